@@ -18,24 +18,24 @@ impl Core {
     /// Leaves a name whose requests may arrive late, in the background. A hold of it may have this lease.
     pub(super) fn leave(self: &Arc<Self>, name: &Name, lease: Duration) {
         for name in name.each() {
-            self.repeat(&name, Verb::LeaveForGood, Verb::LeaveForGood, lease);
+            self.send_until_answered(&name, Verb::LeaveForGood, lease);
         }
     }
 
     /// Leaves a name of which nothing can arrive late.
     pub(super) fn leave_known(self: &Arc<Self>, name: &Name, lease: Duration) {
-        self.repeat(name, Verb::Leave, Verb::Leave, lease);
+        self.send_until_answered(name, Verb::Leave, lease);
     }
 
-    fn repeat(self: &Arc<Self>, name: &Name, first: Verb, again: Verb, lease: Duration) {
+    fn send_until_answered(self: &Arc<Self>, name: &Name, verb: Verb, lease: Duration) {
         if self.is_forked() {
             return;
         }
-        let request = Request::new(self, name, first).resent_once();
-        self.finish(request, name, again, lease);
+        let request = Request::new(self, name, verb.clone()).resent_once();
+        self.finish(request, name, verb, lease);
     }
 
-    /// Repeats it in the background until it is answered.
+    /// Waits in the background for the answer, and sends `again` until there is one.
     fn finish(self: &Arc<Self>, mut request: Request, name: &Name, again: Verb, lease: Duration) {
         let until = BootInstant::now() + lease + LATEST;
         let (core, name, unfinished) = (self.clone(), name.clone(), self.unfinished.subscribe());

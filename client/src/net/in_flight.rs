@@ -48,7 +48,7 @@ pub(super) struct InFlight {
     /// The first has the number `first`.
     requests: VecDeque<Request>,
     first: u64,
-    /// So many of the first ones have failed because of their limits, and keep their places only.
+    /// So many of the first ones have failed because of their limits, and only await their replies to be thrown away.
     expired: usize,
     /// The answers that were not taken yet, by the number of their requests.
     answers: HashMap<u64, Answer>,
@@ -71,7 +71,7 @@ impl InFlight {
 
     pub(super) fn push(&mut self, request: Request) {
         self.requests.push_back(request);
-        self.note_late(self.requests.len() - 1);
+        self.schedule_late(self.requests.len() - 1);
     }
 
     /// The answer to the last one is wanted.
@@ -93,13 +93,13 @@ impl InFlight {
         }
         self.late.clear();
         for index in 0..self.requests.len() {
-            self.note_late(index);
+            self.schedule_late(index);
         }
     }
 
-    /// Takes in when the request at this index is late. Those before it that are late after it do not matter: an answer to
-    /// this one needs theirs.
-    fn note_late(&mut self, index: usize) {
+    /// Schedules when the request at this index is late. Those before it that are late after it do not matter: the server
+    /// answers them first.
+    fn schedule_late(&mut self, index: usize) {
         let request = &self.requests[index];
         let at = request.since + request.patience.late;
         while self.late.back().is_some_and(|last| last.at >= at) {
@@ -133,7 +133,7 @@ impl InFlight {
         Ok(request.waker)
     }
 
-    /// Fails those whose limit is over. Their places stay: the server may answer late.
+    /// Fails those whose limit is over. They stay in line: the server may answer late.
     pub(super) fn expire(&mut self, now: BootInstant) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(request) = self.requests.get_mut(self.expired)
@@ -169,7 +169,7 @@ impl InFlight {
         if let Some(answer) = self.answers.remove(&number) {
             return Poll::Ready(answer);
         }
-        match self.place(number) {
+        match self.unanswered(number) {
             Some(request) => {
                 let wanted = request.waker.get_or_insert(Waker::noop().clone());
                 wanted.clone_from(waker);
@@ -182,10 +182,10 @@ impl InFlight {
     /// Nobody wants the answer any more.
     pub(super) fn forget(&mut self, number: u64) -> Option<Waker> {
         self.answers.remove(&number);
-        self.place(number)?.waker.take()
+        self.unanswered(number)?.waker.take()
     }
 
-    fn place(&mut self, number: u64) -> Option<&mut Request> {
+    fn unanswered(&mut self, number: u64) -> Option<&mut Request> {
         let index = number.checked_sub(self.first)?;
         self.requests.get_mut(index as usize)
     }

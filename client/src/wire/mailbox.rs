@@ -14,7 +14,7 @@ use crate::value::{BootInstant, ConnectionError, Error};
 use crate::wire::command::LastRead;
 use crate::wire::{Answer, Command, Failure, Fields, FromReply, Name, Reply, unexpected};
 
-/// What was decided of a request that waits: as if it had been answered so by one that was sent then.
+/// The answer to a request that waited, and when it was decided at the earliest: it counts as sent then.
 pub(crate) type Decision = (Answer, BootInstant);
 
 /// The box is gone: its requests no longer wait, or were granted and given back.
@@ -23,7 +23,7 @@ fn forgotten() -> Answer {
     Err(Failure::Unknown(ConnectionError::new(error)))
 }
 
-/// So many calls in a row may fail before those who wait are told.
+/// So many calls in a row may fail before all that wait fail.
 const MOST_FAILURES: u32 = 2;
 
 #[derive(Debug)]
@@ -51,8 +51,8 @@ pub(crate) struct Mailbox {
     waiting: BTreeMap<Arc<[u8]>, Waiting>,
     /// How many of them wait in a queue.
     queued: usize,
-    /// Somebody's request may have been put in another box than this.
-    is_doubted: bool,
+    /// A request may wait in a box that the server has closed since.
+    may_have_closed: bool,
     is_collected: bool,
     is_closed: bool,
     /// How many calls have failed in a row.
@@ -83,7 +83,7 @@ impl Mailbox {
         {
             self.queued += usize::from(waiting.since.is_none());
             waiting.since = Some(since.unsigned_abs());
-            self.is_doubted |= waiting.since != self.since;
+            self.may_have_closed |= waiting.since != self.since;
         }
         !mem::replace(&mut self.is_collected, true)
     }
@@ -134,15 +134,15 @@ impl Mailbox {
         is_elsewhere: bool,
     ) -> Delivered {
         self.failures += 1;
-        let told = match answer {
+        let failure = match answer {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => forgotten(),
             // Another call of ours is newer, or its connection was told to give up.
             Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Delivered::default(),
             Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
             Ok(reply) => match self.on_mail(reply, sent) {
-                Ok(told) => {
+                Ok(delivered) => {
                     self.failures = 0;
-                    return told;
+                    return delivered;
                 }
                 Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
             },
@@ -153,18 +153,18 @@ impl Mailbox {
             Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
         };
         Delivered {
-            wakers: self.fail(&told),
+            wakers: self.fail(&failure),
             unwanted: Vec::new(),
         }
     }
 
     fn on_mail(&mut self, reply: Reply, sent: BootInstant) -> Result<Delivered, Error> {
         let (since, waited, letters) = envelope(reply)?;
-        // The server has measured that, and its clock may be a hundredth too fast.
-        let told = sent + (waited - waited / 100);
+        // By the server's clock, which may be a hundredth too fast.
+        let written = sent + (waited - waited / 100);
         let (mut wakers, mut unwanted) = (Vec::new(), Vec::new());
         if self.since != Some(since) {
-            (self.since, self.read, self.is_doubted) = (Some(since), 0, true);
+            (self.since, self.read, self.may_have_closed) = (Some(since), 0, true);
         }
         for mut letter in letters {
             let number = letter.get("number")?;
@@ -175,7 +175,7 @@ impl Mailbox {
             let mut bytes = |name| letter.get::<Vec<u8>>(name).map(Arc::from);
             let (key, owner) = (bytes("key")?, bytes("owner")?);
             let keys: Vec<Vec<u8>> = letter.get("keys").unwrap_or_default();
-            let decision = decision(&mut letter, told)?;
+            let decision = decision(&mut letter, written)?;
             match self.waiting.get_mut(&owner) {
                 Some(waiting) => decide(waiting, decision, &mut wakers),
                 None if matches!(decision.0, Ok(Reply::Int(_))) => {
@@ -187,7 +187,7 @@ impl Mailbox {
             }
         }
         // Not with every letter: there may be tens of thousands who wait.
-        if std::mem::take(&mut self.is_doubted) {
+        if mem::take(&mut self.may_have_closed) {
             for waiting in self.waiting.values_mut() {
                 if waiting.since.is_some_and(|it| it != since) {
                     decide(waiting, (forgotten(), sent), &mut wakers);
@@ -233,12 +233,12 @@ fn envelope(reply: Reply) -> Result<(u64, Duration, Vec<Fields>), Error> {
     ))
 }
 
-/// What a letter says; `told` is when it was written at the earliest, by this machine's clock.
-fn decision(letter: &mut Fields, told: BootInstant) -> Result<Decision, Error> {
+/// What a letter says that was written at `written` at the earliest, by this machine's clock.
+fn decision(letter: &mut Fields, written: BootInstant) -> Result<Decision, Error> {
     let answer = match letter.get::<Vec<u8>>("result")?.as_slice() {
         b"granted" => {
             let answer = Reply::Int(letter.get::<u64>("token")? as i64);
-            return Ok((Ok(answer), told.back(letter.get("age")?)));
+            return Ok((Ok(answer), written.back(letter.get("age")?)));
         }
         b"refused" => {
             let line: Vec<u8> = letter.get("error")?;
@@ -246,7 +246,7 @@ fn decision(letter: &mut Fields, told: BootInstant) -> Result<Decision, Error> {
         }
         _ => Reply::Nil,
     };
-    Ok((Ok(answer), told))
+    Ok((Ok(answer), written))
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ pub(crate) fn unexpected(reply: &Reply) -> Error {
     }
 }
 
-/// What an error line says.
+/// The error of an error line.
 pub(crate) fn refusal(line: String, server: &str) -> Error {
     let (code, message) = line.split_once(' ').unwrap_or((&line, ""));
     if code == "DEADLOCK" {
@@ -113,6 +113,19 @@ pub(crate) fn refusal(line: String, server: &str) -> Error {
 #[derive(Debug)]
 pub(crate) struct Malformed;
 
+/// Why no reply can be read.
+enum Unread {
+    /// The rest of it has not arrived yet.
+    Incomplete,
+    Malformed,
+}
+
+impl From<Malformed> for Unread {
+    fn from(_: Malformed) -> Unread {
+        Unread::Malformed
+    }
+}
+
 /// No reply to a command of this crate is nested deeper.
 const DEEPEST: u32 = 32;
 
@@ -121,15 +134,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut rest = bytes;
     match read(&mut rest, DEEPEST) {
         Ok(reply) => Ok(Some((reply, bytes.len() - rest.len()))),
-        Err(None) => Ok(None),
-        Err(Some(malformed)) => Err(malformed),
+        Err(Unread::Incomplete) => Ok(None),
+        Err(Unread::Malformed) => Err(Malformed),
     }
 }
 
-/// Takes a reply off; an error of nothing where there is more to come.
-fn read(rest: &mut &[u8], depth: u32) -> Result<Reply, Option<Malformed>> {
+/// Takes a reply off.
+fn read(rest: &mut &[u8], depth: u32) -> Result<Reply, Unread> {
     let end = rest.windows(2).position(|two| two == b"\r\n");
-    let line = take(rest, end.ok_or(None)?)?;
+    let line = take(rest, end.ok_or(Unread::Incomplete)?)?;
     let (kind, line) = line.split_first().ok_or(Malformed)?;
     Ok(match (kind, line) {
         (b'$' | b'*', b"-1") => Reply::Nil,
@@ -141,14 +154,14 @@ fn read(rest: &mut &[u8], depth: u32) -> Result<Reply, Option<Malformed>> {
             let items = (0..number::<usize>(digits)?).map(|_| read(rest, depth - 1));
             Reply::Array(items.collect::<Result<_, _>>()?)
         }
-        _ => return Err(Some(Malformed)),
+        _ => return Err(Unread::Malformed),
     })
 }
 
 /// Takes so many bytes off, and the end of a line.
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Option<Malformed>> {
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unread> {
     let end = length.checked_add(2).ok_or(Malformed)?;
-    let taken = rest.get(..end).ok_or(None)?;
+    let taken = rest.get(..end).ok_or(Unread::Incomplete)?;
     *rest = &rest[end..];
     Ok(&taken[..length])
 }
