@@ -46,8 +46,8 @@ impl PeerMailbox {
     }
 }
 
-async fn collect(core: Arc<Core>, mut end: End) {
-    let own = end.mailbox.clone();
+async fn collect(core: Arc<Core>, mut collecting: Collecting) {
+    let own = collecting.mailbox.clone();
     while let Some((pending, sent)) = own.ask() {
         let answer = pending.await;
         let route = Route::to(own.peer.clone());
@@ -63,7 +63,7 @@ async fn collect(core: Arc<Core>, mut end: End) {
         };
         delivered.wakers.into_iter().for_each(Waker::wake);
         for name in delivered.unwanted.iter().flat_map(Name::each) {
-            // Whoever has given it up repeats that until it is answered.
+            // Sent once: the acquisition that gave it up repeats its own LEAVE until the server answers.
             let command = Command::Lock {
                 name: &name,
                 verb: &Verb::LeaveForGood,
@@ -75,18 +75,18 @@ async fn collect(core: Arc<Core>, mut end: End) {
             tokio::time::sleep(PAUSE).await;
         }
     }
-    end.is_done = true;
-    drop((end, own));
+    collecting.is_done = true;
+    drop((collecting, own));
     lock(&core.mailboxes).forget_unused();
 }
 
-/// However the collecting ends, with its runtime too, nobody waits on for a letter.
-struct End {
+/// A box while a task collects its letters. If the task ends early, with its runtime, all requests that wait there fail.
+struct Collecting {
     mailbox: Arc<PeerMailbox>,
     is_done: bool,
 }
 
-impl Drop for End {
+impl Drop for Collecting {
     fn drop(&mut self) {
         if !self.is_done {
             let wakers = lock(&self.mailbox.mailbox).abandon();
@@ -105,11 +105,13 @@ pub(super) struct Entry {
 impl Entry {
     /// The request waits, by this reply of the server.
     pub(super) fn queued(&self, core: &Arc<Core>, reply: &Reply) {
-        let (mailbox, is_done) = (self.mailbox.clone(), false);
-        let begins = lock(&mailbox.mailbox).queued(&self.owner, reply);
+        let begins = lock(&self.mailbox.mailbox).queued(&self.owner, reply);
         if begins {
-            let collecting = collect(core.clone(), End { mailbox, is_done });
-            task::spawn(&core.runtime, collecting);
+            let collecting = Collecting {
+                mailbox: self.mailbox.clone(),
+                is_done: false,
+            };
+            task::spawn(&core.runtime, collect(core.clone(), collecting));
         }
     }
 

@@ -56,14 +56,18 @@ struct State {
     /// What is to be written.
     out: Vec<u8>,
     in_flight: InFlight,
-    /// When it was last given up because its server is no primary, and how long the next one is kept even so.
-    given_up: Option<(BootInstant, Duration)>,
+    given_up: Option<GivenUp>,
 }
 
-/// A server that is no primary any more is given up, because the primary may be behind the same address now: the first time
-/// at once, and then less and less often, down to this.
-const SHORTEST_STAY: Duration = Duration::from_millis(100);
-const LONGEST_STAY: Duration = Duration::from_secs(5);
+/// That the last connection was closed because its server is no primary: another one may be behind the same address now.
+struct GivenUp {
+    at: BootInstant,
+    /// How long the next connection is kept even so: longer and longer, because the server may be a replica for good.
+    keeps_next: Duration,
+}
+
+const SHORTEST_KEPT: Duration = Duration::from_millis(100);
+const LONGEST_KEPT: Duration = Duration::from_secs(5);
 
 /// A request that was sent; resolves to its answer. Dropped, the answer is thrown away.
 #[derive(Debug)]
@@ -212,11 +216,11 @@ impl Connection {
         let is_demoted =
             |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
         let mut state = lock(&self.state);
-        let is_given_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
-        // Whoever answers is asked.
+        let gives_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
+        // A server that answers is asked again.
         state.refusal = None;
         answer(state, replies.drain(..).map(Ok))?;
-        match is_given_up {
+        match gives_up {
             true => Err(ConnectionError::new("the server is no longer a primary")),
             false => Ok(()),
         }
@@ -261,18 +265,21 @@ fn answer(
 }
 
 impl State {
-    /// Whether a server that is no primary is given up now.
+    /// Whether a connection to a server that is no primary is closed now.
     fn gives_up(&mut self, now: BootInstant) -> bool {
-        let last = self
-            .given_up
-            .map(|(given_up, stay)| (now.since(given_up), stay));
-        let stay = match last {
-            Some((since, stay)) if since < stay => return false,
+        let mut keeps_next = SHORTEST_KEPT;
+        if let Some(last) = &self.given_up {
+            let since = now.since(last.at);
+            if since < last.keeps_next {
+                return false;
+            }
             // It is the same failover, or a replica for good.
-            Some((since, stay)) if since < 2 * LONGEST_STAY => (2 * stay).min(LONGEST_STAY),
-            _ => SHORTEST_STAY,
-        };
-        self.given_up = Some((now, stay));
+            if since < 2 * LONGEST_KEPT {
+                keeps_next = (2 * last.keeps_next).min(LONGEST_KEPT);
+            }
+        }
+        let at = now;
+        self.given_up = Some(GivenUp { at, keeps_next });
         true
     }
 }

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -74,8 +74,8 @@ impl Driven {
         }
         let pending = self.connection.send(commands, patience, now);
         if self.connection.needs_driver() {
-            let end = End(self.connection.clone());
-            let driving = drive(end, self.connector.clone(), self.timeouts);
+            let driving = Driving(self.connection.clone());
+            let driving = drive(driving, self.connector.clone(), self.timeouts);
             let driver = task::spawn(&self.runtime, driving).abort_handle();
             *lock(&self.driver) = Some(driver);
         }
@@ -91,10 +91,11 @@ impl Drop for Driven {
     }
 }
 
-/// However the task ends, nobody waits on for an answer, and the next request starts another task.
-struct End(Arc<Connection>);
+/// A connection while a task drives it. However the task ends, what is in flight fails then, and the next request starts another
+/// task.
+struct Driving(Arc<Connection>);
 
-impl Drop for End {
+impl Drop for Driving {
     fn drop(&mut self) {
         let panic = || ConnectionError::new("the task that moves its bytes has panicked");
         self.0.undriven(&match std::thread::panicking() {
@@ -104,9 +105,9 @@ impl Drop for End {
     }
 }
 
-/// Opens a connection again and again, as long as somebody wants something of it, and passes on what there is.
-async fn drive(end: End, connector: Arc<Connector>, timeouts: Timeouts) {
-    let connection = &end.0;
+/// Opens a connection again and again, as long as there are requests for it, and moves its bytes.
+async fn drive(driving: Driving, connector: Arc<Connector>, timeouts: Timeouts) {
+    let connection = &driving.0;
     let fails_fast = timeouts.while_closed == WhileClosed::FailFast;
     let mut pause = FIRST_PAUSE;
     loop {
@@ -116,7 +117,7 @@ async fn drive(end: End, connector: Arc<Connector>, timeouts: Timeouts) {
             Ok(link) => {
                 pause = FIRST_PAUSE;
                 connection.opened();
-                let error = pass(connection, &connector, timeouts, link).await;
+                let error = serve(connection, &connector, timeouts, link).await;
                 if fails_fast && error.is_timeout() {
                     // A silent server is not waited for until it is open again.
                     connection.refuse(Failure::NotSent(error.clone()));
@@ -159,8 +160,8 @@ async fn open(
     }
 }
 
-/// Passes requests and replies on over this connection, or another one that has taken its place, until that is over.
-async fn pass(
+/// Moves requests and replies over this link, or a faster one that has taken its place, until that is broken or given up.
+async fn serve(
     connection: &Connection,
     connector: &Connector,
     timeouts: Timeouts,
@@ -242,8 +243,7 @@ async fn watch(
     connector: &Connector,
     timeouts: Timeouts,
 ) -> Result<Link, ConnectionError> {
-    let mut opening: Pin<Box<dyn Future<Output = _> + Send>> = pending().boxed();
-    let mut is_opening = false;
+    let mut beside: Option<BoxFuture<'_, Result<Link, ConnectionError>>> = None;
     loop {
         let now = BootInstant::now();
         if connection.expire(now) && timeouts.while_closed == WhileClosed::FailFast {
@@ -252,40 +252,39 @@ async fn watch(
             connection.refuse(Failure::NotSent(silence));
         }
         let due = connection.due(now);
-        if due.is_late && !is_opening {
-            (opening, is_opening) = (open_beside(connector, timeouts), true);
+        if due.is_late && beside.is_none() {
+            beside = Some(open_beside(connector, timeouts).boxed());
         }
-        let waiting = pin!(async {
-            let pause = pin!(async {
-                match due.next {
-                    Some(next) => sleep(next.next_sleep()).await,
-                    None => pending().await,
-                }
-            });
-            select(pause, pin!(connection.is_due_earlier())).await;
-        });
-        let Either::Left((opened, _)) = select(&mut opening, waiting).await else {
-            continue;
+        let opened = {
+            let opening = pin!(or_never(beside.as_mut()));
+            let sleeping = pin!(or_never(due.next.map(|next| sleep(next.next_sleep()))));
+            let earlier = pin!(connection.is_due_earlier());
+            match select(opening, select(sleeping, earlier)).await {
+                Either::Left((opened, _)) => opened,
+                Either::Right(_) => continue,
+            }
         };
         match opened {
             Ok(link) if connection.due(BootInstant::now()).is_late => return Ok(link),
             Err(error) if connection.is_silent() => return Err(error),
             // It has answered meanwhile, or may still do so in time.
-            _ => (opening, is_opening) = (pending().boxed(), false),
+            _ => beside = None,
         }
     }
 }
 
-fn open_beside(
-    connector: &Connector,
-    timeouts: Timeouts,
-) -> BoxFuture<'_, Result<Link, ConnectionError>> {
-    async move {
-        let opened = connector.open(timeouts.connect).await;
-        if opened.is_err() {
-            sleep(FIRST_PAUSE).await;
-        }
-        opened
+/// Resolves as the future does, if there is one.
+async fn or_never<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
     }
-    .boxed()
+}
+
+async fn open_beside(connector: &Connector, timeouts: Timeouts) -> Result<Link, ConnectionError> {
+    let opened = connector.open(timeouts.connect).await;
+    if opened.is_err() {
+        sleep(FIRST_PAUSE).await;
+    }
+    opened
 }
