@@ -8,14 +8,14 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, pending, select};
 use futures_util::stream::FuturesUnordered;
 
-use crate::lock::holds::{Holds, Scheduled};
+use crate::lock::holds::{Holds, Next, Scheduled};
 use crate::lock::{Core, trace};
 use crate::net::schedule::Due;
 use crate::net::task;
 use crate::value::{BootInstant, Error, lock};
 
 impl Core {
-    /// Has a new hold taken up then. An error once the client is closed.
+    /// Schedules a new hold. An error once the client is closed.
     pub(super) fn schedule(
         self: &Arc<Self>,
         hold: Arc<dyn Scheduled>,
@@ -32,7 +32,7 @@ impl Core {
         }
     }
 
-    /// Has a hold taken up then, and not when it was to be; `None` if it is taken up now, or the client is closed.
+    /// Schedules a hold for another moment than before; `None` if the task has it in hand right now.
     pub(super) fn reschedule(
         self: &Arc<Self>,
         hold: Arc<dyn Scheduled>,
@@ -49,13 +49,13 @@ impl Core {
     }
 
     fn wake_by(self: &Arc<Self>, holds: &mut Holds, due: BootInstant) {
-        match holds.goes_on {
+        match holds.wakes_at {
             None => {
-                holds.goes_on = Some(due);
+                holds.wakes_at = Some(due);
                 drop(task::spawn(&self.runtime, run(self.clone())));
             }
-            Some(goes_on) if due < goes_on => {
-                holds.goes_on = Some(due);
+            Some(wakes_at) if due < wakes_at => {
+                holds.wakes_at = Some(due);
                 self.earlier.notify_one();
             }
             Some(_) => {}
@@ -68,16 +68,16 @@ async fn run(core: Arc<Core>) {
     let mut failures = Failures::default();
     loop {
         let next = lock(&core.holds).next();
-        let goes_on = match next {
-            Ok(hold) => {
-                renewing.extend(hold.take_up());
+        let wakes_at = match next {
+            Next::Due(hold) => {
+                renewing.extend(hold.on_due());
                 continue;
             }
-            Err(Some(goes_on)) => goes_on,
-            Err(None) => return,
+            Next::SleepUntil(wakes_at) => wakes_at,
+            Next::End => return,
         };
         mem::take(&mut failures).report(&core);
-        let pause = pin!(tokio::time::sleep(goes_on.next_sleep()));
+        let pause = pin!(tokio::time::sleep(wakes_at.next_sleep()));
         let earlier = pin!(core.earlier.notified());
         let answers = pin!(async {
             while let Some(renewed) = renewing.next().await {

@@ -23,7 +23,7 @@ pub(super) struct Changing<'a> {
 
 impl Changing<'_> {
     pub(super) fn begin(hold: &ServerHold, change: Change) -> Changing<'_> {
-        hold.with(|state| state.belief.set_change(Some(change)));
+        hold.update(|state| state.belief.set_change(Some(change)));
         Changing {
             hold,
             is_decided: false,
@@ -33,7 +33,7 @@ impl Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.hold.with(|state| {
+        self.hold.update(|state| {
             state.belief.set_change(None);
             if !self.is_decided {
                 state.belief.lose(Loss::Unknown);
@@ -79,7 +79,7 @@ impl ServerHold {
         let mut upgrading = Changing::begin(self, Change::Upgrade);
         loop {
             let now = BootInstant::now();
-            let verb = self.with(|state| {
+            let verb = self.update(|state| {
                 Ok::<_, Error>(self.acquire(
                     Mode::Write,
                     state.belief.lease_to_ask(None, now)?,
@@ -96,7 +96,7 @@ impl ServerHold {
             }
             let error = match granted {
                 Ok(grant) => {
-                    self.with(|state| {
+                    self.update(|state| {
                         state.belief.upgrade(grant);
                         state.mode = Mode::Write;
                     });
@@ -116,7 +116,7 @@ impl ServerHold {
     pub(crate) fn downgrade(
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let is_due = self.with(|state| state.is_to_read());
+        let is_due = self.update(|state| state.is_to_read());
         let hold = self.clone();
         let task = is_due.then(|| {
             let runtime = &self.core.runtime;
@@ -132,7 +132,7 @@ impl ServerHold {
 
     async fn downgrade_in_turn(self: &Arc<Self>) -> Result<(), Error> {
         let _change = self.changes.lock().await;
-        let asked = self.with(|state| {
+        let asked = self.update(|state| {
             let is_to_read = state.is_to_read();
             let lease = state.belief.lease_to_ask(None, BootInstant::now());
             is_to_read.then_some(lease.map(|lease| (lease, state.belief.token())))
@@ -147,7 +147,7 @@ impl ServerHold {
             // Refused, it writes as before.
             granted.map_err(|failed| self.explain(self.not_changed(failed)))?;
         }
-        self.with(|state| state.mode = Mode::Read);
+        self.update(|state| state.mode = Mode::Read);
         Ok(())
     }
 

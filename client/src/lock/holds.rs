@@ -7,20 +7,28 @@ use futures_util::future::BoxFuture;
 use crate::net::schedule::{Due, Schedule};
 use crate::value::{BootInstant, Error};
 
-/// What the background task takes up when it is due.
+/// A hold, for the background task.
 pub(super) trait Scheduled: Send + Sync {
-    /// The renewal to wait for, if one is due.
-    fn take_up(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>>;
+    /// Something is due: its end, or a renewal, whose answer is to be awaited.
+    fn on_due(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>>;
 
     /// The client is closed.
     fn close(&self);
 }
 
+/// What the background task does next.
+pub(super) enum Next {
+    Due(Arc<dyn Scheduled>),
+    SleepUntil(BootInstant),
+    /// There are no holds.
+    End,
+}
+
 /// The holds of a client, by when something is due.
 pub(super) struct Holds {
     pub(super) schedule: Schedule<Arc<dyn Scheduled>>,
-    /// When the background task goes on; `None` if there is none.
-    pub(super) goes_on: Option<BootInstant>,
+    /// When the background task wakes; `None` while there is no such task.
+    pub(super) wakes_at: Option<BootInstant>,
     pub(super) is_closed: bool,
 }
 
@@ -28,7 +36,7 @@ impl Default for Holds {
     fn default() -> Holds {
         Holds {
             schedule: Schedule::new(),
-            goes_on: None,
+            wakes_at: None,
             is_closed: false,
         }
     }
@@ -45,14 +53,12 @@ impl Holds {
         self.schedule.remove(due)
     }
 
-    /// The next that is due by now; otherwise when the background task goes on, if there is anything to go on with.
-    pub(super) fn next(&mut self) -> Result<Arc<dyn Scheduled>, Option<BootInstant>> {
-        self.goes_on = self.schedule.first();
-        match self.goes_on {
-            Some(first) if first <= BootInstant::now() => {
-                Ok(self.schedule.pop_first().expect("there is a first"))
-            }
-            other => Err(other),
+    /// What the background task does next. If that is to end, the next hold starts another one.
+    pub(super) fn next(&mut self) -> Next {
+        self.wakes_at = self.schedule.first();
+        match self.wakes_at {
+            Some(first) if first > BootInstant::now() => Next::SleepUntil(first),
+            _ => self.schedule.pop_first().map_or(Next::End, Next::Due),
         }
     }
 }

@@ -20,7 +20,7 @@ impl ServerHold {
         lease: Option<Lease>,
     ) -> Result<(), Error> {
         loop {
-            let (lease, token) = self.with(|state| {
+            let (lease, token) = self.update(|state| {
                 let lease = state.belief.lease_to_ask(lease, BootInstant::now())?;
                 Ok::<_, Error>((lease, state.belief.token_to_renew()))
             })?;
@@ -28,17 +28,17 @@ impl ServerHold {
             let request = Request::urgent(late, &self.core, &self.name, verb);
             return match request.resent_once().granted().await {
                 Ok(grant) => {
-                    self.with(|state| state.belief.confirm(grant));
+                    self.update(|state| state.belief.confirm(grant));
                     trace::renewed();
                     self.check().map(drop)
                 }
-                Err(Failed::Denied) => match self.with(|state| state.belief.deny(token)) {
+                Err(Failed::Denied) => match self.update(|state| state.belief.deny(token)) {
                     // By the new token it is there.
                     Denial::Stale => continue,
                     Denial::Lost => Err(Error::NotHeld),
                 },
                 Err(Failed::Refused(error)) => {
-                    self.with(|state| state.belief.forget_longest_lease());
+                    self.update(|state| state.belief.forget_longest_lease());
                     Err(self.explain(error))
                 }
                 Err(Failed::Unknown(error)) => Err(self.explain(error)),
@@ -65,9 +65,9 @@ impl State {
 }
 
 impl Scheduled for ServerHold {
-    fn take_up(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    fn on_due(self: Arc<Self>) -> Option<BoxFuture<'static, Result<(), Error>>> {
         // The answer to a renewal is late after a third of the lease, while there is time for another connection.
-        let late = self.with(|state| {
+        let late = self.update(|state| {
             state.due = None;
             let now = BootInstant::now();
             let is_due = state.renewal_due().is_some_and(|due| due <= now);
@@ -80,7 +80,7 @@ impl Scheduled for ServerHold {
         let (hold, late) = (self, late?);
         let renewing = async move {
             let renewed = hold.renew_within(late, None).await;
-            hold.with(|state| state.renewal.is_in_flight = false);
+            hold.update(|state| state.renewal.is_in_flight = false);
             match renewed {
                 // That is reported otherwise.
                 Err(Error::NotHeld | Error::Lost(_)) => Ok(()),

@@ -36,7 +36,7 @@ pub(super) struct State {
     /// How long the lock stays taken after its grant, however early it is given back.
     at_least: Duration,
     watchers: Watchers,
-    /// When the background task takes it up next.
+    /// When the background task looks after it next.
     pub(super) due: Option<Due>,
     pub(super) renewal: Renewal,
     has_ended: bool,
@@ -86,8 +86,8 @@ impl ServerHold {
         Ok(hold)
     }
 
-    /// Reads or changes the state, and draws the consequences: a hold that is lost ends, another is renewed in time.
-    pub(super) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    /// Reads or changes the state. Afterwards a hold that is lost is ended, and another is scheduled for when it is due.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&self.state);
         let result = change(&mut state);
         match state.belief.loss(BootInstant::now()) {
@@ -97,19 +97,20 @@ impl ServerHold {
         result
     }
 
-    /// Has it taken up earlier, if something is due earlier.
+    /// Schedules it for when it is due, if that is earlier than before.
     fn reschedule(&self, state: &mut State) {
         let due = state.next_due();
         if let Some(this) = self.this.upgrade()
             && state.due.is_none_or(|(scheduled, _)| due < scheduled)
         {
-            // Refused once the client is closed, and the hold about to end.
+            // Unless the background task has just taken it: then that schedules it again.
             state.due = self.core.reschedule(this, state.due, due).or(state.due);
         }
     }
 
-    /// It is over: whatever is left of it keeps nobody out, and whoever watches it is woken. Of a hold that the server denies there is
-    /// nothing left, or it was revoked: then it keeps others out until its lease is over, or its guards are gone.
+    /// Ends a hold that is lost, once: leaves its name on the server, and wakes the tasks that await its loss. If the server has
+    /// denied it, there is nothing left of it, or it was revoked: then it keeps others out until its lease is over, or its guards
+    /// are gone.
     fn end(&self, mut state: std::sync::MutexGuard<'_, State>, loss: Loss) {
         if mem::replace(&mut state.has_ended, true) {
             return;
@@ -134,7 +135,7 @@ impl ServerHold {
 
     /// An error once it is lost.
     pub(super) fn check(&self) -> Result<Token, Error> {
-        self.with(|state| {
+        self.update(|state| {
             state.belief.check(BootInstant::now())?;
             Ok(state.belief.token())
         })
@@ -142,13 +143,13 @@ impl ServerHold {
 
     /// When the last confirmed request was sent.
     pub(super) fn confirmed(&self) -> BootInstant {
-        self.with(|state| state.belief.confirmed())
+        self.update(|state| state.belief.confirmed())
     }
 
     /// What the server has granted, while that may be believed.
     pub(crate) fn grant(&self) -> Option<Grant> {
         let since = self.granted;
-        self.with(|state| {
+        self.update(|state| {
             let loss = state.belief.loss(BootInstant::now());
             loss.is_none().then(|| Grant {
                 token: state.belief.token(),
@@ -160,7 +161,7 @@ impl ServerHold {
 
     /// One more wants it to be renewed, or one less.
     pub(crate) fn want_renewal(&self, is_wanted: bool) {
-        self.with(|state| match is_wanted {
+        self.update(|state| match is_wanted {
             true => state.shares.renewing += 1,
             false => state.shares.renewing -= 1,
         });
@@ -168,21 +169,21 @@ impl ServerHold {
 
     /// It ends at `cap` at the latest.
     pub(crate) fn limit(&self, cap: BootInstant) {
-        self.with(|state| state.belief.limit(cap));
+        self.update(|state| state.belief.limit(cap));
     }
 
     /// However early it is given back, the lock stays taken for so long after its grant.
     pub(crate) fn keep_at_least(&self, at_least: Duration) {
-        self.with(|state| state.at_least = at_least);
+        self.update(|state| state.at_least = at_least);
     }
 
     pub(crate) fn lose(&self, loss: Loss) {
-        self.with(|state| state.belief.lose(loss));
+        self.update(|state| state.belief.lose(loss));
     }
 
     /// Sends its release, whoever shares it. Dropped, the rest goes on in the background.
     pub(super) fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
-        let releasing = self.with(|state| {
+        let releasing = self.update(|state| {
             let lease = state.belief.longest_lease();
             if let Some(loss) = state.belief.loss(BootInstant::now()) {
                 if mem::take(&mut state.is_left_last) {
@@ -232,7 +233,7 @@ impl ServerHold {
         let mut request = Request::new(&self.core, &self.name, Verb::Fence(token));
         let granted = request.granted().await;
         let grant = granted.map_err(|failed| self.not_changed(failed))?;
-        self.with(|state| state.belief.raise(grant.token));
+        self.update(|state| state.belief.raise(grant.token));
         self.check().map(drop)
     }
 
@@ -271,23 +272,23 @@ impl Hold for ServerHold {
     }
 
     fn mode(&self) -> Mode {
-        self.with(|state| state.mode)
+        self.update(|state| state.mode)
     }
 
     fn token(&self) -> Token {
-        self.with(|state| state.belief.token())
+        self.update(|state| state.belief.token())
     }
 
     fn deadline(&self) -> BootInstant {
-        self.with(|state| state.belief.deadline())
+        self.update(|state| state.belief.deadline())
     }
 
     fn loss(&self) -> Option<Loss> {
-        self.with(|state| state.belief.doubt(BootInstant::now()))
+        self.update(|state| state.belief.doubt(BootInstant::now()))
     }
 
     fn share(&self, share: Share, cap: Option<BootInstant>) -> Result<(), Error> {
-        self.with(|state| {
+        self.update(|state| {
             state.belief.check(BootInstant::now())?;
             state.shares.add(share);
             if let Some(cap) = cap {
@@ -298,14 +299,14 @@ impl Hold for ServerHold {
     }
 
     fn reshare(&self, from: Share, to: Share) {
-        self.with(|state| {
+        self.update(|state| {
             state.shares.add(to);
             state.shares.remove(from);
         });
     }
 
     fn unshare(self: Arc<Self>, share: Share) -> BoxFuture<'static, Result<(), Error>> {
-        let is_last = self.with(|state| {
+        let is_last = self.update(|state| {
             state.shares.remove(share);
             state.shares.guards == 0
         });
@@ -325,7 +326,7 @@ impl Hold for ServerHold {
     }
 
     fn watch(&self, id: &mut Option<u64>, waker: &Waker) -> Result<BootInstant, Loss> {
-        self.with(|state| match state.belief.loss(BootInstant::now()) {
+        self.update(|state| match state.belief.loss(BootInstant::now()) {
             Some(loss) => Err(loss),
             None => {
                 state.watchers.add(id, waker);
