@@ -25,7 +25,7 @@ impl Core {
             Some(mailbox) => mailbox.clone(),
             None => {
                 all.forget_unused();
-                let new = PeerMailbox::new(self.endpoint.clone(), route.peer.clone(), &name.key);
+                let new = PeerMailbox::new(&self.endpoint, route.peer.clone(), &name.key);
                 all.by_peer.insert(route.peer.id, new.clone());
                 new
             }
@@ -51,7 +51,7 @@ async fn collect(core: Arc<Core>, mut collecting: Collecting) {
     while let Some((pending, sent)) = own.ask() {
         let answer = pending.await;
         let route = Route::to(own.peer.clone());
-        let is_elsewhere = own.endpoint.redirected(&route, &answer).is_some();
+        let is_elsewhere = core.endpoint.redirected(&route, &answer).is_some();
         if is_elsewhere {
             // The next one is another.
             lock(&core.mailboxes).by_peer.remove(&own.peer.id);

@@ -19,7 +19,6 @@ pub(super) struct Mailboxes {
 /// A box at a server process, and who waits for its letters.
 #[derive(Debug)]
 pub(super) struct PeerMailbox {
-    pub(super) endpoint: Arc<Endpoint>,
     pub(super) peer: Arc<Peer>,
     pub(super) name: Box<[u8]>,
     pub(super) mailbox: Mutex<Mailbox>,
@@ -51,7 +50,7 @@ impl Mailboxes {
 
 impl PeerMailbox {
     /// A box at a process that serves `key`.
-    pub(super) fn new(endpoint: Arc<Endpoint>, peer: Arc<Peer>, key: &[u8]) -> Arc<PeerMailbox> {
+    pub(super) fn new(endpoint: &Endpoint, peer: Arc<Peer>, key: &[u8]) -> Arc<PeerMailbox> {
         let uuid = random::uuid();
         let name = match endpoint.is_cluster() {
             // Routed like a key: to where this one is.
@@ -59,7 +58,6 @@ impl PeerMailbox {
             false => uuid.to_string(),
         };
         Arc::new(PeerMailbox {
-            endpoint,
             peer,
             name: name.into_bytes().into(),
             mailbox: Mutex::default(),

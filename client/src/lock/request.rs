@@ -64,12 +64,16 @@ pub(crate) enum Failed {
 
 impl Request {
     pub(crate) fn new(core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
-        Request::send(core, name, verb, Duration::MAX)
+        Request::urgent(Duration::MAX, core, name, verb)
     }
 
     /// One whose answer is late after a while: then another connection is tried.
     pub(crate) fn urgent(late: Duration, core: &Arc<Core>, name: &Name, verb: Verb) -> Request {
-        Request::send(core, name, verb, late)
+        let route = core.endpoint.route(&name.key);
+        let mut request = Request::unsent(core, name, verb, route);
+        request.late = late;
+        request.transmit();
+        request
     }
 
     /// One that asks for a lock, and may wait for it.
@@ -86,14 +90,6 @@ impl Request {
         (request.wait, request.entry) = (wait, Some(entry));
         request.transmit();
         Ok(request)
-    }
-
-    fn send(core: &Arc<Core>, name: &Name, verb: Verb, late: Duration) -> Request {
-        let route = core.endpoint.route(&name.key);
-        let mut request = Request::unsent(core, name, verb, route);
-        request.late = late;
-        request.transmit();
-        request
     }
 
     fn unsent(core: &Arc<Core>, name: &Name, verb: Verb, route: Route) -> Request {

@@ -140,8 +140,9 @@ impl Connection {
 
     /// The task that drove it is gone.
     pub(super) fn undriven(&self, failure: &Failure) {
-        lock(&self.state).is_driven = false;
-        self.allow();
+        let mut state = lock(&self.state);
+        (state.is_driven, state.refusal) = (false, None);
+        drop(state);
         self.fail(failure);
     }
 
@@ -184,11 +185,6 @@ impl Connection {
     /// Refuses what is sent from now on.
     pub(super) fn refuse(&self, failure: Failure) {
         lock(&self.state).refusal = Some(failure);
-    }
-
-    /// Refuses nothing any more.
-    pub(super) fn allow(&self) {
-        lock(&self.state).refusal = None;
     }
 
     /// What is to be written, once there is something; `spare` is used for what comes next.
