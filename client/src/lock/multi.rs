@@ -142,11 +142,7 @@ impl MultiLock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        match self.clone().wait(Duration::ZERO).acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Error::unless_busy(self.clone().wait(Duration::ZERO).acquire().await)
     }
 }
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock::attempt::Armed;
+use crate::lock::attempt::{Armed, Granted};
 use crate::lock::change::Changing;
 use crate::lock::retry::{Retries, WaitLimit};
-use crate::lock::{Core, Failed, Guard, Lock, Passed, Request, ServerHold, Share, Terms};
+use crate::lock::{Core, Failed, Guard, Lock, Passed, Request, ServerHold, Terms};
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, Names, Token};
 use crate::wire::{Change, Grant, Name, Verb};
 
@@ -197,10 +197,9 @@ pub(super) async fn take_over(
         taking.armed.is_settled = !taking.may_be_done;
         let failed = match attempted {
             Ok(TakenOver { grant, mode }) => {
-                let hold = ServerHold::new(core, &name, grant, &terms.ask(mode, lease))?;
+                let guard = Guard::new(core, &name, grant, &terms.ask(mode, lease))?;
                 taking.armed.is_settled = true;
-                let renews = terms.renews;
-                return Guard::of(hold, Share { mode, renews }, None);
+                return Ok(guard);
             }
             Err(Failed::Denied) => return Err(Error::NotHeld),
             Err(failed) => failed,

@@ -196,10 +196,6 @@ impl Lock {
     }
 
     async fn try_take(&self, mode: Mode) -> Result<Option<Guard>, Error> {
-        match self.take(mode, Some(Duration::ZERO)).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Error::unless_busy(self.take(mode, Some(Duration::ZERO)).await)
     }
 }

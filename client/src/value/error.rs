@@ -225,6 +225,15 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
+    /// `None` where others hold the lock.
+    pub(crate) fn unless_busy<T>(taken: Result<T, Error>) -> Result<Option<T>, Error> {
+        match taken {
+            Ok(taken) => Ok(Some(taken)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether trying again later may help without anything being changed.
     ///
     /// # Examples
