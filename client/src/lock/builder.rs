@@ -1,11 +1,13 @@
 //! Settings of a client's connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use crate::lock::Core;
 use crate::lock::client::{Client, find_module};
+use crate::net::connect::Identity;
 use crate::net::{Endpoint, IntoServer, Server, Timeouts, WhileClosed};
 use crate::value::{Error, LONGEST_CLIENT, Names};
 
@@ -56,15 +58,11 @@ impl Client {
     pub fn builder(server: impl IntoServer) -> Result<Builder, Error> {
         Ok(Builder {
             server: server.into_server()?,
-            settings: Settings {
-                timeouts: Timeouts {
-                    connect: Duration::from_secs(2),
-                    answer: Duration::from_secs(2),
-                    while_closed: WhileClosed::Wait,
-                },
-                name: None,
-                runtime: None,
-            },
+            settings: Settings::new(Timeouts {
+                connect: Duration::from_secs(2),
+                answer: Duration::from_secs(2),
+                while_closed: WhileClosed::Wait,
+            }),
         })
     }
 }
@@ -78,6 +76,26 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    pub(crate) fn new(timeouts: Timeouts) -> Settings {
+        Settings {
+            timeouts,
+            name: None,
+            runtime: None,
+        }
+    }
+
+    /// What locks on one server share; a server of several has an identity.
+    pub(crate) fn core(
+        &self,
+        mut server: Server,
+        identity: Option<Identity>,
+    ) -> Result<Arc<Core>, Error> {
+        let (names, runtime) = (self.names()?, self.runtime()?);
+        server.connection_name = self.name.as_deref().map(Arc::from);
+        let endpoint = Endpoint::new(server, identity, self.timeouts, runtime.clone());
+        Ok(Core::new(endpoint, names, self.timeouts, runtime))
+    }
+
     pub(crate) fn runtime(&self) -> Result<Handle, Error> {
         let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
         self.runtime.clone().map_or_else(current, Ok)
@@ -210,13 +228,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Client, Error> {
-        let (names, runtime) = (self.settings.names()?, self.settings.runtime()?);
-        let (mut server, timeouts) = (self.server, self.settings.timeouts);
-        if let Some(name) = &self.settings.name {
-            server.set_connection_name(name);
-        }
-        let endpoint = Endpoint::new(server, None, timeouts, runtime.clone());
-        Ok(Client(Core::new(endpoint, names, timeouts, runtime)))
+        self.settings.core(self.server, None).map(Client)
     }
 
     /// A client that is connected to a server that has the module.

@@ -28,7 +28,7 @@ pub struct Server {
     /// The first connection, if there is one already.
     pub(super) connection: Option<MultiplexedConnection>,
     /// What connections are called.
-    pub(super) connection_name: Option<Arc<str>>,
+    pub(crate) connection_name: Option<Arc<str>>,
 }
 
 impl Server {
@@ -51,11 +51,6 @@ impl Server {
     pub fn over(mut self, connection: MultiplexedConnection) -> Server {
         self.connection = Some(connection);
         self
-    }
-
-    /// Has its connections called by that name.
-    pub(crate) fn set_connection_name(&mut self, name: &str) {
-        self.connection_name = Some(name.into());
     }
 
     /// Whether its name tells it from all others: what Sentinel names may be anything.

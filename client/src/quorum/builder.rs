@@ -8,11 +8,10 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 
-use crate::lock::Core;
 use crate::lock::builder::Settings;
 use crate::lock::client::find_module;
 use crate::net::connect::Identity;
-use crate::net::{Endpoint, Identities, IntoServer, Server, Timeouts, WhileClosed};
+use crate::net::{Identities, IntoServer, Server, Timeouts, WhileClosed};
 use crate::quorum::Servers;
 use crate::quorum::quorum::Quorum;
 use crate::value::{Error, NodeReason};
@@ -111,11 +110,7 @@ impl QuorumBuilder {
             answer: Duration::from_millis(50),
             while_closed: WhileClosed::FailFast,
         };
-        let settings = Settings {
-            timeouts,
-            name: None,
-            runtime: None,
-        };
+        let settings = Settings::new(timeouts);
         Ok(QuorumBuilder { servers, settings })
     }
 
@@ -202,28 +197,18 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Quorum, Error> {
-        let (settings, timeouts) = (self.settings.clone(), self.settings.timeouts);
-        let runtime = settings.runtime()?;
+        let settings = self.settings;
         let identities = Arc::<Identities>::default();
         let mut all = Vec::with_capacity(self.servers.len());
-        for (number, mut server) in self.servers.into_iter().enumerate() {
-            if let Some(name) = &settings.name {
-                server.set_connection_name(name);
-            }
+        for (number, server) in self.servers.into_iter().enumerate() {
             let among = identities.clone();
             let identity = Some(Identity { among, number });
-            let endpoint = Endpoint::new(server, identity, timeouts, runtime.clone());
-            all.push(Core::new(
-                endpoint,
-                settings.names()?,
-                timeouts,
-                runtime.clone(),
-            ));
+            all.push(settings.core(server, identity)?);
         }
         Ok(Quorum(Arc::new(Servers {
             all,
             names: settings.names()?,
-            timeouts,
+            timeouts: settings.timeouts,
             proposal: Mutex::default(),
             identities,
         })))
