@@ -66,7 +66,7 @@ pub(crate) struct Share {
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     pub(crate) guards: u32,
-    /// Those of them who write, and those who want it renewed.
+    /// Of these, the guards that write, and those that want it renewed.
     pub(crate) writers: u32,
     pub(crate) renewing: u32,
 }
@@ -85,7 +85,7 @@ impl Shares {
     }
 }
 
-/// Who is woken when a hold is lost.
+/// The tasks that are woken when a hold is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     by_id: BTreeMap<u64, Waker>,

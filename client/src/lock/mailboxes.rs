@@ -16,7 +16,7 @@ pub(super) struct Mailboxes {
     pub(super) is_closed: bool,
 }
 
-/// A box at a server process, and who waits for its letters.
+/// A box at a server process, and the requests that wait for its letters.
 #[derive(Debug)]
 pub(super) struct PeerMailbox {
     pub(super) peer: Arc<Peer>,

@@ -1,4 +1,4 @@
-//! Who holds: a name made for each acquisition, or a task that carries its own through many.
+//! Owners: tasks that take several locks, or one lock several times, under a name of their own.
 
 use std::collections::HashMap;
 use std::fmt;

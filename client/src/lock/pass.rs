@@ -157,7 +157,7 @@ impl TakingOver<'_> {
         }
         self.may_be_done |= matches!(granted, Ok(_) | Err(Failed::Unknown(_)));
         let grant = granted?;
-        // Whoever writes does so once, as this crate's holds do.
+        // A writer may hold it several times. This crate's holds write once.
         let token = grant.token;
         let mode = match self.ask(Verb::LowerWrites { to: 1, token }).await {
             Ok(_) => Mode::Write,

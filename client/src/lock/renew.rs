@@ -1,4 +1,4 @@
-//! When a hold on one server is renewed, and how: in the background while somebody wants that, or when a guard is told to.
+//! When and how a hold on one server is renewed: in the background while a guard wants that, or by a call.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A hold on one server: what is believed of it, who shares it, and when it is renewed.
+//! A hold on one server: what the client believes of it, and the guards that share it.
 
 use std::any::Any;
 use std::mem;
@@ -31,7 +31,7 @@ pub(crate) struct ServerHold {
 pub(super) struct State {
     pub(super) belief: Belief,
     pub(super) shares: Shares,
-    /// How the server has it.
+    /// How it is held on the server.
     pub(super) mode: Mode,
     /// How long the lock stays taken after its grant, however early it is given back.
     at_least: Duration,
@@ -159,7 +159,7 @@ impl ServerHold {
         })
     }
 
-    /// One more wants it to be renewed, or one less.
+    /// Counts one more reason to renew it, or one less.
     pub(crate) fn want_renewal(&self, is_wanted: bool) {
         self.update(|state| match is_wanted {
             true => state.shares.renewing += 1,
@@ -181,7 +181,8 @@ impl ServerHold {
         self.update(|state| state.belief.lose(loss));
     }
 
-    /// Sends its release, whoever shares it. Dropped, the rest goes on in the background.
+    /// Releases it, whatever guards still share it. The request is sent at once, and repeated in the background if the future is
+    /// dropped.
     pub(super) fn release(&self) -> BoxFuture<'static, Result<(), Error>> {
         let releasing = self.update(|state| {
             let lease = state.belief.longest_lease();
@@ -254,7 +255,7 @@ impl ServerHold {
 }
 
 impl State {
-    /// Servers have it for writing, and all who share it only read.
+    /// The server has it for writing, and all its guards only read.
     pub(super) fn is_to_read(&self) -> bool {
         self.shares.guards > 0 && self.shares.writers == 0 && self.mode == Mode::Write
     }

@@ -1,5 +1,5 @@
-//! Wakes tasks at a moment of the boot-time clock, from a thread of this process that does nothing else: the runtime of
-//! whoever waits may have no timers, and the client's may not run. (A simulation has alarms of its own.)
+//! Wakes tasks at a moment of the boot-time clock, from a thread of this process that does nothing else: the caller's runtime
+//! may have no timers, and the client's may not run. (A simulation has alarms of its own.)
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};

@@ -20,7 +20,7 @@ use crate::simulated::TcpStream;
 use crate::value::{ConnectionError, lock};
 use crate::wire::Reply;
 
-/// One server's address, and what it asks of those who connect.
+/// A server's address, with the password, database and TLS settings to connect with.
 pub(crate) type Address = ConnectionInfo;
 
 /// Opens connections to one server process.
@@ -175,7 +175,7 @@ impl Connector {
             hello.cmd("CLIENT").arg("SETINFO").arg(what).arg(value);
             steps.push(Step::Optional);
         }
-        // Whoever may not ask for information may take locks all the same.
+        // A user without the right to INFO may take locks all the same.
         hello.cmd("INFO").arg("server");
         steps.push(Step::Optional);
         let replies = link.ask(&hello).await?;

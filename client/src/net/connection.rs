@@ -49,7 +49,7 @@ pub(super) struct Connection {
 struct State {
     /// Why requests are refused now, if they are.
     refusal: Option<Failure>,
-    /// Something was refused since the last attempt to connect.
+    /// A request was refused since the last attempt to connect.
     was_refused: bool,
     is_open: bool,
     is_driven: bool,
@@ -133,7 +133,7 @@ impl Connection {
         lock(&self.state).is_open
     }
 
-    /// Whether a task has to be started that drives it; `true` only once, until `undriven`.
+    /// Whether the caller has to start the task that drives it; `true` once, until `undriven`.
     pub(super) fn needs_driver(&self) -> bool {
         !mem::replace(&mut lock(&self.state).is_driven, true)
     }
@@ -146,7 +146,7 @@ impl Connection {
         self.fail(failure);
     }
 
-    /// Resolves once somebody waits for an answer, or was refused since the last attempt.
+    /// Resolves once a request is in flight, or was refused since the last attempt to connect.
     pub(super) async fn wanted(&self) {
         let is_wanted = || {
             let mut state = lock(&self.state);
@@ -245,7 +245,7 @@ impl Connection {
     }
 }
 
-/// Answers the oldest requests and wakes those who wait for that; an error if there are more answers than requests.
+/// Answers the oldest requests, and wakes the tasks that await them. An error if there are more answers than requests.
 fn answer(
     mut state: MutexGuard<'_, State>,
     mut answers: impl Iterator<Item = Answer>,

@@ -1,5 +1,5 @@
-//! One server as those who lock see it: a single one, the primary that Sentinel names, or a cluster, whose slot map and
-//! connections are our own: one node that hangs makes nobody slow whose lock is on another.
+//! What locks call one server: a single server, the primary that Sentinel names, or a cluster. The cluster's slot map and
+//! connections are our own, so that a node that hangs slows down no lock on another node.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,13 +17,12 @@ use crate::value::{BootInstant, lock};
 use crate::wire::slots::{self, SLOTS};
 use crate::wire::{Answer, Command, Reply};
 
-/// A server as those who lock see it.
+/// What locks call one server.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) name: String,
     is_cluster: bool,
-    /// The server, or some nodes of the cluster. What is said of the connections to the first holds for all nodes: user,
-    /// password and TLS.
+    /// The server, or some nodes of the cluster. User, password and TLS are those of the first.
     seeds: Vec<Arc<Peer>>,
     runtime: Handle,
     map: Mutex<Map>,
@@ -68,7 +67,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether another may take its place: who meets none asks again.
+    /// Whether another server may take its place, so that asking again makes sense while there is none.
     pub(crate) fn fails_over(&self) -> bool {
         self.is_cluster || self.seeds[0].fails_over()
     }
@@ -127,7 +126,7 @@ impl Endpoint {
         Some(Route { peer, is_asking })
     }
 
-    /// Asks each process that has locks.
+    /// Sends a command to each process that has locks.
     pub(crate) async fn call_each(&self, command: &Command<'_>) -> Vec<Answer> {
         let mut peers = Vec::new();
         if self.is_cluster {

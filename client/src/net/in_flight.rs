@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub(super) patience: Patience,
     /// How many bytes it has.
     pub(super) length: usize,
-    /// Wakes whoever wants the answer; `None` if nobody does.
+    /// Wakes the task that awaits the answer; `None` if none does.
     pub(super) waker: Option<Waker>,
 }
 
@@ -74,7 +74,7 @@ impl InFlight {
         self.schedule_late(self.requests.len() - 1);
     }
 
-    /// The answer to the last one is wanted.
+    /// The caller awaits the answer to the last one.
     pub(super) fn want_last(&mut self) {
         if let Some(last) = self.requests.back_mut() {
             last.waker = Some(Waker::noop().clone());
@@ -117,7 +117,7 @@ impl InFlight {
         })
     }
 
-    /// Answers the first one. Who is to be woken; an error if there is none.
+    /// Answers the first one, and returns its waker. An error if no request is in flight.
     pub(super) fn answer(&mut self, answer: Answer) -> Result<Option<Waker>, ConnectionError> {
         let unexpected = || ConnectionError::new("more replies than requests");
         let request = self.requests.pop_front().ok_or_else(unexpected)?;
@@ -164,7 +164,7 @@ impl InFlight {
         Due { is_late, next }
     }
 
-    /// The answer, which is taken once; otherwise the waker is woken then.
+    /// Takes the answer out; until there is one, the waker is kept and woken by it.
     pub(super) fn poll(&mut self, number: u64, waker: &Waker) -> Poll<Answer> {
         if let Some(answer) = self.answers.remove(&number) {
             return Poll::Ready(answer);
@@ -179,7 +179,7 @@ impl InFlight {
         }
     }
 
-    /// Nobody wants the answer any more.
+    /// The caller no longer awaits the answer.
     pub(super) fn forget(&mut self, number: u64) -> Option<Waker> {
         self.answers.remove(&number);
         self.unanswered(number)?.waker.take()

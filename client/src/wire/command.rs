@@ -98,7 +98,7 @@ pub(crate) enum Verb {
     },
     /// Lets the hold of the name end with its lease.
     Revoke,
-    /// Who holds the key, and who waits.
+    /// The holders of the key, and the waiters.
     Info,
 }
 

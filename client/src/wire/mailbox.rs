@@ -136,7 +136,7 @@ impl Mailbox {
         self.failures += 1;
         let failure = match answer {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => forgotten(),
-            // Another call of ours is newer, or its connection was told to give up.
+            // A newer call of ours has taken its place, or an operator has unblocked its connection.
             Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Delivered::default(),
             Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
             Ok(reply) => match self.on_mail(reply, sent) {
@@ -186,7 +186,7 @@ impl Mailbox {
                 None => {}
             }
         }
-        // Not with every letter: there may be tens of thousands who wait.
+        // Not with every letter: tens of thousands of requests may wait.
         if mem::take(&mut self.may_have_closed) {
             for waiting in self.waiting.values_mut() {
                 if waiting.since.is_some_and(|it| it != since) {
