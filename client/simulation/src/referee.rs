@@ -12,8 +12,8 @@ use crate::dice::Dice;
 use crate::lock::Held;
 use crate::parts::{Micros, Permits, ProcessId, ms};
 use crate::plan::Plan;
-use crate::value::clock::BootInstant;
 use crate::value::Loss;
+use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
 use crate::world::{self, Node, micros, with};
 

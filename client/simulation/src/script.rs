@@ -10,8 +10,8 @@ use crate::plan::{Kind, Plan};
 use crate::quorum::quorum::Quorum;
 use crate::referee::{self, Ticket};
 use crate::simulated::OfProcess;
-use crate::value::clock::BootInstant;
 use crate::value::Error;
+use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
 use crate::world::{self, Job, this_process, with};
 

@@ -10,7 +10,7 @@ use crate::lock::Core;
 use crate::lock::mail::Entry;
 use crate::net::{Alarm, Pending, Route};
 use crate::value::{BootInstant, ConnectionError, Error, Loss};
-use crate::wire::{Answer, Command, Failure, Grant, Name, Reply, Verb, WaitByMail, checked, token};
+use crate::wire::{Answer, Command, Grant, Name, NoReply, Reply, Verb, WaitByMail, checked, token};
 
 /// So often a request is sent elsewhere.
 const REDIRECTIONS: u32 = 8;
@@ -98,7 +98,7 @@ impl Request {
             name: name.clone(),
             verb,
             route,
-            pending: Pending::refused(Failure::Closed),
+            pending: Pending::refused(NoReply::Closed),
             late: Duration::MAX,
             wait: None,
             entry: None,
@@ -147,7 +147,7 @@ impl Request {
     /// Sends it elsewhere, or again, if this answer asks for that; `false` if it is the answer.
     fn is_sent_again(&mut self, answer: &Answer) -> Result<bool, Error> {
         let redirected = self.core.endpoint.redirected(&self.route, answer);
-        let is_lost = matches!(answer, Err(Failure::Unknown(error)) if !error.is_timeout());
+        let is_lost = matches!(answer, Err(NoReply::Unknown(error)) if !error.is_timeout());
         let route = match redirected {
             _ if is_lost && self.loss == OnConnectionLoss::Resends => {
                 self.loss = OnConnectionLoss::HasResent;
@@ -169,7 +169,7 @@ impl Request {
 
     fn poll_letter(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
         let (Some(entry), Some(queued)) = (&self.entry, &mut self.queued) else {
-            return Poll::Ready(Err(Failure::Closed));
+            return Poll::Ready(Err(NoReply::Closed));
         };
         if let Poll::Ready((answer, since)) = entry.poll(context.waker()) {
             self.sent = self.sent.max(since);
@@ -180,7 +180,7 @@ impl Request {
         };
         if overdue.remaining().is_zero() {
             let silence = ConnectionError::silence("no answer", self.core.timeouts.answer);
-            return Poll::Ready(Err(Failure::Unknown(silence)));
+            return Poll::Ready(Err(NoReply::Unknown(silence)));
         }
         queued.alarm = Some(Alarm::at(overdue, context.waker().clone()));
         Poll::Pending
@@ -191,7 +191,7 @@ impl Request {
         let server = &self.core.endpoint.name;
         let is_settled = matches!(
             answer,
-            Ok(Reply::Error(_)) | Err(Failure::NotSent(_) | Failure::Forked)
+            Ok(Reply::Error(_)) | Err(NoReply::NotSent(_) | NoReply::Forked)
         );
         let token = match checked(answer, server).and_then(token) {
             Ok(Some(token)) => token,
@@ -237,7 +237,7 @@ impl Future for Request {
             match request.is_sent_again(&answer) {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(_) => return Poll::Ready(Err(Failure::Closed)),
+                Err(_) => return Poll::Ready(Err(NoReply::Closed)),
             }
             match (&answer, &request.entry, request.wait) {
                 (Ok(queued @ Reply::Array(_)), Some(entry), Some(wait)) => {

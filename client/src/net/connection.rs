@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::in_flight::{Due, InFlight, Patience, Request};
 use crate::value::{BootInstant, ConnectionError, lock};
-use crate::wire::{Answer, Command, Failure, Reply};
+use crate::wire::{Answer, Command, NoReply, Reply};
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub(super) struct Connection {
 #[derive(Default)]
 struct State {
     /// Why requests are refused now, if they are.
-    refusal: Option<Failure>,
+    refusal: Option<NoReply>,
     /// A request was refused since the last attempt to connect.
     was_refused: bool,
     is_open: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Pending(Sent);
 enum Sent {
     InFlight(Arc<Connection>, u64),
     /// It was not sent.
-    Refused(Failure),
+    Refused(NoReply),
     Answered,
 }
 
@@ -139,11 +139,11 @@ impl Connection {
     }
 
     /// The task that drove it is gone.
-    pub(super) fn undriven(&self, failure: &Failure) {
+    pub(super) fn undriven(&self, reason: &NoReply) {
         let mut state = lock(&self.state);
         (state.is_driven, state.refusal) = (false, None);
         drop(state);
-        self.fail(failure);
+        self.fail(reason);
     }
 
     /// Resolves once a request is in flight, or was refused since the last attempt to connect.
@@ -166,25 +166,25 @@ impl Connection {
     }
 
     /// It is closed: everything in flight has failed.
-    pub(super) fn fail(&self, failure: &Failure) {
+    pub(super) fn fail(&self, reason: &NoReply) {
         let mut state = lock(&self.state);
         state.is_open = false;
         state.out.clear();
         let count = state.in_flight.len();
-        let _ = answer(state, (0..count).map(|_| Err(failure.clone())));
+        let _ = answer(state, (0..count).map(|_| Err(reason.clone())));
     }
 
     /// It was not opened: what was sent by then has failed. What was sent later waits for the next attempt.
-    pub(super) fn fail_sent_by(&self, moment: BootInstant, failure: &Failure) {
+    pub(super) fn fail_sent_by(&self, moment: BootInstant, reason: &NoReply) {
         let mut state = lock(&self.state);
         let (count, length) = state.in_flight.sent_by(moment);
         state.out.drain(..length);
-        let _ = answer(state, (0..count).map(|_| Err(failure.clone())));
+        let _ = answer(state, (0..count).map(|_| Err(reason.clone())));
     }
 
     /// Refuses what is sent from now on.
-    pub(super) fn refuse(&self, failure: Failure) {
-        lock(&self.state).refusal = Some(failure);
+    pub(super) fn refuse(&self, reason: NoReply) {
+        lock(&self.state).refusal = Some(reason);
     }
 
     /// What is to be written, once there is something; `spare` is used for what comes next.
@@ -282,8 +282,8 @@ impl State {
 
 impl Pending {
     /// What was not sent.
-    pub(crate) fn refused(failure: Failure) -> Pending {
-        Pending(Sent::Refused(failure))
+    pub(crate) fn refused(reason: NoReply) -> Pending {
+        Pending(Sent::Refused(reason))
     }
 }
 
@@ -293,7 +293,7 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let (connection, number) = match &self.0 {
             Sent::InFlight(connection, number) => (connection, *number),
-            Sent::Refused(failure) => return Poll::Ready(Err(failure.clone())),
+            Sent::Refused(reason) => return Poll::Ready(Err(reason.clone())),
             Sent::Answered => panic!("an answer is taken once"),
         };
         let polled = lock(&connection.state)

@@ -22,7 +22,7 @@ use super::in_flight::Patience;
 use super::link::{Link, ask, receive};
 use super::task;
 use crate::value::{BootInstant, ConnectionError, lock, random};
-use crate::wire::{Command, Failure};
+use crate::wire::{Command, NoReply};
 
 /// How many bytes one read takes in.
 const CHUNK: usize = 16 * 1024;
@@ -70,7 +70,7 @@ impl Driven {
         now: BootInstant,
     ) -> Pending {
         if self.process != std::process::id() {
-            return Pending::refused(Failure::Forked);
+            return Pending::refused(NoReply::Forked);
         }
         let pending = self.connection.send(commands, patience, now);
         if self.connection.needs_driver() {
@@ -99,8 +99,8 @@ impl Drop for Driving {
     fn drop(&mut self) {
         let panic = || ConnectionError::new("the task that moves its bytes has panicked");
         self.0.undriven(&match std::thread::panicking() {
-            true => Failure::Unknown(panic()),
-            false => Failure::RuntimeGone,
+            true => NoReply::Unknown(panic()),
+            false => NoReply::RuntimeGone,
         });
     }
 }
@@ -120,17 +120,17 @@ async fn drive(driving: Driving, connector: Arc<Connector>, timeouts: Timeouts) 
                 let error = serve(connection, &connector, timeouts, link).await;
                 if fails_fast && error.is_timeout() {
                     // A silent server is not waited for until it is open again.
-                    connection.refuse(Failure::NotSent(error.clone()));
+                    connection.refuse(NoReply::NotSent(error.clone()));
                 }
-                connection.fail(&Failure::Unknown(error));
+                connection.fail(&NoReply::Unknown(error));
             }
             Err(error) => {
-                let failure = Failure::NotSent(error);
+                let reason = NoReply::NotSent(error);
                 if fails_fast {
-                    connection.refuse(failure.clone());
+                    connection.refuse(reason.clone());
                 }
                 // What was sent meanwhile has the next attempt.
-                connection.fail_sent_by(began, &failure);
+                connection.fail_sent_by(began, &reason);
                 sleep(pause.mul_f64(0.5 + random::fraction() / 2.0)).await;
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
@@ -147,9 +147,9 @@ async fn open(
         if timeouts.while_closed == WhileClosed::FailFast {
             sleep(timeouts.answer).await;
             let silence = ConnectionError::silence("not connected", timeouts.answer);
-            let failure = Failure::NotSent(silence);
-            connection.refuse(failure.clone());
-            connection.fail_sent_by(BootInstant::now(), &failure);
+            let reason = NoReply::NotSent(silence);
+            connection.refuse(reason.clone());
+            connection.fail_sent_by(BootInstant::now(), &reason);
         }
         pending::<Infallible>().await
     });
@@ -175,7 +175,7 @@ async fn serve(
             Either::Right((Ok(faster), _)) => faster,
         };
         let error = ConnectionError::new("another connection was open before this one answered");
-        connection.fail(&Failure::Unknown(error));
+        connection.fail(&NoReply::Unknown(error));
         connection.opened();
     }
 }
@@ -249,7 +249,7 @@ async fn watch(
         if connection.expire(now) && timeouts.while_closed == WhileClosed::FailFast {
             // A silent server is not waited for until it answers.
             let silence = ConnectionError::silence("no reply", timeouts.answer);
-            connection.refuse(Failure::NotSent(silence));
+            connection.refuse(NoReply::NotSent(silence));
         }
         let due = connection.due(now);
         if due.is_late && beside.is_none() {

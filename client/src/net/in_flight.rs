@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::value::{BootInstant, ConnectionError};
-use crate::wire::{Answer, Failure};
+use crate::wire::{Answer, NoReply};
 
 /// How long a request may take.
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +142,7 @@ impl InFlight {
             let silence = ConnectionError::silence("no reply", request.patience.limit);
             if let Some(waker) = request.waker.take() {
                 let number = self.first + self.expired as u64;
-                self.answers.insert(number, Err(Failure::Unknown(silence)));
+                self.answers.insert(number, Err(NoReply::Unknown(silence)));
                 wakers.push(waker);
             }
             self.expired += 1;
@@ -175,7 +175,7 @@ impl InFlight {
                 wanted.clone_from(waker);
                 Poll::Pending
             }
-            None => Poll::Ready(Err(Failure::RuntimeGone)),
+            None => Poll::Ready(Err(NoReply::RuntimeGone)),
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(requests.expire(now + ms(499)).len(), 0);
         assert_eq!(requests.expire(now + ms(500)).len(), 1);
         let answer = requests.poll(first, Waker::noop());
-        assert!(matches!(answer, Poll::Ready(Err(Failure::Unknown(_)))));
+        assert!(matches!(answer, Poll::Ready(Err(NoReply::Unknown(_)))));
         assert!(requests.has_expired());
         nil(&mut requests);
         assert!(!requests.has_expired());

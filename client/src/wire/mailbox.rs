@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::value::{BootInstant, ConnectionError, Error};
 use crate::wire::command::LastRead;
-use crate::wire::{Answer, Command, Failure, Fields, FromReply, Name, Reply, unexpected};
+use crate::wire::{Answer, Command, Fields, FromReply, Name, NoReply, Reply, unexpected};
 
 /// The answer to a request that waited, and when it was decided at the earliest: it counts as sent then.
 pub(crate) type Decision = (Answer, BootInstant);
@@ -20,7 +20,7 @@ pub(crate) type Decision = (Answer, BootInstant);
 /// The box is gone: its requests no longer wait, or were granted and given back.
 fn forgotten() -> Answer {
     let error = "the server has closed the box of the requests";
-    Err(Failure::Unknown(ConnectionError::new(error)))
+    Err(NoReply::Unknown(ConnectionError::new(error)))
 }
 
 /// So many calls in a row may fail before all that wait fail.
@@ -98,7 +98,7 @@ impl Mailbox {
     pub(crate) fn close(&mut self) -> Delivered {
         self.is_closed = true;
         let unwanted = self.waiting.values().map(|it| it.name.clone()).collect();
-        let wakers = self.fail(&Err(Failure::Closed));
+        let wakers = self.fail(&Err(NoReply::Closed));
         Delivered { wakers, unwanted }
     }
 
@@ -146,11 +146,11 @@ impl Mailbox {
                 }
                 Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
             },
-            Err(gone @ (Failure::RuntimeGone | Failure::Closed | Failure::Forked)) => Err(gone),
+            Err(gone @ (NoReply::RuntimeGone | NoReply::Closed | NoReply::Forked)) => Err(gone),
             // Again on a new connection: the boxes outlive the old one, which may be silent for a second call until then.
             Err(_) if self.failures <= MOST_FAILURES => return Delivered::default(),
             // What was asked for waits there, or has been granted.
-            Err(Failure::NotSent(error) | Failure::Unknown(error)) => Err(Failure::Unknown(error)),
+            Err(NoReply::NotSent(error) | NoReply::Unknown(error)) => Err(NoReply::Unknown(error)),
         };
         Delivered {
             wakers: self.fail(&failure),
@@ -200,7 +200,7 @@ impl Mailbox {
     /// Nobody collects any more. Returns the tasks to wake.
     pub(crate) fn abandon(&mut self) -> Vec<Waker> {
         self.is_collected = false;
-        self.fail(&Err(Failure::RuntimeGone))
+        self.fail(&Err(NoReply::RuntimeGone))
     }
 
     /// Sets the result of all that wait. Returns the tasks to wake.
@@ -383,7 +383,7 @@ mod tests {
         mailbox.on_mail(mail(9, 0, &letters), now).unwrap();
         assert_eq!(decided(&mut mailbox, "a"), "Ok(nil)");
         assert_eq!(decided(&mut mailbox, "b"), "Ok((DEADLOCK x))");
-        mailbox.fail(&Err(Failure::Closed));
+        mailbox.fail(&Err(NoReply::Closed));
         assert!(decided(&mut mailbox, "c").starts_with("Err"));
         assert!(mailbox.on_mail(Reply::Nil, now).is_err());
     }

@@ -13,4 +13,4 @@ pub(crate) use belief::{Belief, Change, Denial, Grant};
 pub(crate) use command::{Command, Name, Verb, WaitByMail};
 pub(crate) use info::{Fields, FromReply, LockInfo, ServerAnswer, TopEntry};
 pub(crate) use mailbox::{Decision, Mailbox};
-pub(crate) use reply::{Answer, Failure, Reply, checked, token, unexpected};
+pub(crate) use reply::{Answer, NoReply, Reply, checked, token, unexpected};

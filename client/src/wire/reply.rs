@@ -35,7 +35,7 @@ pub enum Reply {
 
 /// Why there is no reply.
 #[derive(Debug, Clone)]
-pub(crate) enum Failure {
+pub(crate) enum NoReply {
     /// The request never left: the server was not reached.
     NotSent(ConnectionError),
     /// The outcome is unknown.
@@ -49,29 +49,29 @@ pub(crate) enum Failure {
 }
 
 /// A reply, or why there is none.
-pub(crate) type Answer = Result<Reply, Failure>;
+pub(crate) type Answer = Result<Reply, NoReply>;
 
-impl Failure {
-    /// The result for the caller.
+impl NoReply {
+    /// The error for the caller.
     pub(crate) fn error(self, server: &str) -> Error {
         match self {
-            Failure::NotSent(error) | Failure::Unknown(error) => Error::Connection {
+            NoReply::NotSent(error) | NoReply::Unknown(error) => Error::Connection {
                 server: server.to_owned(),
                 error,
             },
-            Failure::RuntimeGone => Error::RuntimeGone,
-            Failure::Closed => Error::Closed,
-            Failure::Forked => Error::Forked,
+            NoReply::RuntimeGone => Error::RuntimeGone,
+            NoReply::Closed => Error::Closed,
+            NoReply::Forked => Error::Forked,
         }
     }
 }
 
-/// The errors of an answer, sorted; from a server of this name.
+/// The reply of a server of this name, or the error that its answer is.
 pub(crate) fn checked(answer: Answer, server: &str) -> Result<Reply, Error> {
     match answer {
         Ok(Reply::Error(line)) => Err(refusal(line, server)),
         Ok(reply) => Ok(reply),
-        Err(failure) => Err(failure.error(server)),
+        Err(reason) => Err(reason.error(server)),
     }
 }
 
