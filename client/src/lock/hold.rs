@@ -48,6 +48,10 @@ pub(crate) trait Hold: Send + Sync {
     fn unwatch(&self, id: u64);
 
     /// How long an answer of a server may take.
+    #[cfg_attr(
+        not(feature = "blocking"),
+        allow(dead_code, reason = "only the drop of a blocking guard asks for it")
+    )]
     fn answer_limit(&self) -> Duration;
 
     /// The hold's own type, if it is on one server. Otherwise an error that says why this is not possible.
