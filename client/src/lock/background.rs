@@ -40,7 +40,7 @@ impl Core {
         due: BootInstant,
     ) -> Option<Due> {
         let mut holds = lock(&self.holds);
-        if scheduled.is_some_and(|scheduled| holds.remove(scheduled).is_none()) {
+        if scheduled.is_some_and(|scheduled| holds.schedule.remove(scheduled).is_none()) {
             return None;
         }
         let added = holds.schedule.add(due, hold);

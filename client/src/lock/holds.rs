@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::net::schedule::{Due, Schedule};
+use crate::net::schedule::Schedule;
 use crate::value::{BootInstant, Error};
 
 /// A hold, for the background task.
@@ -47,10 +47,6 @@ impl Holds {
     pub(super) fn close(&mut self) -> Vec<Arc<dyn Scheduled>> {
         self.is_closed = true;
         self.schedule.values().cloned().collect()
-    }
-
-    pub(super) fn remove(&mut self, due: Due) -> Option<Arc<dyn Scheduled>> {
-        self.schedule.remove(due)
     }
 
     /// What the background task does next. If that is to end, the next hold starts another one.

@@ -121,7 +121,7 @@ impl ServerHold {
         let is_left_last = state.is_left_last;
         drop(state);
         // Not under the lock: subscribers and wakers may ask whether the lock is held.
-        let scheduled = due.and_then(|due| lock(&self.core.holds).remove(due));
+        let scheduled = due.and_then(|due| lock(&self.core.holds).schedule.remove(due));
         match loss {
             Loss::Released | Loss::Passed => {}
             Loss::Denied if is_left_last => {}

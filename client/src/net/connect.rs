@@ -74,15 +74,6 @@ impl Identities {
     }
 }
 
-/// What a handshake command is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The connection is of no use without it.
-    Needed,
-    /// The server may refuse it: an older one does not know it, or the user may not run it.
-    Optional,
-}
-
 impl Connector {
     /// Connects to another node of the same cluster, `host:port`, in the same way.
     pub(super) fn to_node(&self, node: &str) -> Option<Connector> {
@@ -155,36 +146,32 @@ impl Connector {
             // The certificates of a `redis::Client` are known to it alone.
             _ => Link::Crate(open_by_crate(address).await.map_err(connection_error)?),
         };
-        let (mut hello, mut steps) = (Pipeline::new(), Vec::new());
+        let mut hello = Pipeline::new();
         if let Link::Stream(_) = link {
             let settings = address.redis_settings();
             if let Some(password) = settings.password() {
                 hello.cmd("AUTH").arg(settings.username()).arg(password);
-                steps.push(Step::Needed);
             }
             if settings.db() != 0 {
                 hello.cmd("SELECT").arg(settings.db());
-                steps.push(Step::Needed);
             }
         }
+        // The server may refuse what follows: an older one does not know it, or the user may not run it.
+        let needed = hello.len();
         if let Some(name) = &self.name {
             hello.cmd("CLIENT").arg("SETNAME").arg(&**name);
-            steps.push(Step::Optional);
         }
         for (what, value) in [("LIB-NAME", "mortise-client"), ("LIB-VER", VERSION)] {
             hello.cmd("CLIENT").arg("SETINFO").arg(what).arg(value);
-            steps.push(Step::Optional);
         }
         // A user without the right to INFO may take locks all the same.
         hello.cmd("INFO").arg("server");
-        steps.push(Step::Optional);
         let replies = link.ask(&hello).await?;
-        for (step, reply) in steps.into_iter().zip(&replies) {
-            match reply {
-                Reply::Error(line) if step == Step::Needed || line.starts_with("NOAUTH") => {
-                    return Err(ConnectionError::denied(line.as_str()));
-                }
-                _ => {}
+        for (number, reply) in replies.iter().enumerate() {
+            if let Reply::Error(line) = reply
+                && (number < needed || line.starts_with("NOAUTH"))
+            {
+                return Err(ConnectionError::denied(line.as_str()));
             }
         }
         if let Some(Reply::Text(info)) = replies.last() {
