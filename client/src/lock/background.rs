@@ -1,12 +1,13 @@
 //! Renews holds, and finds them lost: one task for each client, on its runtime, which is there while there is a hold.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, pending, select};
+use futures_util::future::{pending, select};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use crate::lock::holds::{Holds, Next, Scheduled};
 use crate::lock::{Core, trace};
@@ -64,13 +65,16 @@ impl Core {
 }
 
 async fn run(core: Arc<Core>) {
-    let mut renewing = FuturesUnordered::<BoxFuture<'static, Result<(), Error>>>::new();
+    let mut renewing = FuturesUnordered::new();
     let mut failures = Failures::default();
     loop {
         let next = lock(&core.holds).next();
         let wakes_at = match next {
             Next::Due(hold) => {
-                renewing.extend(hold.on_due());
+                // The application's code that is woken, or receives an event, may panic. That concerns one hold, and no other.
+                let done = catch_unwind(AssertUnwindSafe(|| hold.on_due()));
+                let renewal = done.ok().flatten();
+                renewing.extend(renewal.map(|it| AssertUnwindSafe(it).catch_unwind()));
                 continue;
             }
             Next::SleepUntil(wakes_at) => wakes_at,
@@ -81,7 +85,7 @@ async fn run(core: Arc<Core>) {
         let earlier = pin!(core.earlier.notified());
         let answers = pin!(async {
             while let Some(renewed) = renewing.next().await {
-                failures.note(renewed);
+                failures.note(renewed.unwrap_or(Ok(())));
             }
             pending::<()>().await;
         });

@@ -1,7 +1,7 @@
 //! The events that an application's subscriber gets.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mortise_client::{Error, Held};
@@ -14,9 +14,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{await_free, client, client_of, eventually, ms};
 
-/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`.
+/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`. Panics at a loss, if it is to.
 #[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<String>>>);
+struct Events(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 impl Events {
     /// Gets what the tasks of this test's runtime say, all of which run on its thread.
@@ -72,7 +72,9 @@ impl Subscriber for Events {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
+        let is_loss = line.0.contains("lock lost");
         self.0.lock().unwrap().push(line.0);
+        assert!(!is_loss || !self.1.load(Ordering::Relaxed), "of this test");
     }
 
     fn enter(&self, _: &Id) {}
@@ -226,4 +228,24 @@ async fn a_subscriber_may_ask_the_guard_that_an_event_is_about() {
     *asked.lock().unwrap() = Some(guard.held());
     guard.release().await.unwrap();
     assert!(count.load(Ordering::Relaxed) > after_the_loss);
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_a_loss_keeps_no_other_guard_from_its_renewal() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(3_000)).acquire().await.unwrap();
+    let short = |key: &str| client.lock(key).lease(ms(1_500));
+    let _denied = short("denied").acquire().await.unwrap();
+    let _expired = short("expired").auto_renew(false).acquire().await.unwrap();
+    events.1.store(true, Ordering::Relaxed);
+    cmd!(server.connect(), "DEL", "denied");
+    for key in ["key=denied", "key=expired"] {
+        let is_lost = async || events.find(&["lock lost", key]).is_some();
+        eventually("the loss", is_lost).await;
+    }
+    let shown = guard.deadline();
+    eventually("a renewal", async || guard.deadline() > shown).await;
+    assert!(guard.is_valid());
 }
