@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Conn, Server, cmd, text};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
 use crate::support::{LATE, PATIENCE, ms};
@@ -98,4 +99,25 @@ async fn a_quorum_does_not_connect_to_a_server_that_is_not_there_while_nothing_i
     tokio::time::sleep(ms(3_000)).await;
     let since = attempts.load(Ordering::Relaxed) - before;
     assert!(since <= 1, "{since} attempts while nothing was asked");
+}
+
+#[tokio::test]
+async fn a_server_that_denies_a_client_is_quoted_and_not_asked_again() {
+    let denying = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("redis://{}/", denying.local_addr().unwrap());
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = attempts.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = denying.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let line = "-DENIED Redis is running in protected mode\r\n";
+            let _ = connection.write_all(line.as_bytes()).await;
+        }
+    });
+    let client = Client::builder(url).unwrap().build().unwrap();
+    let taking = tokio::time::timeout(LATE, client.lock("k").acquire()).await;
+    let error = taking.expect("it does not try again").unwrap_err();
+    assert!(error.to_string().contains("protected mode"), "{error}");
+    tokio::time::sleep(ms(1_000)).await;
+    assert_eq!(attempts.load(Ordering::Relaxed), 1);
 }
