@@ -166,6 +166,7 @@ manifests: ## Check deploy/kubernetes against Kubernetes's schemas
 .PHONY: deny
 deny: setup ## Check licences and advisories of all dependencies, with cargo-deny
 	cargo deny --workspace check
+	cargo deny --manifest-path fuzz/Cargo.toml check
 
 .PHONY: fmt
 fmt: ## Format the code
