@@ -103,7 +103,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.info("total_renewals")) >= before + keys.length);
       assert.ok(held.every((lock) => lock.held));
       await Promise.all(held.map((lock) => lock.release()));
-      assert.equal(await server.info("locks"), 0);
+      await eventually(async () => (await server.info("locks")) === 0); // what a busy machine answers late is left in the background
     });
 
     test("readers share, and keep the writer out", async () => {
