@@ -114,7 +114,7 @@ async function openIoredis(client) {
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
   });
   return opened(connection, () => connection.connect(), () => connection.disconnect(), (commands) => {
-    if (commands.length === 1) return connection.call(...commands[0]).then((reply) => [reply], (error) => [errorReply(error)]);
+    if (commands.length === 1) return connection.call(...commands[0]);
     return connection.pipeline(commands.map((command) => ["call", ...command])).exec()
       .then((replies) => replies.map(([error, reply]) => (error ? errorReply(error) : reply)));
   });
@@ -127,13 +127,16 @@ async function openNodeRedis(client) {
     disableOfflineQueue: true, readonly: false, pingInterval: undefined,
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
-  return opened(connection, () => connection.connect(), end, (commands) =>
-    Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply))));
+  return opened(connection, () => connection.connect(), end, (commands) => {
+    if (commands.length === 1) return connection.sendCommand(commands[0].map(String));
+    return Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply)));
+  });
 }
 
 // The server's errors begin with a word in capitals; others are the library's, about the connection.
+const isReply = (error) => /^[A-Z][A-Z0-9_]+( |$)/.test(error?.message);
 function errorReply(error) {
-  if (/^[A-Z][A-Z0-9_]+( |$)/.test(error?.message)) return error;
+  if (isReply(error)) return error;
   throw error;
 }
 
@@ -158,6 +161,7 @@ function deadline(ms, late) {
   return () => clearTimeout(timer);
 }
 
+// `send`: one command's reply, or a list of several commands' replies.
 async function opened(connection, connect, end, send) {
   const awaited = new Set(); // requests to fail if the client never settles them
   let failure, ending;
@@ -165,9 +169,9 @@ async function opened(connection, connect, end, send) {
     failure ??= error;
     for (const late of awaited) awaited.delete(late) && late(failure);
   };
-  const unlessGone = (promise, resolve, reject) => {
+  const unlessGone = (promise, resolve, reject, refused = reject) => {
     awaited.add(reject);
-    promise.then((outcome) => awaited.delete(reject) && resolve(outcome), (error) => awaited.delete(reject) && reject(error));
+    promise.then((outcome) => awaited.delete(reject) && resolve(outcome), (error) => awaited.delete(reject) && refused(error));
     if (failure) fail();
   };
   connection.on("error", fail);
@@ -186,7 +190,8 @@ async function opened(connection, connect, end, send) {
     close,
     send(commands, resolve, reject) {
       try {
-        unlessGone(send(commands), resolve, reject);
+        if (commands.length > 1) unlessGone(send(commands), resolve, reject);
+        else unlessGone(send(commands), (reply) => resolve([reply]), reject, (error) => (isReply(error) ? resolve([error]) : reject(error)));
       } catch (error) {
         reject(error);
       }

@@ -25,6 +25,13 @@ const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"
 /** The keys that a command is about; it is routed by the first. */
 const keysOf = (command) => (command[0] === "LOCK.MACQUIRE" ? command.slice(4, 4 + command[3]) : [command[1]]);
 
+/** What asks for a lock under that name. */
+function wordsOf({ several, keys, lease, command, permits, limit }, owner) {
+  if (several) return ["LOCK.MACQUIRE", owner, lease, keys.length, ...keys];
+  if (limit === undefined) return [command, keys[0], owner, lease, "HOLDS", 1];
+  return [command, keys[0], owner, lease, "HOLDS", permits, "LIMIT", limit];
+}
+
 /** The locks of one server or cluster. */
 class Locks {
   asked = new Map();
@@ -55,12 +62,11 @@ class Locks {
    * reply. `left`: for so many ms, by mail.
    */
   async ask(command, left = 0, signal = undefined) {
-    const keys = keysOf(command);
-    const [key] = keys;
+    const key = command[command[0] === "LOCK.MACQUIRE" ? 4 : 1];
     let [node, asking] = [this.nodeOf(key), NONE];
     for (let hop = 1; ; hop++) {
       const { size } = node.debts; // many are left to the keeper
-      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter((debt) => keys.includes(debt.key));
+      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter((debt) => keysOf(command).includes(debt.key));
       const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : command;
       const before = debts === NONE ? asking : [...debts.map((debt) => debt.farewell()), ...asking];
       const replies = await abortable(node.wire.call(before.length > 0 ? [...before, full] : [full]), signal);
@@ -75,14 +81,15 @@ class Locks {
     }
   }
 
-  // The checked options of a request.
-  #request(name, options) {
-    const { wait = 0, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
+  // The checked options of a request. `longest`: its wait, if they say nothing of it.
+  #request(name, options, longest = 0) {
+    const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
     const { lease = this.defaults.lease, poll = this.defaults.poll } = options;
-    const names = Array.isArray(name) ? name : [name];
-    names.forEach((one) => text("the name of a lock", one));
+    const several = Array.isArray(name);
+    const names = several ? name : [name];
+    for (const one of names) text("the name of a lock", one);
     if (names.length === 0) throw new RangeError("a lock has a name, and several have names");
-    if (Array.isArray(name) && (mode !== "write" || limit !== undefined)) throw new TypeError("several locks are taken to write only");
+    if (several && (mode !== "write" || limit !== undefined)) throw new TypeError("several locks are taken to write only");
     if (task !== undefined) text("task", task);
     if (holder !== undefined && !/^(?!.*##)./s.test(text("holder", holder))) throw new RangeError(`holder is a name without ##, not ${inspect(holder)}`);
     time("lease", lease);
@@ -92,20 +99,28 @@ class Locks {
     if (poll !== null) time("poll", poll, 1);
     const command = COMMANDS.get(limit === undefined ? mode : "read");
     if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
-    const holds = ["HOLDS", count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT))];
-    if (limit !== undefined) holds.push("LIMIT", limit);
-    const keys = names.map((one) => this.topology.prefix + one);
-    const ms = Math.floor(Math.max(lease, atLeast));
-    const words = Array.isArray(name)
-      ? (owner) => ["LOCK.MACQUIRE", owner, ms, keys.length, ...keys]
-      : (owner) => [command, keys[0], owner, ms, ...holds];
-    return { name, names, key: keys[0], keys, lease: ms, atLeast, wait, poll, task, holder, signal, renew, maxHold, words };
+    count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT));
+    const { prefix } = this.topology;
+    const keys = several ? names.map((one) => prefix + one) : [prefix + name];
+    return { name, names, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, wait, poll, task, holder, signal, renew, maxHold };
   }
 
   /** A lock, or null if there is none within `wait`. With several names all of their locks at once: a MultiLock. */
-  async tryAcquire(name, options = {}) {
-    const request = this.#request(name, options);
-    const { key, wait, poll, signal } = request;
+  tryAcquire(name, options = {}) {
+    return this.#take(name, options, 0);
+  }
+
+  /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
+  async acquire(name, options = {}) {
+    const lock = await this.#take(name, options, Infinity);
+    if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
+    return lock;
+  }
+
+  async #take(name, options, longest) {
+    const request = this.#request(name, options, longest);
+    const { keys, wait, poll, signal } = request;
+    const [key] = keys;
     const end = now() + wait;
     signal?.throwIfAborted();
     const ready = this.topology.ready?.();
@@ -146,14 +161,6 @@ class Locks {
     });
   }
 
-  /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
-  async acquire(name, options = {}) {
-    const { wait = Infinity } = options;
-    const lock = await this.tryAcquire(name, { ...options, wait });
-    if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
-    return lock;
-  }
-
   /** Runs `work(lock)` under the lock, and gives it back. `options` may be left out. */
   async using(name, options, work) {
     if (work === undefined) [options, work] = [{}, options];
@@ -182,7 +189,8 @@ class Locks {
   async takeOver(name, owner, token, options = {}) {
     text("the name of a lock", name);
     const request = this.#request(name, options);
-    const { key, lease } = request;
+    const { lease } = request;
+    const [key] = request.keys;
     const heir = this.newName(request);
     text("owner", owner);
     let known = false;
@@ -198,7 +206,7 @@ class Locks {
           known = reply === null ? tries === 1 : !this.closed;
           if (reply === null) return null;
           if (this.closed) throw new UnreachableError("the locks are closed", name);
-          return this.#hold(this.nodeOf(key), new Lock(this, request, heir, reply, sent));
+          return this.#hold(this.nodeOf(key), new Lock(this, request, 0, heir, reply, sent));
         }
         known = tries === 1 && !(reply instanceof Unanswered);
         const passes = reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply));
@@ -251,7 +259,7 @@ class Locks {
 
   // One request under one name. If its outcome is unknown in the end, it is left.
   async #attempt(request, left) {
-    const { name, names, keys, lease, signal } = request;
+    const { name, keys, lease, signal } = request;
     const owner = this.newName(request);
     const ticket = new Ticket(keys[0]);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
@@ -259,7 +267,7 @@ class Locks {
     try {
       const sent = now();
       if (this.closed) throw new Again();
-      let [node, reply] = await this.ask(request.words(owner), left, signal);
+      let [node, reply] = await this.ask(wordsOf(request, owner), left, signal);
       if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
       known = reply === null || reply instanceof Error;
       if (!(reply instanceof Error)) node.heard = now();
@@ -269,7 +277,7 @@ class Locks {
         throw new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
       }
       const begin = Math.max(sent, ticket.begin);
-      locks = keys.map((key, index) => new Lock(this, { ...request, key, name: names[index] }, owner, reply, begin));
+      locks = keys.map((_, index) => new Lock(this, request, index, owner, reply, begin));
       if (locks[0].until - now() < lease / 2) {
         const held = await Promise.all(locks.map((lock) => lock.confirm(lease, signal)));
         if (held.includes(false)) throw new Again();
@@ -277,7 +285,7 @@ class Locks {
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
       for (const lock of locks) node.hold(lock);
-      return Array.isArray(name) ? new MultiLock(locks) : locks[0];
+      return request.several ? new MultiLock(locks) : locks[0];
     } catch (error) {
       if (!(error instanceof Unanswered)) throw error;
       known = !locks && !error.sent;

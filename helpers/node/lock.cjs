@@ -15,10 +15,11 @@ class Lock {
   node; // that serves it, since it is held
   until = -Infinity;
 
-  constructor(locks, { name, key, lease, maxHold, renew, atLeast }, owner, token, begin) {
+  // `index`: which of the names of the request it is of.
+  constructor(locks, { names, keys, lease, maxHold, renew, atLeast }, index, owner, token, begin) {
     this.#locks = locks;
-    this.name = name;
-    this.key = key;
+    this.name = names[index];
+    this.key = keys[index];
     this.lease = lease;
     this.owner = owner;
     this.token = token;

@@ -98,6 +98,8 @@ function abortable(promise, signal) {
 /** A request that may be answered by letter. */
 class Ticket {
   bell = new Bell();
+  answer = undefined;
+  since = undefined;
   knownAt = Infinity;
   begin = -Infinity;
   constructor(key) {
@@ -105,7 +107,8 @@ class Ticket {
   }
   settle(answer, begin = -Infinity) {
     if (this.bell.rung) return;
-    Object.assign(this, { answer, begin });
+    this.answer = answer;
+    this.begin = begin;
     this.bell.ring();
   }
 }
