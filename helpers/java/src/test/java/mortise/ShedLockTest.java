@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Optional;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.tools.ToolProvider;
 import mortise.jedis.JedisClient;
@@ -66,6 +67,26 @@ class ShedLockTest {
         lock.unlock();
         assertTrue(isFree());
         lock(HOUR, Duration.ZERO).orElseThrow().unlock();
+    }
+
+    @Test
+    void jobs_that_begin_at_the_same_time_open_no_more_connections_than_there_are_threads() throws Exception {
+        long before = server.info("connected_clients");
+        var jobs = new ArrayList<FutureTask<Void>>();
+        for (int thread = 0; thread < 8; thread++) {
+            var own = new LockConfiguration(Instant.now(), "job:" + thread, HOUR, Duration.ZERO);
+            jobs.add(EachClient.start(() -> {
+                for (int round = 0; round < 200; round++) {
+                    provider.lock(own).orElseThrow().unlock();
+                }
+                return null;
+            }));
+        }
+        for (var job : jobs) {
+            job.get();
+        }
+        long opened = server.info("connected_clients") - before;
+        assertTrue(opened <= 8, "opened " + opened);
     }
 
     @Test

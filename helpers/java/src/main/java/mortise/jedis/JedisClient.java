@@ -3,10 +3,12 @@ package mortise.jedis;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedDeque;
 import mortise.Client;
 import mortise.LockException;
 import redis.clients.jedis.CommandArguments;
@@ -24,8 +26,8 @@ import redis.clients.jedis.util.KeyValue;
 import redis.clients.jedis.util.SafeEncoder;
 
 /**
- * Jedis: one server, Sentinel or a cluster. It opens two connections to a server, of its own: no pool can run dry under a
- * release, and nothing is sent twice.
+ * Jedis: one server, Sentinel or a cluster. It opens connections of its own, and another one only while none of a server's is
+ * free: for {@link mortise.Locks} two. No pool can run dry under a release, and nothing is sent twice.
  */
 public final class JedisClient implements Client {
     /** Which server serves a key, as the program's client knows it. */
@@ -40,8 +42,8 @@ public final class JedisClient implements Client {
 
     private final Topology topology;
     private final JedisClientConfig config;
-    private final Map<String, Connection> commands = new ConcurrentHashMap<>();
-    private final Map<String, Connection> mails = new ConcurrentHashMap<>();
+    private final Map<String, Deque<Connection>> commands = new ConcurrentHashMap<>(); // those that are free, by server
+    private final Map<String, Deque<Connection>> mails = new ConcurrentHashMap<>();
     private final Set<Connection> all = ConcurrentHashMap.newKeySet();
     private volatile boolean closed;
 
@@ -113,8 +115,8 @@ public final class JedisClient implements Client {
     /** A connection on which anything went wrong is not used again. */
     @Override
     public List<Object> send(String node, List<List<String>> batch, boolean mayBlock, Duration timeout) {
-        Map<String, Connection> open = mayBlock ? mails : commands;
-        Connection connection = open.remove(node);
+        Deque<Connection> free = (mayBlock ? mails : commands).computeIfAbsent(node, none -> new ConcurrentLinkedDeque<>());
+        Connection connection = free.poll();
         if (connection == null) {
             connection = new Connection(HostAndPort.from(node), config);
             all.add(connection);
@@ -134,7 +136,7 @@ public final class JedisClient implements Client {
             return replies;
         } finally {
             if (whole && !connection.isBroken() && !closed) {
-                open.put(node, connection);
+                free.push(connection); // the one that was used last is used first
             } else {
                 all.remove(connection);
                 disconnect(connection);
