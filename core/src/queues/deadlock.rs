@@ -55,8 +55,8 @@ impl Queues {
     ///
     /// `held` is who holds the wait's own key; the queues know the holders of other keys themselves.
     ///
-    /// If the owner waits at the same key already, `wait` stands ahead of others, which then wait for it: so a cycle counts, too, that
-    /// reaches it from another wait of its task.
+    /// If the owner waits at the same key already, or was moved to the head, `wait` stands ahead of others, which then wait for it: so a
+    /// cycle counts, too, that reaches it from another wait of its task.
     pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
         self.find_cycle_and_cost(wait, held, now).0
     }
@@ -164,7 +164,7 @@ impl Outcome {
             search.run();
         }
         let (mut steps, mut gave_up) = (search.cost(), search.gave_up());
-        if search.closed.is_none() && asking.stands {
+        if search.closed.is_none() && asking.is_ahead_of_others() {
             search = begin(Target::Owner);
             search.walk_from(START, asking.task, Exits::Except(asking.key));
             search.run();

@@ -78,6 +78,11 @@ impl<'a> Asking<'a> {
         }
     }
 
+    /// Others wait for it that came earlier: it stands there already, or was moved ahead of them.
+    pub(super) fn is_ahead_of_others(&self) -> bool {
+        self.stands || matches!(self.wait.rank, Rank::Head | Rank::Foremost)
+    }
+
     pub(super) fn line(&self, key: u32) -> u32 {
         match key {
             NIL => NIL,

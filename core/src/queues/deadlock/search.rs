@@ -246,7 +246,7 @@ impl<'a> Search<'a> {
     fn waits_for_only_reader(&mut self, walker: Walker<'_>, key: u32, position: Position) -> bool {
         let asking = self.asking;
         // For a request in the queue, the queue knows the limit.
-        let begins = walker.task == START && !asking.stands;
+        let begins = walker.task == START && !asking.stands && key == asking.key;
         let own = begins.then_some(&asking.wait.terms);
         asking.waits_for_only_reader(key, position, own, &mut self.budget)
     }

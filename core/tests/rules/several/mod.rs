@@ -2,6 +2,7 @@
 //! ([`reference`]), and checked against a graph of all waits that is built by walking all queues ([`waits`]).
 
 mod large;
+mod moved;
 mod reference;
 mod server;
 mod waits;
