@@ -12,7 +12,9 @@
 //! again, write under `LOCK.GUARD`, release, drop, wait for the loss, drop futures in the middle, and close their clients
 //! early or at the end. One kind of run shares locks besides ([`Kind::Sharing`]): tasks take several permits of a pool, or the whole
 //! pool, pass a lock that is being renewed on to a job, take over a job that may be delivered twice, keep a lock taken for a while
-//! after its guard, and revoke the holds of others. Meanwhile
+//! after its guard, and revoke the holds of others. Another takes two to four keys at once ([`Kind::Several`]), holds and renews each like
+//! any other lock, leaves one of them to a job, and gives them back together; beside it, named tasks take one key after the other.
+//! Meanwhile
 //!
 //! - requests are lost, or their replies; they arrive late, up to 4 s after their connection was given up, or twice; the client
 //!   is told that its connection is gone, or is not; replies and letters are slow;
@@ -27,6 +29,7 @@
 //!
 //! - Never are two inside together, by what clients believe, in true time; also not while one of them is stopped, nor before the
 //!   deadline that a guard has shown, though it is lost since.
+//! - Several keys are granted together, in the order asked for and by one token, and each is judged like any other lock.
 //! - By permits never more are inside than there are, and each has as many on the server as it believes in.
 //! - Nobody believes in a hold for longer than its lease lasted when it was revoked, and nobody is inside a lock that is to stay taken.
 //! - Whoever believes in a lock holds it on a majority of servers, unless servers lose their data.

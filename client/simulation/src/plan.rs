@@ -14,8 +14,17 @@ pub enum Kind {
     One,
     /// The same, and locks are shared by permits, passed on and revoked.
     Sharing,
+    /// The same as the first, and several locks are taken at once; some are passed on and revoked.
+    Several,
     /// Redlock over so many.
     Quorum(usize),
+}
+
+impl Kind {
+    /// Locks are left to others, and revoked.
+    pub(crate) fn passes_on(self) -> bool {
+        matches!(self, Kind::Sharing | Kind::Several)
+    }
 }
 
 /// How much faster or slower than true time a clock runs at most, in millionths. Two clocks differ by no more than the
@@ -52,11 +61,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn of(kind: Kind, dice: &mut Dice) -> Plan {
         let answer = match kind {
-            Kind::One | Kind::Sharing => dice.pick(&[100, 300, 1_000]),
+            Kind::One | Kind::Sharing | Kind::Several => dice.pick(&[100, 300, 1_000]),
             Kind::Quorum(_) => dice.pick(&[20, 50, 100]),
         };
         let leases = match kind {
-            Kind::One | Kind::Sharing => vec![150, 400, 1_000, 3_000],
+            Kind::One | Kind::Sharing | Kind::Several => vec![150, 400, 1_000, 3_000],
             Kind::Quorum(_) => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
         };
         // Some runs are calm, most have a little of everything.
@@ -82,14 +91,17 @@ impl Plan {
             kind,
             processes: dice.within(2..=4) as usize,
             tasks: dice.within(1..=3) as usize,
-            keys: dice.within(1..=2) as usize,
+            keys: match kind {
+                Kind::Several => dice.within(2..=4) as usize,
+                _ => dice.within(1..=2) as usize,
+            },
             rounds: dice.within(3..=8) as usize,
             answer: Duration::from_millis(answer),
             leases,
             fates,
             data: match restarts > 0 && dice.percent(60) {
                 false => Data::Own,
-                true if kind == Kind::Sharing && dice.percent(70) => Data::OfReplica,
+                true if kind.passes_on() && dice.percent(70) => Data::OfReplica,
                 true => Data::Nothing,
             },
             keeps_taken: kind == Kind::Sharing && dice.percent(30),
@@ -107,7 +119,7 @@ impl Plan {
 
     pub(crate) fn nodes(&self) -> usize {
         match self.kind {
-            Kind::One | Kind::Sharing => 1,
+            Kind::One | Kind::Sharing | Kind::Several => 1,
             Kind::Quorum(count) => count,
         }
     }
@@ -119,7 +131,7 @@ impl Plan {
 
     /// Holds may be changed, and not only given back.
     pub(crate) fn is_on_one_server(&self) -> bool {
-        matches!(self.kind, Kind::One | Kind::Sharing)
+        !matches!(self.kind, Kind::Quorum(_))
     }
 
     pub(crate) fn longest_lease(&self) -> u64 {

@@ -1,23 +1,21 @@
 //! The commands that the client sends: parse, ask the core, reply.
 
 use mortise_core::mail::Outcome;
-use mortise_core::{
-    AcquireError, Busy, Count, Grant, How, Instant, Lease, Mode, OwnerRef, Pass, PassError,
-    Release, Request, Sharing, Terms, Token, Turn, Wait, Waiter,
-};
+use mortise_core::{How, Lease, Mode, OwnerRef, Pass, PassError, Release, Token};
 
 use super::letters::Call;
 use super::resp::Out;
 use super::{Server, key_id, key_ref};
 use crate::parts::ConnId;
 
-const LEFT: &str = "LEFT the owner has left this key for good";
-const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
-const NOT_GRANTING: &str = "TRYAGAIN nothing is granted";
+pub(super) const LEFT: &str = "LEFT the owner has left this key for good";
+pub(super) const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
+pub(super) const NOT_GRANTING: &str = "TRYAGAIN nothing is granted";
+pub(super) const DEADLOCK: &str = "DEADLOCK the wait would close a cycle of waits";
 const NOT_RENEWING: &str = "TRYAGAIN nothing is renewed";
 
 /// A command, word by word.
-struct Words<'a> {
+pub(super) struct Words<'a> {
     name: &'a [u8],
     rest: std::slice::Iter<'a, Vec<u8>>,
 }
@@ -29,15 +27,15 @@ impl<'a> Words<'a> {
         Some(Words { name, rest })
     }
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn next(&mut self) -> Option<&'a [u8]> {
         self.rest.next().map(Vec::as_slice)
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(super) fn number(&mut self) -> Option<u64> {
         std::str::from_utf8(self.next()?).ok()?.parse().ok()
     }
 
-    fn who(&mut self) -> Option<(&'a [u8], OwnerRef<'a>)> {
+    pub(super) fn who(&mut self) -> Option<(&'a [u8], OwnerRef<'a>)> {
         Some((self.next()?, OwnerRef::new(self.next()?)?))
     }
 }
@@ -61,6 +59,7 @@ impl Server {
             b"CLIENT" => Some(Out::bulk(b"OK")),
             b"LOCK.ACQUIRE" | b"LOCK.WLOCK" => self.acquire(&mut words, Mode::Write),
             b"LOCK.RLOCK" => self.acquire(&mut words, Mode::Read),
+            b"LOCK.MACQUIRE" => self.acquire_several(&mut words),
             b"LOCK.RELEASE" => self.release(&mut words),
             b"LOCK.LEAVE" => self.leave(&mut words),
             b"LOCK.RENEW" => self.renew(&mut words),
@@ -76,162 +75,12 @@ impl Server {
             }
             _ => None,
         };
+        self.end_turn();
         let name = || String::from_utf8_lossy(words.name).into_owned();
         Some(reply.unwrap_or_else(|| {
             self.wrong = Some(format!("the client sent {}, which no server takes", name()));
             Out::error("ERR syntax error")
         }))
-    }
-
-    fn acquire(&mut self, words: &mut Words<'_>, mode: Mode) -> Option<Vec<u8>> {
-        let (key, owner) = words.who()?;
-        let lease = Lease::from_millis(words.number()?)?;
-        let (mut wait, mut mailbox, mut holds, mut fence, mut token) =
-            (None, None, None, None, None);
-        let mut sharing = mode.into();
-        while let Some(option) = words.next() {
-            match option {
-                b"WAIT" => wait = Some(words.number()?),
-                b"MAIL" => mailbox = Some(words.next()?),
-                b"HOLDS" => holds = Count::new(words.number()? as u32),
-                b"LIMIT" => sharing = Sharing::within(Count::new(words.number()? as u32)?),
-                b"FENCE" => fence = Some(Token::new(words.number()?)?),
-                b"TOKEN" => token = Some(Token::new(words.number()?)?),
-                _ => return None,
-            }
-        }
-        let terms = Terms {
-            sharing,
-            lease,
-            holds,
-            fence,
-            token,
-            client: 0,
-        };
-        let request = Request { owner, terms };
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::error(LEFT));
-        }
-        let wall = self.wall();
-        if let Some(fence) = fence
-            && self.tokens.check(fence, wall).is_err()
-        {
-            return Some(Out::error("ERR FENCE is too high"));
-        }
-        self.settle(key);
-        let outcome = self.try_acquire(key, &request);
-        let reply = match outcome {
-            Ok(grant) => {
-                self.accepted(key, &request, mailbox);
-                Out::number(grant.token().get())
-            }
-            Err(AcquireError::Busy(busy)) => match (wait, mailbox) {
-                (Some(wait), Some(mailbox)) => self.queue(key, &request, busy, wait, mailbox),
-                _ => Out::null(),
-            },
-            Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
-                self.accepted(key, &request, mailbox);
-                Out::null()
-            }
-            Err(AcquireError::Revoked) => Out::error(REVOKED),
-            Err(error) => Out::error(&format!("ERR {error:?}")),
-        };
-        self.settle(key);
-        Some(reply)
-    }
-
-    fn try_acquire(&mut self, key: &[u8], request: &Request<'_>) -> Result<Grant, AcquireError> {
-        let is_closed = self.forbids_grants();
-        let turn = match self.queues.get(key_ref(key)) {
-            Some(_) => Turn::Behind,
-            None => Turn::First,
-        };
-        self.with_live(key, |server, live| {
-            if is_closed {
-                return Err(live.refuse_in_grace(request));
-            }
-            let wall = server.wall();
-            live.acquire(request, turn, &mut server.tokens, wall)
-        })
-    }
-
-    /// The request was not refused: its box is there, and what refused it before is not told any more.
-    fn accepted(&mut self, key: &[u8], request: &Request<'_>, mailbox: Option<&[u8]>) {
-        if let Some(mailbox) = mailbox {
-            self.open_box(mailbox);
-            let id = key_id(key);
-            self.mail
-                .withdraw_refusal(&id, None, request.owner, request.terms.mode());
-        }
-    }
-
-    fn queue(
-        &mut self,
-        key: &[u8],
-        request: &Request<'_>,
-        busy: Busy,
-        wait: u64,
-        mailbox: &[u8],
-    ) -> Vec<u8> {
-        let until = match wait {
-            0 => Instant::NEVER,
-            wait => self.instant().after(wait),
-        };
-        let there = self.queues.requests_of(key_ref(key), request.owner);
-        let again = there.into_iter().find(|id| {
-            let waiter = self.queues.waiter(*id);
-            waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode())
-                && self.mail.is_expected(*id)
-        });
-        let waiter = match again {
-            Some(waiter) => {
-                self.queues.take_over(waiter, request.terms, until);
-                waiter
-            }
-            None => {
-                let wait = Wait {
-                    key: key_id(key),
-                    owner: request.owner.to_owner(),
-                    terms: request.terms,
-                    rank: busy.into(),
-                };
-                if self.closes_cycle(&wait) {
-                    return Out::error("DEADLOCK the wait would close a cycle of waits");
-                }
-                self.push(request, &wait, until)
-            }
-        };
-        let id = self.open_box(mailbox);
-        self.mail.expect(waiter, id);
-        self.mail
-            .withdraw_refusal(&key_id(key), None, request.owner, request.terms.mode());
-        let mut out = Out::default();
-        out.array(2);
-        out.text(b"QUEUED");
-        out.int(id.0);
-        out.0
-    }
-
-    fn push(
-        &mut self,
-        request: &Request<'_>,
-        wait: &Wait,
-        until: Instant,
-    ) -> mortise_core::WaiterId {
-        let id = self.queues.next_id();
-        let waiter = Waiter {
-            id,
-            owner: wait.owner.clone(),
-            terms: request.terms,
-            since: self.instant(),
-            until,
-        };
-        self.queues.push(wait.key.as_ref(), waiter, wait.rank);
-        let held = self.locks.get(&*wait.key.name);
-        let held = held.map(mortise_core::Lock::observe);
-        self.queues
-            .observe(wait.key.as_ref(), held.unwrap_or_default());
-        id
     }
 
     fn release(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
@@ -276,9 +125,13 @@ impl Server {
         let mut found = !requests.is_empty();
         for id in requests {
             self.mail.forget_request(id);
-            self.queues.remove(id);
+            self.remove(id);
         }
-        found |= self.mail.withdraw(&key_id(key), owner).any;
+        let withdrawn = self.mail.withdraw(&key_id(key), owner);
+        found |= withdrawn.any;
+        for grant in withdrawn.grants {
+            self.give_back_except(&grant, Some(key));
+        }
         self.settle(key);
         let everything = Release {
             owner,

@@ -1,7 +1,7 @@
 //! Boxes, letters and who waits for them.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
-use mortise_core::{Instant, Mode, Removed, WaiterId};
+use mortise_core::{Instant, Mode, WaiterId};
 
 use super::resp::Out;
 use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN};
@@ -132,9 +132,7 @@ impl Server {
             // They come in no order.
             requests.sort_unstable();
             for id in requests {
-                if let Some(Removed { key, .. }) = self.queues.remove(id) {
-                    self.settle(&key.name);
-                }
+                self.remove(id);
             }
         }
     }
@@ -150,11 +148,16 @@ fn write_letter(out: &mut Out, number: u64, letter: &Letter, now: u64) {
         Mode::Read => "read",
         Mode::Write => "write",
     };
-    out.array(2 * fields);
+    out.array(2 * (fields + usize::from(letter.keys.is_some())));
     out.text(b"number");
     out.int(number);
     out.text(b"key");
     out.text(&letter.key.name);
+    if let Some(keys) = &letter.keys {
+        out.text(b"keys");
+        out.array(keys.as_slice().len());
+        keys.as_slice().iter().for_each(|key| out.text(&key.name));
+    }
     out.text(b"db");
     out.int(0);
     out.text(b"owner");

@@ -1,16 +1,18 @@
 //! A server in memory: RESP in, `mortise-core` decides, RESP out. What the module does around the core, in the fewest
 //! words: one key space, a replica that only has copies, no files, no limits on how many may wait.
 
+mod acquire;
 mod commands;
 mod letters;
 mod resp;
+mod several;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
 use mortise_core::{
-    Db, Decided, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues, Rank,
-    Removed, Token, TokenClock, Wait, WaiterId,
+    Db, Decided, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues,
+    Rank, Removed, Token, TokenClock, Wait, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId, Data};
@@ -46,6 +48,8 @@ pub(crate) struct Server {
     /// What its replica has of these, and of the tokens.
     replica: (BTreeMap<Vec<u8>, Lock>, TokenClock),
     queues: Queues,
+    /// To be settled at the end of the turn: others than the key of a command have changed there.
+    dirty: BTreeSet<KeyId>,
     tokens: TokenClock,
     numbers: TokenClock,
     mail: Mail,
@@ -74,6 +78,7 @@ impl Server {
             locks: BTreeMap::new(),
             replica: Default::default(),
             queues: Queues::new(),
+            dirty: BTreeSet::new(),
             tokens: TokenClock::new(),
             numbers: TokenClock::new(),
             mail: Mail::new(),
@@ -169,6 +174,7 @@ impl Server {
                     queues.settle(key_ref(key), live, tokens, wall, false, MOST)
                 }
             });
+            self.dirty.extend(settled.left);
             for decided in settled.decided {
                 self.decide(key, decided);
             }
@@ -182,12 +188,27 @@ impl Server {
         }
     }
 
+    /// Settles what else has changed, and grants requests for several keys.
+    fn end_turn(&mut self) {
+        loop {
+            if let Some(key) = self.dirty.pop_first() {
+                self.settle(&key.name);
+            } else if let Some(id) = self.queues.next_due() {
+                self.grant_several(id);
+            } else {
+                return;
+            }
+        }
+    }
+
     fn decide(&mut self, key: &[u8], decided: Decided) {
         let waiter = &decided.waiter;
         let outcome = Outcome::of(&decided, self.instant(), |error| {
             format!("ERR {error:?}").into()
         });
-        let letter = Letter::of(key_id(key), None, waiter, outcome);
+        let settled = key_id(key);
+        let (key, keys) = (decided.key(&settled).clone(), decided.keys.clone());
+        let letter = Letter::of(key, keys, waiter, outcome);
         self.post(waiter.id, letter);
     }
 
@@ -196,46 +217,68 @@ impl Server {
         let Some((key, waiter)) = self.queues.waiter(id) else {
             return false;
         };
-        let wait = Wait {
+        let mut wait = Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
             terms: waiter.terms,
             rank: Rank::Upgrade,
         };
-        let is_closed = self.closes_cycle(&wait);
+        let is_closed = self.end_cycles(&mut wait);
         if is_closed {
             self.end_waiting(id, Outcome::Refused("DEADLOCK through an upgrade".into()));
         }
         is_closed
     }
 
-    fn closes_cycle(&self, wait: &Wait) -> bool {
+    /// Moves waiters that stand behind a request for several keys, to end cycles. True if the wait closes one all the same.
+    fn end_cycles(&mut self, wait: &mut Wait) -> bool {
         let held = self.locks.get(&*wait.key.name).map(Lock::observe);
-        let held = held.unwrap_or_default();
         let now = self.instant();
-        self.queues.find_cycle(wait, &held, now).is_some()
+        let ended = self.queues.end_cycles(wait, &held.unwrap_or_default(), now);
+        self.dirty.extend(ended.moved);
+        ended.deadlock.is_some()
     }
 
-    /// A request leaves its queue with an answer. Its key.
-    fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) -> Option<KeyId> {
-        let Removed { key, waiter, .. } = self.queues.remove(id)?;
-        self.post(id, Letter::of(key.clone(), None, &waiter, outcome));
-        Some(key)
+    /// A request leaves all its queues.
+    fn remove(&mut self, id: WaiterId) -> Option<Removed> {
+        let removed = self.queues.remove(id)?;
+        self.dirty.extend(removed.keys().iter().cloned());
+        Some(removed)
     }
 
-    /// A grant that nobody was told of.
-    fn give_back(&mut self, undelivered: &UndeliveredLetter) {
-        let (key, owner, undo) = (
-            &undelivered.key,
-            undelivered.owner.as_ref(),
-            &undelivered.undo,
-        );
-        let before = undo.before.as_deref().copied();
-        let undone = self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
-        if !undone {
-            self.mail.hand_on(key, owner, undo);
+    /// A request leaves its queues with an answer.
+    fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) {
+        if let Some(Removed { key, waiter, keys }) = self.remove(id) {
+            self.post(id, Letter::of(key, keys, &waiter, outcome));
         }
-        self.settle(&key.name.clone());
+    }
+
+    /// Undoes a grant whose letter was never delivered.
+    fn give_back(&mut self, undelivered: &UndeliveredLetter) {
+        self.give_back_except(undelivered, None);
+    }
+
+    /// The same at all its keys but this one.
+    fn give_back_except(&mut self, undelivered: &UndeliveredLetter, but: Option<&[u8]>) {
+        let (owner, undo) = (undelivered.owner.as_ref(), &undelivered.undo);
+        let key = std::slice::from_ref(&undelivered.key);
+        let keys = undelivered.keys.as_ref().map_or(key, KeyList::as_slice);
+        for key in keys.iter().filter(|key| Some(&*key.name) != but) {
+            let before = undo.before.as_deref().copied();
+            let undone =
+                self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
+            if !undone {
+                self.mail.hand_on(key, owner, undo);
+            }
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    fn end_of_wait(&self, wait: u64) -> Instant {
+        match wait {
+            0 => Instant::NEVER,
+            wait => self.instant().after(wait),
+        }
     }
 
     /// What is due by now is done; whatever is still to come is due at the moment that this answers, in milliseconds.
@@ -252,9 +295,7 @@ impl Server {
             keys.iter().for_each(|key| self.settle(key));
         }
         while let Some(id) = self.queues.timed_out(at) {
-            if let Some(key) = self.end_waiting(id, Outcome::Denied) {
-                self.settle(&key.name);
-            }
+            self.end_waiting(id, Outcome::Denied);
         }
         while let Some(key) = self.queues.due(at) {
             self.settle(&key.name);
@@ -262,6 +303,7 @@ impl Server {
         self.let_readers_go();
         self.close_overdue();
         self.left.forget_over(at, usize::MAX);
+        self.end_turn();
         self.next_due()
     }
 

@@ -1,5 +1,7 @@
 //! Replies as they are on the wire (RESP2).
 
+use mortise_core::mail::BoxId;
+
 /// A reply that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Out(pub(crate) Vec<u8>);
@@ -21,6 +23,15 @@ impl Out {
 
     pub(crate) fn error(line: &str) -> Vec<u8> {
         format!("-{line}\r\n").into_bytes()
+    }
+
+    /// It waits by mail, in this box.
+    pub(crate) fn queued(id: BoxId) -> Vec<u8> {
+        let mut out = Out::default();
+        out.array(2);
+        out.text(b"QUEUED");
+        out.int(id.0);
+        out.0
     }
 
     pub(crate) fn bulk(text: &[u8]) -> Vec<u8> {

@@ -1,5 +1,8 @@
 //! What the tasks of a process do with its client: a few rounds of taking locks, changing them, and giving them back, or not.
 
+mod several;
+mod sharing;
+
 use std::time::Duration;
 
 use crate::dice::Dice;
@@ -10,10 +13,10 @@ use crate::plan::{Kind, Plan};
 use crate::quorum::quorum::Quorum;
 use crate::referee::{self, Ticket};
 use crate::simulated::OfProcess;
-use crate::value::Error;
 use crate::value::clock::BootInstant;
 use crate::value::mode::Mode;
-use crate::world::{self, Job, this_process, with};
+use crate::value::{Error, Loss};
+use crate::world::{self, this_process, with};
 
 /// How much later than its moment something may be noticed, with clocks that differ and timers of a millisecond.
 const LATE: Duration = Duration::from_millis(30);
@@ -29,7 +32,7 @@ impl Any {
     pub(crate) fn new(plan: &Plan) -> Any {
         let connecting = Duration::from_millis(500);
         match plan.kind {
-            Kind::One | Kind::Sharing => {
+            Kind::One | Kind::Sharing | Kind::Several => {
                 let builder = Client::builder("redis://node0/").expect("an address");
                 let builder = builder.connect_timeout(connecting);
                 let builder = builder.response_timeout(plan.answer);
@@ -158,13 +161,20 @@ impl Task {
 
     /// Takes a lock, holds it and gives it back.
     async fn round(&mut self) -> Result<(), Error> {
-        if self.plan.kind == Kind::Sharing {
-            match self.dice.within(0..=9) {
+        match self.plan.kind {
+            Kind::Sharing => match self.dice.within(0..=9) {
                 0..=2 => return self.use_pool().await,
                 3..=4 => return self.run_job().await,
                 5 => return self.revoke().await,
                 _ => {}
-            }
+            },
+            Kind::Several => match self.dice.within(0..=9) {
+                0..=3 => return self.use_several().await,
+                4 => return self.run_job().await,
+                5 => return self.revoke().await,
+                _ => {}
+            },
+            Kind::One | Kind::Quorum(_) => {}
         }
         let mode = if self.dice.percent(70) {
             Mode::Write
@@ -183,90 +193,17 @@ impl Task {
                 self.give_back(inner, inner_ticket).await?;
             }
         }
-        self.hold(guard, ticket, None).await
-    }
-
-    /// Takes some permits of a pool.
-    async fn use_pool(&mut self) -> Result<(), Error> {
-        self.at_least = None;
-        let dice = &mut self.dice;
-        let limit = self.plan.permits;
-        let count = dice.within(1..=limit.into()) as u32;
-        let lock = self.client.lock(POOL).auto_renew(dice.percent(75));
-        let lock = lock.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
-        let lock = lock.wait(Duration::from_millis(dice.within(0..=1_500)));
-        let patience = dice.percent(25).then(|| dice.within(0..=400));
-        let pool = lock.limit(limit);
-        let guard = match within(patience, pool.acquire(count)).await {
-            None | Some(Err(Error::Busy { .. })) => return Ok(()),
-            Some(taken) => taken?,
-        };
-        let permits = Some(Permits { count, limit });
-        let ticket = referee::enter(guard.held(), guard.mode(), permits);
-        self.hold(guard, ticket, permits).await
-    }
-
-    /// Does what somebody has left to others, who may do it twice.
-    async fn run_job(&mut self) -> Result<(), Error> {
-        self.at_least = None;
-        let dice = &mut self.dice;
-        let is_delivered_again = dice.percent(60);
-        let Some(job) = with(|world| {
-            let last = world.jobs.len().checked_sub(1)?;
-            let at = dice.within(0..=last as u64) as usize;
-            Some(match is_delivered_again {
-                true => world.jobs[at].clone(),
-                false => world.jobs.swap_remove(at),
-            })
-        }) else {
-            return Ok(());
-        };
-        let lock = self.client.lock(&job.key).auto_renew(dice.percent(75));
-        let lock = lock.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
-        let lock = lock.wait(Duration::from_millis(dice.within(0..=1_500)));
-        let patience = dice.percent(25).then(|| dice.within(0..=100));
-        let taken = within(patience, lock.take_over(&job.owner, job.token)).await;
-        let guard = match taken {
-            None | Some(Err(Error::NotHeld)) => return Ok(()),
-            Some(taken) => taken?,
-        };
-        let ticket = referee::enter(guard.held(), guard.mode(), job.permits);
-        self.hold(guard, ticket, job.permits).await
-    }
-
-    /// Has the hold of somebody end who is inside.
-    async fn revoke(&mut self) -> Result<(), Error> {
-        let Some((key, owner)) = referee::pick(&mut self.dice) else {
-            return Ok(());
-        };
-        if let Any::One(client) = &self.client
-            && let Some(left) = client.revoke(&key, &owner).await?
+        if self.plan.kind == Kind::Several
+            && self.owner.is_some()
+            && self.dice.percent(50)
+            && let Ok(Some(another)) = self.take(mode).await
         {
-            referee::revoked(&key, &owner, left);
+            // One key after the other, beside those that take several at once.
+            let ticket = referee::enter(another.held(), another.mode(), None);
+            sleep(self.dice.pick(&[0, 1, 10, 100])).await;
+            self.give_back(another, ticket).await?;
         }
-        Ok(())
-    }
-
-    /// Leaves the lock to whoever does the job. The guard, where it is held as before.
-    async fn pass_on(&mut self, guard: Guard, permits: Option<Permits>) -> Option<Guard> {
-        let lease = Duration::from_millis(self.dice.pick(&self.plan.leases));
-        let patience = self.dice.percent(25).then(|| self.dice.within(0..=20));
-        let owner = format!("job{}", with(|world| world.names.next()));
-        let passed = within(patience, guard.pass_to(&owner, lease)).await;
-        if let Some(Ok(token)) = passed {
-            let key = String::from_utf8_lossy(guard.key()).into_owned();
-            let job = Job {
-                key,
-                owner,
-                token,
-                permits: permits.filter(|_| guard.mode() == Mode::Read),
-            };
-            with(|world| {
-                world.jobs_ever.insert(job.owner.clone().into_bytes());
-                world.jobs.push(job);
-            });
-        }
-        guard.is_valid().then_some(guard)
+        self.hold(guard, ticket, None).await
     }
 
     /// `None` where it was given up.
@@ -278,11 +215,7 @@ impl Task {
             POOL.clone_into(&mut key);
         }
         let (lease, renews) = (dice.pick(&self.plan.leases), dice.percent(75));
-        let limit = match dice.within(0..=9) {
-            0..=1 => Some(0),
-            2..=6 => Some(dice.within(1..=1_500)),
-            _ => None,
-        };
+        let limit = wait_limit(dice);
         let mut lock = self.client.lock(&key);
         lock = lock.lease(Duration::from_millis(lease)).auto_renew(renews);
         lock = match limit {
@@ -291,7 +224,7 @@ impl Task {
         };
         if dice.percent(10) {
             let least = match self.plan.kind {
-                Kind::One | Kind::Sharing => 1,
+                Kind::One | Kind::Sharing | Kind::Several => 1,
                 // A lease has to be worth the servers' answers.
                 Kind::Quorum(_) => 5 * self.plan.answer.as_millis() as u64,
             };
@@ -343,15 +276,12 @@ impl Task {
         permits: Option<Permits>,
     ) -> Result<(), Error> {
         for _ in 0..self.dice.within(0..=3) {
-            if self.plan.kind == Kind::Sharing && self.owner.is_none() && self.dice.percent(20) {
+            if self.plan.kind.passes_on() && self.owner.is_none() && self.dice.percent(20) {
                 // Whether it is believed in meanwhile is for the client to say.
-                guard = match self.pass_on(guard, permits).await {
-                    Some(guard) => guard,
-                    None => {
-                        referee::leave(&ticket);
-                        return Ok(());
-                    }
-                };
+                if !self.pass_on(&guard, permits).await {
+                    referee::leave(&ticket);
+                    return Ok(());
+                }
                 ticket = again(&guard, &ticket, permits);
             }
             match self.dice.within(0..=9) {
@@ -419,7 +349,7 @@ impl Task {
                 let _ = within(patience, guard.release()).await;
             }
             6 if self.owner.is_none() => {
-                await_loss(&guard).await;
+                await_loss(std::slice::from_ref(&guard), guard.lost()).await;
                 referee::leave(&ticket);
             }
             _ => {
@@ -437,14 +367,16 @@ fn again(guard: &Guard, ticket: &Ticket, permits: Option<Permits>) -> Ticket {
     referee::enter(guard.held(), guard.mode(), permits)
 }
 
-/// Waits a while for the loss of a lock, which must be told of in time.
-async fn await_loss(guard: &Guard) {
+/// Waits a while for the loss of a lock, or of the first of several, which must be told of in time.
+async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
     let began = BootInstant::now();
-    let mut lost = std::pin::pin!(guard.lost());
-    let (mut deadline, mut is_lost, step) = (guard.deadline(), false, Duration::from_millis(20));
+    let mut lost = std::pin::pin!(lost);
+    let first = || guards.iter().map(|guard| guard.deadline()).min();
+    let first = || first().expect("there is a guard");
+    let (mut deadline, mut is_lost, step) = (first(), false, Duration::from_millis(20));
     while !is_lost && began.elapsed() < Duration::from_secs(2) {
         // What is found out late may say that it was over earlier.
-        deadline = guard.deadline();
+        deadline = first();
         is_lost = tokio::time::timeout(step, &mut lost).await.is_ok();
     }
     let late = BootInstant::now().since(deadline);
@@ -459,8 +391,17 @@ async fn await_loss(guard: &Guard) {
     if late > LATE {
         world::fail(format!("a loss was told of {late:?} after the deadline"));
     }
-    if is_lost && guard.is_valid() {
+    if is_lost && guards.iter().all(|guard| guard.is_valid()) {
         world::fail("a guard that was lost is valid".to_owned());
+    }
+}
+
+/// In milliseconds: not at all, for a while, or without limit.
+fn wait_limit(dice: &mut Dice) -> Option<u64> {
+    match dice.within(0..=9) {
+        0..=1 => Some(0),
+        2..=6 => Some(dice.within(1..=1_500)),
+        _ => None,
     }
 }
 

@@ -1,0 +1,196 @@
+//! Requests for one key: granted now, or enqueued.
+
+use mortise_core::{
+    AcquireError, Busy, Count, Grant, Instant, Lease, Mode, Rank, Request, Sharing, Terms, Token,
+    Turn, Wait, Waiter, WaiterId,
+};
+
+use super::commands::{DEADLOCK, LEFT, REVOKED, Words};
+use super::resp::Out;
+use super::{Server, key_id, key_ref};
+
+impl Server {
+    pub(super) fn acquire(&mut self, words: &mut Words<'_>, mode: Mode) -> Option<Vec<u8>> {
+        let (key, owner) = words.who()?;
+        let lease = Lease::from_millis(words.number()?)?;
+        let (mut wait, mut mailbox, mut holds, mut fence, mut token) =
+            (None, None, None, None, None);
+        let mut sharing = mode.into();
+        while let Some(option) = words.next() {
+            match option {
+                b"WAIT" => wait = Some(words.number()?),
+                b"MAIL" => mailbox = Some(words.next()?),
+                b"HOLDS" => holds = Count::new(words.number()? as u32),
+                b"LIMIT" => sharing = Sharing::within(Count::new(words.number()? as u32)?),
+                b"FENCE" => fence = Some(Token::new(words.number()?)?),
+                b"TOKEN" => token = Some(Token::new(words.number()?)?),
+                _ => return None,
+            }
+        }
+        let terms = Terms {
+            sharing,
+            lease,
+            holds,
+            fence,
+            token,
+            client: 0,
+        };
+        let request = Request { owner, terms };
+        if self.left.has_left(key_ref(key), owner, self.instant()) {
+            return Some(Out::error(LEFT));
+        }
+        let wall = self.wall();
+        if let Some(fence) = fence
+            && self.tokens.check(fence, wall).is_err()
+        {
+            return Some(Out::error("ERR FENCE is too high"));
+        }
+        self.settle(key);
+        if self.queues.several_of(key_ref(key), owner).is_some() {
+            return Some(Out::error("ERR the owner waits here for several keys"));
+        }
+        let turn = match self.queues.get(key_ref(key)) {
+            Some(_) => Turn::Behind,
+            None => Turn::First,
+        };
+        let outcome = self.try_acquire(key, &request, turn);
+        let reply = match outcome {
+            Ok(grant) => {
+                self.accepted(key, &request, mailbox);
+                Out::number(grant.token().get())
+            }
+            Err(AcquireError::Busy(busy)) => self.wait(key, &request, busy, wait.zip(mailbox)),
+            Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
+                self.accepted(key, &request, mailbox);
+                Out::null()
+            }
+            Err(AcquireError::Revoked) => Out::error(REVOKED),
+            Err(error) => Out::error(&format!("ERR {error:?}")),
+        };
+        self.settle(key);
+        Some(reply)
+    }
+
+    fn try_acquire(
+        &mut self,
+        key: &[u8],
+        request: &Request<'_>,
+        turn: Turn,
+    ) -> Result<Grant, AcquireError> {
+        let is_closed = self.forbids_grants();
+        self.with_live(key, |server, live| {
+            if is_closed {
+                return Err(live.refuse_in_grace(request));
+            }
+            let wall = server.wall();
+            live.acquire(request, turn, &mut server.tokens, wall)
+        })
+    }
+
+    /// The request was not refused: its box is there, and what refused it before is not told any more.
+    fn accepted(&mut self, key: &[u8], request: &Request<'_>, mailbox: Option<&[u8]>) {
+        if let Some(mailbox) = mailbox {
+            self.open_box(mailbox);
+            let id = key_id(key);
+            self.mail
+                .withdraw_refusal(&id, None, request.owner, request.terms.mode());
+        }
+    }
+
+    /// The request cannot be granted. It waits, if it says for how long and by which box.
+    fn wait(
+        &mut self,
+        key: &[u8],
+        request: &Request<'_>,
+        busy: Busy,
+        by_mail: Option<(u64, &[u8])>,
+    ) -> Vec<u8> {
+        if let Some((wait, mailbox)) = by_mail
+            && let Some(waiter) = self.queued_already(key, request)
+        {
+            let until = self.end_of_wait(wait);
+            self.queues.take_over(waiter, request.terms, until);
+            return self.expect(waiter, key, request, mailbox);
+        }
+        let may_pass = self.may_pass(key, request);
+        if by_mail.is_none() && !may_pass {
+            return Out::null();
+        }
+        let mut place = Wait {
+            key: key_id(key),
+            owner: request.owner.to_owner(),
+            terms: request.terms,
+            rank: busy.into(),
+        };
+        if self.end_cycles(&mut place) {
+            return by_mail.map_or_else(Out::null, |_| Out::error(DEADLOCK));
+        }
+        if may_pass
+            && self.is_let_past(key, place.rank)
+            && let Ok(grant) = self.try_acquire(key, request, Turn::First)
+        {
+            self.accepted(key, request, by_mail.map(|it| it.1));
+            return Out::number(grant.token().get());
+        }
+        let Some((wait, mailbox)) = by_mail else {
+            return Out::null();
+        };
+        let waiter = self.push(request, &place, self.end_of_wait(wait));
+        self.expect(waiter, key, request, mailbox)
+    }
+
+    fn queued_already(&self, key: &[u8], request: &Request<'_>) -> Option<WaiterId> {
+        let there = self.queues.requests_of(key_ref(key), request.owner);
+        there.into_iter().find(|id| {
+            let waiter = self.queues.waiter(*id);
+            waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode())
+                && self.mail.is_expected(*id)
+        })
+    }
+
+    /// Requests for several keys wait at the key, and the lock would admit this one if nobody waited.
+    fn may_pass(&mut self, key: &[u8], request: &Request<'_>) -> bool {
+        let queue = self.queues.get(key_ref(key));
+        queue.is_some_and(|queue| queue.first_several().is_some())
+            && !self.forbids_grants()
+            && self.with_live(key, |_, live| live.admits(request))
+    }
+
+    /// It was moved ahead of all that wait at the key, to end a cycle.
+    fn is_let_past(&self, key: &[u8], rank: Rank) -> bool {
+        let queue = self.queues.get(key_ref(key));
+        matches!(rank, Rank::Head | Rank::Foremost)
+            && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
+    }
+
+    fn expect(
+        &mut self,
+        waiter: WaiterId,
+        key: &[u8],
+        request: &Request<'_>,
+        mailbox: &[u8],
+    ) -> Vec<u8> {
+        let id = self.open_box(mailbox);
+        self.mail.expect(waiter, id);
+        self.mail
+            .withdraw_refusal(&key_id(key), None, request.owner, request.terms.mode());
+        Out::queued(id)
+    }
+
+    fn push(&mut self, request: &Request<'_>, wait: &Wait, until: Instant) -> WaiterId {
+        let id = self.queues.next_id();
+        let waiter = Waiter {
+            id,
+            owner: wait.owner.clone(),
+            terms: request.terms,
+            since: self.instant(),
+            until,
+        };
+        self.queues.push(wait.key.as_ref(), waiter, wait.rank);
+        let held = self.locks.get(&*wait.key.name);
+        let held = held.map(mortise_core::Lock::observe);
+        self.queues
+            .observe(wait.key.as_ref(), held.unwrap_or_default());
+        id
+    }
+}
