@@ -59,6 +59,19 @@
 //! | a takeover that may be done does not leave its name (`take_over`) | after 586 seeds: something is left |
 //! | what is to stay taken is released (`ServerHold::last_verb`) | after 36 seeds: somebody is inside a lock that stays taken |
 //!
+//! Rules of the server about several keys, in runs of [`Kind::Several`]:
+//!
+//! | broken | found |
+//! | --- | --- |
+//! | the last key is granted without a second check | after 1 seed: a belief that no server bears out |
+//! | a grant at once leaves out a key | after 1 seed: the same |
+//! | a request whose keys have all become free is not granted | after 1 seed: somebody waits for ever |
+//! | the client leaves only the first key | after 5 seeds: something is left |
+//! | a name that has left one of the keys is granted | after 449 seeds: something is left |
+//!
+//! That nobody overtakes such a request, and that a grant nobody received ends at every key, it does not show: the tests of the server do
+//! (`tests/waiting/several`).
+//!
 //! # What is left out
 //!
 //! Sentinel, clusters, TLS, supplied connections and the blocking API; clocks that jump; servers so far
