@@ -235,9 +235,9 @@ impl Client {
         self.top_on_each(count).await.remove(0).answer
     }
 
-    /// Makes an owner's hold end with its current lease: nothing renews it any more. Its guard is lost with the next renewal, and
-    /// nobody else is granted the lock before that guard is dropped, or the lease is over. [`info`](Client::info) shows the owners. Returns what is left of the lease;
-    /// `None` if this owner holds nothing.
+    /// Makes an owner's hold end with its current lease: no renewal succeeds any more. The next renewal reports the loss to its guard.
+    /// The lock stays taken until that guard is dropped or the lease is over. [`info`](Client::info) shows the owners. Returns what is
+    /// left of the lease; `None` if this owner holds nothing.
     ///
     /// # Errors
     /// [`Error::Connection`], [`Error::NoModule`], [`Error::Refused`].

@@ -21,7 +21,7 @@ impl ServerHold {
             lease,
             token,
         };
-        // Whatever becomes of the request, neither name keeps a hold that nobody knows of.
+        // If the outcome is unknown, the client leaves by both names, so neither keeps a hold.
         let mut armed = Armed::new(&self.core, &new_name, lease.duration());
         armed.is_settled = false;
         let mut passing = Changing::begin(self, Change::Pass);

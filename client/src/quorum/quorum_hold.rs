@@ -161,8 +161,8 @@ impl QuorumHold {
         lock(&self.state).ended.unwrap_or((loss, deadline))
     }
 
-    /// It is over: the members to give back now; `None` if it was over before. Before the deadline that a guard has shown they are
-    /// kept: one server may have lost its data, and the others would grant the lock to somebody else.
+    /// Ends the hold. Returns the members to release now, or `None` if it had ended before. While a guard shows a later deadline, it
+    /// keeps them: one server may have lost its data, and the others would grant the lock to another client.
     fn finish(&self, loss: Loss, deadline: BootInstant) -> Option<Vec<Member>> {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

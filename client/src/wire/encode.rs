@@ -149,7 +149,7 @@ impl Args<'_> {
 fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
     let digit = |n: usize| b'0' + n as u8;
     match (number / 10, number % 10) {
-        // Most are that short; digit by digit they were a tenth of what an acquisition computes.
+        // Most numbers are this short. Written digit by digit, they took a tenth of an acquisition's computation.
         (0, one) => out.extend_from_slice(&[kind, digit(one), b'\r', b'\n']),
         (ten @ 1..10, one) => {
             out.extend_from_slice(&[kind, digit(ten), digit(one), b'\r', b'\n']);

@@ -1,4 +1,4 @@
-//! The longest time to hold a lock: kept by the guard, and by the servers if its holder dies.
+//! `max_hold`: the guard ends in time, and so does the lease on the servers if the holder dies.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use mortise_harness::Server;
 use crate::support::quorum::Servers;
 use crate::support::{PATIENCE, await_waiters, client, eventually, ms};
 
-/// What the lease of a hold may exceed its limit by, so that it is believed in until then.
+/// A lease may exceed the limit by the drift, so that the guard is valid up to the limit.
 const DRIFT: Duration = Duration::from_millis(40);
 
 async fn lease_of(client: &Client, key: &str) -> Duration {
@@ -16,7 +16,7 @@ async fn lease_of(client: &Client, key: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn a_lower_limit_of_a_re_entry_ends_the_whole_hold() {
+async fn a_re_entry_with_a_lower_limit_ends_the_whole_hold_at_that_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").owner(&Owner::new()).reentrant();
@@ -30,7 +30,7 @@ async fn a_lower_limit_of_a_re_entry_ends_the_whole_hold() {
 }
 
 #[tokio::test]
-async fn a_server_keeps_a_lock_whose_holder_died_no_longer_than_it_may_be_held() {
+async fn no_lease_on_the_server_exceeds_the_hold_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(3000));
@@ -46,7 +46,7 @@ async fn a_server_keeps_a_lock_whose_holder_died_no_longer_than_it_may_be_held()
 }
 
 #[tokio::test]
-async fn a_limit_shorter_than_the_lease_is_believed_in_to_its_end() {
+async fn a_guard_with_a_limit_shorter_than_its_lease_is_valid_up_to_the_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(700));
@@ -57,7 +57,7 @@ async fn a_limit_shorter_than_the_lease_is_believed_in_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_upgrade_asks_for_no_more_than_is_left_of_the_hold() {
+async fn an_upgrade_requests_no_lease_beyond_the_hold_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(5000));
@@ -70,7 +70,7 @@ async fn an_upgrade_asks_for_no_more_than_is_left_of_the_hold() {
 }
 
 #[tokio::test]
-async fn a_re_entry_without_a_limit_asks_for_no_more_than_is_left_of_the_outer_one() {
+async fn a_re_entry_without_a_limit_requests_no_lease_beyond_the_outer_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").owner(&Owner::new()).reentrant();
@@ -81,7 +81,7 @@ async fn a_re_entry_without_a_limit_asks_for_no_more_than_is_left_of_the_outer_o
 }
 
 #[tokio::test]
-async fn the_servers_of_a_quorum_are_asked_for_no_more_than_the_limit() {
+async fn a_quorum_requests_no_lease_beyond_the_hold_limit() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(500)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).max_hold(ms(4000));
@@ -89,12 +89,12 @@ async fn the_servers_of_a_quorum_are_asked_for_no_more_than_the_limit() {
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
     guard.renew_for(ms(60_000)).await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
-    // As for a lease: one server may take a quarter of it.
+    // One server may take a quarter of the limit to answer, as with a lease.
     let brief = quorum.lock("b").max_hold(ms(1000)).acquire().await;
     assert!(matches!(brief, Err(Error::Invalid(_))), "{brief:?}");
 }
 
-/// Looks at every server that has granted "k"; one of them may not have done so yet.
+/// Checks every server that has granted "k"; one may not have done so yet.
 async fn assert_leases(servers: &Servers, most: Duration) {
     for client in servers.clients().await {
         if let Some(info) = client.info("k").await.unwrap() {
@@ -104,7 +104,7 @@ async fn assert_leases(servers: &Servers, most: Duration) {
 }
 
 #[tokio::test]
-async fn a_hold_that_lasts_to_its_limit_is_not_renewed_in_vain() {
+async fn a_lease_that_reaches_the_hold_limit_is_not_renewed() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(2_000)).max_hold(ms(2_000));

@@ -1,4 +1,4 @@
-//! What a guard believes is measured on the boot-time clock: steps of the wall clock mean nothing to it.
+//! A guard measures its lease on the boot-time clock: steps of the wall clock do not change it.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(2);
 const HOLDER: &str = "MORTISE_TEST_CLOCK_HOLDER";
 
 #[test]
-fn a_guard_is_held_for_its_lease_and_no_longer_however_the_wall_clock_is_stepped() {
+fn a_guard_lasts_exactly_its_lease_when_the_wall_clock_steps() {
     let server = Server::builder().clock_shim().start();
     let mut holder = Holder::start(&server);
     let mut offset = 0;
@@ -28,12 +28,12 @@ fn a_guard_is_held_for_its_lease_and_no_longer_however_the_wall_clock_is_stepped
         offset += hours * 3600;
         let before = renewals(&server);
         eventually("the lock is renewed", || renewals(&server) > before + 1);
-        let Look { left, wall } = holder.look();
+        let Reading { left, wall } = holder.read_clocks();
         assert!(left > Duration::ZERO && left <= LEASE, "{left:?}");
         let off = wall - wall_seconds();
         assert!((off - offset).abs() < 60, "its clock is off by {off} s");
     }
-    let (stopped, held) = (Instant::now(), holder.look().left);
+    let (stopped, held) = (Instant::now(), holder.read_clocks().left);
     server.stop_signal();
     server.step_clock(ClockStep::Forward(HOUR));
     assert_eq!(holder.ask("lost"), "lost Expired, at the deadline: true");
@@ -55,17 +55,17 @@ fn wall_seconds() -> i64 {
     now.as_secs().try_into().unwrap()
 }
 
-/// A process that holds a lock, and sees the server's wall clock.
+/// A process that holds a lock and has the server's wall clock.
 struct Holder {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-/// What it sees.
-struct Look {
-    /// Until its guard's deadline.
+/// The process's clocks.
+struct Reading {
+    /// Time until its guard's deadline.
     left: Duration,
-    /// Its wall clock, in seconds.
+    /// The wall clock, in seconds.
     wall: i64,
 }
 
@@ -90,11 +90,11 @@ impl Holder {
         holder
     }
 
-    fn look(&mut self) -> Look {
-        let answer = self.ask("look");
+    fn read_clocks(&mut self) -> Reading {
+        let answer = self.ask("clocks");
         let mut numbers = answer.split(' ').skip(1).map(|it| it.parse().unwrap());
         let mut number = || numbers.next().unwrap();
-        Look {
+        Reading {
             left: ms(u64::try_from(number()).unwrap()),
             wall: number(),
         }
@@ -115,13 +115,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // The end of its input is the end of it.
+        // The process ends with its input.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// Run in a process of its own by the test above, which asks it what it sees.
+/// The test above runs this in another process, and reads its clocks.
 #[test]
 #[ignore = "the other half of a test"]
 fn holder_process() {
@@ -133,13 +133,13 @@ fn holder_process() {
         let client = client_of(&url).await;
         client.lock("k").lease(LEASE).acquire().await.unwrap()
     });
-    // On a line of its own, whatever the test runner has begun.
+    // The test runner may have begun a line.
     println!("\nholding");
     for line in std::io::stdin().lines().map(Result::unwrap) {
-        if line == "look" {
+        if line == "clocks" {
             assert!(guard.is_valid(), "lost: {:?}", guard.loss());
             let left = guard.deadline().remaining().as_millis();
-            println!("look {left} {}", wall_seconds());
+            println!("clocks {left} {}", wall_seconds());
         } else {
             let loss = runtime.block_on(guard.lost());
             let in_time = BootInstant::now() >= guard.deadline();

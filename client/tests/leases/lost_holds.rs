@@ -1,4 +1,4 @@
-//! Holds that the client has lost and the server may still have: taken anew they leave nothing of the old one.
+//! The client has lost a hold that the server may still keep. Taking the lock again leaves nothing of the old hold.
 
 use mortise_client::{Client, Error, Lock, Owner};
 use mortise_harness::Server;
@@ -6,7 +6,7 @@ use mortise_harness::Server;
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{await_free, client, client_of, ms};
 
-/// A lock of a named owner, and the server. The owner is about to lose it.
+/// A server, and a lock with an owner that is about to lose it.
 struct Scene {
     _server: Server,
     proxy: Proxy,
@@ -28,7 +28,7 @@ impl Scene {
         }
     }
 
-    /// The server renews it for a minute, and the client never hears of that.
+    /// The server renews the hold for a minute, but the client does not get the reply.
     async fn lose(&self, guard: &mortise_client::Guard) {
         self.proxy.set(Traffic::LosesReplies);
         guard.renew_for(ms(60_000)).await.unwrap_err();
@@ -38,7 +38,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_lost_write_lock_that_is_taken_anew_to_read_keeps_no_reader_out() {
+async fn taking_a_lost_write_lock_again_to_read_lets_other_readers_in() {
     let scene = Scene::new().await;
     let old = scene.lock.write().await.unwrap();
     scene.lose(&old).await;
@@ -51,7 +51,7 @@ async fn a_lost_write_lock_that_is_taken_anew_to_read_keeps_no_reader_out() {
 }
 
 #[tokio::test]
-async fn a_lost_read_lock_that_is_taken_anew_to_write_leaves_nothing() {
+async fn taking_a_lost_read_lock_again_to_write_leaves_nothing_of_the_old_hold() {
     let scene = Scene::new().await;
     let old = scene.lock.read().await.unwrap();
     scene.lose(&old).await;
@@ -63,7 +63,7 @@ async fn a_lost_read_lock_that_is_taken_anew_to_write_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_lease_that_the_server_has_refused_is_not_waited_for() {
+async fn a_release_is_repeated_only_for_a_lease_that_the_server_accepted() {
     let mut server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -73,7 +73,7 @@ async fn a_lease_that_the_server_has_refused_is_not_waited_for() {
     assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
     server.sigkill();
     drop(guard);
-    // The release is tried again until the lease is over, and no longer.
+    // The client repeats the release only until the lease is over.
     let again = tokio::time::timeout(ms(20_000), lock.acquire()).await;
     assert!(again.unwrap().is_err());
 }

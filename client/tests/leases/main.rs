@@ -1,4 +1,4 @@
-//! How long a guard may be believed: renewal, loss, caps, and clocks that step or stand.
+//! How long a guard is valid: renewal, loss, `max_hold`, and clocks that step or stop.
 
 mod caps;
 mod clocks;

@@ -1,4 +1,4 @@
-//! What a guard believes, and how it is kept: renewal, loss, caps.
+//! How a guard is renewed, how it is lost, and what its client then still sends.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{self, LATE, PATIENCE, await_free, client, client_of, eventually, ms};
 
-/// A client that does not give up a request within any lease in these tests.
+/// A client that gives up no request within the leases of these tests.
 async fn patient_client(url: &str) -> Client {
     let builder = Client::builder(url).unwrap();
     let builder = builder.response_timeout(Duration::from_secs(60));
@@ -34,7 +34,7 @@ async fn a_guard_is_renewed_for_as_long_as_it_lives() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_not_renewed_is_lost_at_its_deadline_before_the_server_lets_go() {
+async fn a_guard_without_renewal_is_lost_at_its_deadline_before_the_server_ends_the_lease() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client
@@ -62,7 +62,7 @@ async fn a_guard_whose_key_was_deleted_is_lost_with_the_next_renewal() {
 }
 
 #[tokio::test]
-async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
+async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_guard_of_a_frozen_server_is_lost_at_the_deadline() {
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
     server.cont_signal();
-    // Once lost, always lost, though the server may still have had it.
+    // It stays lost, though the server may still keep the hold.
     await_free(&client, "k").await;
     assert_eq!(guard.loss(), Some(Loss::Expired));
 }
@@ -108,7 +108,9 @@ async fn a_guard_behind_a_broken_network_is_lost_before_another_client_has_the_l
             assert!(BootInstant::now() >= guard.deadline(), "lost too early");
             assert!(taking.await.unwrap().token() > guard.token());
         }
-        Either::Right(_) => panic!("another client has it, and its last holder was not told"),
+        Either::Right(_) => {
+            panic!("another client has the lock before the first one noticed the loss")
+        }
     }
 }
 
@@ -123,7 +125,7 @@ async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
     tokio::spawn(async move {
         let work = |_| async move {
             stopped.send("started").unwrap();
-            let _stopped = Says("stopped", stopped);
+            let _stopped = SendsOnDrop("stopped", stopped);
             std::future::pending::<Result<(), Error>>().await
         };
         lock.run(work).await
@@ -131,22 +133,22 @@ async fn work_under_a_lock_is_stopped_before_another_client_has_it() {
     assert_eq!(events.recv().await, Some("started"));
     proxy.set(Traffic::Stalls);
     let _guard = other.lock("k").acquire().await.unwrap();
-    sender.send("another has it").unwrap();
+    sender.send("granted to another").unwrap();
     assert_eq!(events.recv().await, Some("stopped"));
-    assert_eq!(events.recv().await, Some("another has it"));
+    assert_eq!(events.recv().await, Some("granted to another"));
 }
 
-/// Says so when it is dropped.
-struct Says(&'static str, mpsc::UnboundedSender<&'static str>);
+/// Sends a word when it is dropped.
+struct SendsOnDrop(&'static str, mpsc::UnboundedSender<&'static str>);
 
-impl Drop for Says {
+impl Drop for SendsOnDrop {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }
 }
 
 #[tokio::test]
-async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
+async fn a_guard_is_lost_at_its_deadline_when_the_server_is_killed() {
     let mut server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(400)).acquire().await.unwrap();
@@ -159,7 +161,7 @@ async fn a_guard_of_a_killed_server_is_lost_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_release_that_could_not_be_delivered_is_delivered_later() {
+async fn a_release_that_could_not_be_sent_is_sent_later() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let client = client_of(&proxy.url()).await;
@@ -176,7 +178,7 @@ async fn a_release_that_could_not_be_delivered_is_delivered_later() {
 }
 
 #[tokio::test]
-async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for() {
+async fn a_release_is_repeated_for_the_longest_lease_that_was_requested() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let (slow, direct) = (client_of(&proxy.url()).await, client(&server).await);
@@ -189,10 +191,10 @@ async fn a_release_is_tried_for_as_long_as_the_longest_lease_that_was_asked_for(
         }
         assert_eq!(guard.renew_for(ms(60_000)).await.is_ok(), renewed);
         proxy.set(Traffic::Cut);
-        // Where nobody knows of the renewal it is lost by now, and left.
+        // Without the renewal's reply the guard is lost by now, and the client sends LEAVE.
         let error = guard.release().await.unwrap_err();
         assert_eq!(matches!(error, Error::Lost(_)), !renewed, "{error:?}");
-        // Longer than the lock's own lease, after which nobody would try again.
+        // Past the lock's own lease, which would end the retries.
         tokio::time::sleep(ms(1000)).await;
         if renewed {
             let left = direct.info("k").await.unwrap().unwrap().holds[0].lease;
@@ -212,7 +214,7 @@ async fn a_lost_reply_and_a_retry_leave_nothing_behind() {
     proxy.set(Traffic::LosesReplies);
     let error = client.lock("k").wait(ms(50)).acquire().await.unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
-    // What was granted unheard is given back, unheard as well.
+    // The client releases the grant, without getting that reply either.
     await_free(&direct, "k").await;
     proxy.set(Traffic::Flows);
     client
@@ -249,7 +251,7 @@ fn a_guard_whose_runtime_is_gone_is_lost_at_its_deadline() {
     drop(runtime);
     let (sender, lost) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // One that has no timers.
+        // A runtime without timers.
         let elsewhere = Builder::new_current_thread().build().unwrap();
         let loss = elsewhere.block_on(guard.lost());
         sender.send((loss, BootInstant::now() >= guard.deadline()))
@@ -258,7 +260,7 @@ fn a_guard_whose_runtime_is_gone_is_lost_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn losing_a_lock_is_told_to_everybody_who_watches() {
+async fn every_future_that_awaits_the_loss_of_a_guard_is_woken() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(3000)).acquire().await.unwrap();
@@ -276,7 +278,7 @@ async fn losing_a_lock_is_told_to_everybody_who_watches() {
 async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
     const GUARDS: usize = 10_000;
     let server = Server::start();
-    // All at once is much for a busy machine.
+    // A busy machine takes long for all of them at once.
     let builder = Client::builder(server.url()).unwrap();
     let client = builder
         .response_timeout(ms(60_000))
@@ -311,8 +313,8 @@ async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
     assert!(most_tasks < 60, "{most_tasks} tasks");
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     assert_eq!(lost, 0, "guards were lost");
-    // A pipeline of commands is read in few pieces of 16 kB; one by one they would be one read each. And twice in a
-    // period would be twice as many commands.
+    // The server reads a pipeline in a few pieces of 16 kB; single commands would take a read each. Renewing twice in a
+    // period would double the commands.
     let (reads, renewals) = (reads() - reads_before, renewals() - renewals_before);
     assert!((2 * GUARDS..=5 * GUARDS).contains(&renewals), "{renewals}");
     assert!(
@@ -337,7 +339,7 @@ fn commandstat(server: &Server, command: &str) -> usize {
     .unwrap_or(0)
 }
 
-/// What a task that waits is woken by.
+/// The waker of a waiting task.
 struct Woken;
 
 impl std::task::Wake for Woken {
@@ -345,7 +347,7 @@ impl std::task::Wake for Woken {
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_a_loss_no_more_leaves_nothing_behind() {
+async fn a_future_that_awaits_a_loss_frees_its_waker_when_it_is_dropped() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(3_600_000));
@@ -364,10 +366,10 @@ async fn a_task_that_waits_for_a_loss_no_more_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_renewal_is_answered_in_time_by_another_connection_though_other_requests_are_before_it() {
+async fn a_renewal_behind_stuck_requests_succeeds_over_another_connection() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    // Other requests may take long, and are on their way all the time.
+    // Other requests may take long, and some are always pending.
     let client = patient_client(&proxy.url()).await;
     let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
     let first = guard.deadline();
@@ -388,13 +390,13 @@ async fn a_renewal_is_answered_in_time_by_another_connection_though_other_reques
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_answered_late_costs_neither_its_connection_nor_other_requests() {
+async fn a_late_reply_to_a_renewal_fails_neither_the_connection_nor_other_requests() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let client = patient_client(&proxy.url()).await;
     let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
     let first = guard.deadline();
-    // Each answer takes longer than a third of the lease, and so does connecting.
+    // Each reply takes longer than a third of the lease, and so does connecting.
     proxy.set(Traffic::Takes(ms(1_200)));
     while first.remaining() > ms(0) {
         client.info("other").await.unwrap();
@@ -405,7 +407,7 @@ async fn a_renewal_that_is_answered_late_costs_neither_its_connection_nor_other_
 }
 
 #[tokio::test]
-async fn a_request_whose_time_is_over_fails_alone_and_its_late_answer_is_nobody_else_s() {
+async fn a_request_that_times_out_fails_alone_and_no_other_request_gets_its_late_reply() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let client = client_of(&proxy.url()).await;

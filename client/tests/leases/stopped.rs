@@ -12,11 +12,11 @@ use crate::support::client_of;
 
 /// The environment variable that makes [`holder_process`] a holder.
 const HOLDER: &str = "MORTISE_TEST_HOLDER";
-/// Renewed in time on a busy machine, too.
+/// Long enough for renewals on a busy machine.
 const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost() {
+fn a_process_that_was_stopped_for_longer_than_its_lease_finds_its_guard_lost_when_it_continues() {
     let server = Server::start();
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -54,8 +54,8 @@ fn a_process_stopped_for_longer_than_its_lease_knows_on_waking_that_it_has_lost(
     assert!(holder.wait().unwrap().success());
 }
 
-/// Run in a process of its own by the test above. Asks without pause whether its guard is valid, while renewal goes on
-/// in another thread, and says what the first answer after a gap longer than the lease was.
+/// The test above runs this in another process. It checks its guard in a loop, while another thread renews it, and prints
+/// the first result after a gap longer than the lease.
 #[test]
 #[ignore = "the other half of a test"]
 fn holder_process() {
@@ -67,7 +67,7 @@ fn holder_process() {
         let client = client_of(&url).await;
         client.lock("k").lease(LEASE).acquire().await.unwrap()
     });
-    // Before the line that has this process stopped: that may happen at once.
+    // Before the line: the test may stop this process at once.
     let mut last = BootInstant::now();
     println!("holding");
     loop {

@@ -12,7 +12,7 @@ fn connect(server: &Server) -> Client {
 }
 
 #[test]
-fn a_thread_takes_renews_changes_and_gives_back_a_lock() {
+fn a_thread_acquires_renews_changes_and_releases_a_lock() {
     let server = Server::start();
     let client = connect(&server);
     let mut guard = Guard::from(client.lock("k").lease(ms(900)).read().wait().unwrap());
@@ -51,7 +51,7 @@ fn threads_that_want_the_same_lock_wait_for_each_other() {
 }
 
 #[test]
-fn a_thread_is_told_of_a_loss() {
+fn a_thread_can_wait_for_the_loss_of_its_lock() {
     let server = Server::start();
     let client = connect(&server);
     let guard = client
@@ -72,7 +72,7 @@ fn a_thread_is_told_of_a_loss() {
 }
 
 #[tokio::test]
-async fn it_works_inside_of_a_runtime_and_a_dropped_guard_releases() {
+async fn the_blocking_api_works_inside_a_runtime_and_a_dropped_guard_releases() {
     let server = Server::start();
     let client = connect(&server);
     drop(client.lock("k").acquire().wait_guard().unwrap());
@@ -95,7 +95,7 @@ fn a_quorum_can_be_used_by_threads() {
 }
 
 #[test]
-fn readers_run_together_and_a_view_of_the_guard_goes_to_another_thread() {
+fn readers_run_together_and_held_can_be_sent_to_another_thread() {
     let server = Server::start();
     let client = connect(&server);
     let lock = client.lock("k");
@@ -119,7 +119,7 @@ fn readers_run_together_and_a_view_of_the_guard_goes_to_another_thread() {
 }
 
 #[test]
-fn an_upgrade_that_cannot_be_had_in_time_leaves_the_reader_a_reader() {
+fn an_upgrade_that_times_out_leaves_the_read_hold() {
     let server = Server::start();
     let client = connect(&server);
     let other = client.lock("k").read().wait_guard().unwrap();
@@ -136,7 +136,7 @@ fn an_upgrade_that_cannot_be_had_in_time_leaves_the_reader_a_reader() {
 }
 
 #[test]
-fn a_thread_with_an_owner_enters_its_lock_again_and_is_told_of_deadlocks() {
+fn a_thread_with_an_owner_can_reenter_and_gets_deadlock_errors() {
     let server = Server::start();
     let client = connect(&server);
     let (a, b) = (Owner::new(), Owner::new());
@@ -160,7 +160,7 @@ fn a_thread_with_an_owner_enters_its_lock_again_and_is_told_of_deadlocks() {
 }
 
 #[test]
-fn a_task_of_a_runtime_may_block_as_often_as_it_likes() {
+fn a_task_of_a_runtime_may_block_any_number_of_times() {
     let server = Server::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

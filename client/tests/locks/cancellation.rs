@@ -1,4 +1,4 @@
-//! Futures and guards that are dropped, at any point, anywhere.
+//! Futures and guards that are dropped, at any point and on any thread.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::support::dropping::{Point, drop_at, points, poll_once};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{self, await_free, await_waiters, client, client_of, ms};
 
-/// A hold that is not left is there for longer than the tests wait.
+/// A lease longer than the tests wait, so that a hold left behind shows.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Waits until every task of the client that is not there to stay has ended.
+/// Fails if a hold or a waiter of the dropped future stays, or comes late.
 async fn assert_nothing_left(client: &Client, key: &str, point: Point) {
     await_free(client, key).await;
-    // Nothing that was still on its way has taken it since.
+    // No late request has taken the lock since.
     let guard = client.lock(key).wait(ms(2000)).acquire().await;
     let guard = guard.unwrap_or_else(|error| panic!("{point:?}: {error}"));
     assert_eq!(client.info(key).await.unwrap().unwrap().holders, 1);
@@ -33,7 +33,7 @@ async fn an_acquire_of_a_free_lock_dropped_at_any_point_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_waits_dropped_at_any_point_leaves_no_waiter() {
+async fn a_waiting_acquire_dropped_at_any_point_leaves_no_waiter() {
     let server = Server::start();
     let client = client(&server).await;
     for point in points() {
@@ -49,7 +49,7 @@ async fn an_acquire_that_waits_dropped_at_any_point_leaves_no_waiter() {
 }
 
 #[tokio::test]
-async fn an_acquire_dropped_while_it_is_handed_the_lock_leaves_nothing() {
+async fn an_acquire_dropped_during_the_hand_off_leaves_nothing() {
     let server = Server::start();
     let client = client(&server).await;
     for point in points() {
@@ -65,7 +65,7 @@ async fn an_acquire_dropped_while_it_is_handed_the_lock_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_dropped_at_any_point_releases_all_the_same() {
+async fn a_release_dropped_at_any_point_still_releases() {
     let server = Server::start();
     let client = client(&server).await;
     for point in points() {
@@ -84,7 +84,7 @@ async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
     proxy.set(Traffic::Stalls);
     assert!(!drop_at(guard.release(), Point::Polls(3)).await);
     proxy.set(Traffic::Cut);
-    support::eventually("no connection is left but the one that asks", || async {
+    support::eventually("only this connection is left", || async {
         server.info("clients")["connected_clients"] == "1"
     })
     .await;
@@ -93,7 +93,7 @@ async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
 }
 
 #[tokio::test]
-async fn an_upgrade_dropped_at_any_point_leaves_what_the_guard_says_and_no_waiter() {
+async fn an_upgrade_dropped_at_any_point_leaves_the_hold_that_the_guard_shows_and_no_waiter() {
     let server = Server::start();
     let client = client(&server).await;
     for alone in [true, false] {
@@ -109,7 +109,7 @@ async fn an_upgrade_dropped_at_any_point_leaves_what_the_guard_says_and_no_waite
                 guard.renew().await.unwrap();
                 guard.release().await.unwrap();
             } else {
-                // Nobody knows what became of it, so it is left.
+                // The outcome is unknown, so the client sends LEAVE.
                 assert_eq!(guard.loss(), Some(Loss::Unknown));
                 drop(guard);
             }
@@ -130,7 +130,7 @@ async fn an_acquire_dropped_behind_a_slow_network_leaves_nothing() {
         let taken = tokio::time::timeout(ms(20), client.lock("k").acquire()).await;
         assert!(taken.is_err());
         proxy.set(Traffic::Flows);
-        // The release comes behind the acquire.
+        // The LEAVE follows the acquire.
         await_free(&direct, "k").await;
         tokio::time::sleep(ms(20)).await;
         await_free(&direct, "k").await;
@@ -172,7 +172,7 @@ async fn a_guard_dropped_outside_of_any_runtime_releases_in_the_background() {
 }
 
 #[test]
-fn a_guard_that_outlives_its_runtime_can_be_dropped_and_asked() {
+fn a_guard_that_outlives_its_runtime_reports_its_loss_and_can_be_dropped() {
     let server = Server::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (client, guard) = runtime.block_on(async {
@@ -181,7 +181,7 @@ fn a_guard_that_outlives_its_runtime_can_be_dropped_and_asked() {
         (client, guard)
     });
     drop(runtime);
-    // Nothing renews it any more, and it does not pretend otherwise.
+    // Nothing renews the guard any more, and it knows that its lease is over.
     std::thread::sleep(ms(350));
     assert_eq!(guard.loss(), Some(Loss::Expired));
     let other = tokio::runtime::Runtime::new().unwrap();
@@ -204,7 +204,7 @@ async fn a_panic_under_the_lock_releases_it() {
 }
 
 #[tokio::test]
-async fn work_in_a_scope_runs_under_the_lock_and_gives_it_back() {
+async fn work_in_run_holds_the_lock_and_releases_it_at_the_end() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");
@@ -222,7 +222,7 @@ async fn work_in_a_scope_runs_under_the_lock_and_gives_it_back() {
 }
 
 #[tokio::test]
-async fn work_in_a_scope_is_cancelled_when_the_lock_is_lost() {
+async fn work_in_run_is_cancelled_when_the_lock_is_lost() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(300));
@@ -235,11 +235,11 @@ async fn work_in_a_scope_is_cancelled_when_the_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn work_that_ends_after_the_lock_was_lost_has_not_ended_under_it() {
+async fn work_in_run_that_ends_after_the_lock_was_lost_is_an_error() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(200));
-    // Never yields, so that nothing could cancel it.
+    // Never yields, so that nothing can cancel it.
     let error = lock
         .run(|_| async {
             std::thread::sleep(ms(300));
@@ -251,7 +251,7 @@ async fn work_that_ends_after_the_lock_was_lost_has_not_ended_under_it() {
 }
 
 #[tokio::test]
-async fn a_scope_that_is_dropped_releases() {
+async fn a_dropped_run_releases_the_lock() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");

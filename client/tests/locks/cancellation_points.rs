@@ -1,5 +1,5 @@
-//! Every future of the API, dropped after each number of polls until it ends: no lock and no waiter stays behind, and a
-//! guard is what it says it is.
+//! Every future of the API, dropped after 0, 1, 2, … polls until it ends. It leaves no hold and no waiter, and each guard shows
+//! what the server has.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -12,10 +12,10 @@ use crate::support::dropping::{Point, at_every_point, drop_at, points};
 use crate::support::quorum::Servers;
 use crate::support::{await_free, await_waiters, client, eventually, ms};
 
-/// What the server counts of the only holder comes to be what the guard says; then it is given back.
-async fn assert_is_what_it_says(clients: &[Client], guard: Guard, point: Point) {
+/// Waits until the servers count what the guard shows, and releases it.
+async fn assert_shows_its_hold(clients: &[Client], guard: Guard, point: Point) {
     assert!(guard.is_valid(), "{point:?}");
-    // A reader that has become a writer is counted as both.
+    // The server counts an upgraded reader in both modes.
     let is_right = |write: u64, read: u64| match guard.mode() {
         Mode::Write => write == 1,
         Mode::Read => (write, read) == (0, 1),
@@ -41,7 +41,7 @@ async fn assert_is_what_it_says(clients: &[Client], guard: Guard, point: Point) 
     }
 }
 
-/// The same scenario for a lock on one server and over a quorum.
+/// Runs the scenario for a lock on one server, and for one over a quorum.
 async fn on_each_kind(mut scenario: impl AsyncFnMut(&Lock, &[Client])) {
     let server = Server::start();
     let one = client(&server).await;
@@ -59,7 +59,7 @@ async fn all_free(clients: &[Client]) {
 }
 
 #[tokio::test]
-async fn acquiring_a_free_lock() {
+async fn a_dropped_acquire_of_a_free_lock_leaves_nothing() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let ended = drop_at(lock.acquire(), point).await;
@@ -78,7 +78,7 @@ async fn acquiring_a_free_lock() {
 }
 
 #[tokio::test]
-async fn acquiring_a_lock_that_is_taken_with_a_limit_and_without_waiting() {
+async fn a_dropped_acquire_of_a_taken_lock_leaves_no_waiter() {
     on_each_kind(async |lock, clients| {
         let holder = lock.acquire().await.unwrap();
         let limited = lock.clone().wait(ms(4));
@@ -96,12 +96,12 @@ async fn acquiring_a_lock_that_is_taken_with_a_limit_and_without_waiting() {
 }
 
 #[tokio::test]
-async fn a_downgrade() {
+async fn a_dropped_downgrade_leaves_the_hold_that_the_guard_shows() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let mut guard = lock.acquire().await.unwrap();
             let ended = drop_at(guard.downgrade(), point).await;
-            assert_is_what_it_says(clients, guard, point).await;
+            assert_shows_its_hold(clients, guard, point).await;
             ended
         })
         .await;
@@ -110,15 +110,15 @@ async fn a_downgrade() {
 }
 
 #[tokio::test]
-async fn an_upgrade() {
+async fn a_dropped_upgrade_leaves_the_hold_that_the_guard_shows() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let mut guard = lock.read().await.unwrap();
             let ended = drop_at(guard.upgrade(), point).await;
             match guard.loss() {
-                // What nobody knows the outcome of is not kept.
+                // The outcome is unknown: the hold ends.
                 Some(Loss::Unknown) => drop(guard),
-                _ => assert_is_what_it_says(clients, guard, point).await,
+                _ => assert_shows_its_hold(clients, guard, point).await,
             }
             all_free(clients).await;
             ended
@@ -129,13 +129,13 @@ async fn an_upgrade() {
 }
 
 #[tokio::test]
-async fn entering_a_lock_again() {
+async fn a_dropped_re_entry_leaves_the_outer_hold() {
     on_each_kind(async |lock, clients| {
         let lock = lock.clone().owner(&Owner::new()).reentrant();
         at_every_point(async |point| {
             let outer = lock.acquire().await.unwrap();
             let ended = drop_at(lock.acquire(), point).await;
-            assert_is_what_it_says(clients, outer, point).await;
+            assert_shows_its_hold(clients, outer, point).await;
             ended
         })
         .await;
@@ -144,12 +144,12 @@ async fn entering_a_lock_again() {
 }
 
 #[tokio::test]
-async fn a_renewal() {
+async fn a_dropped_renewal_leaves_the_hold() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let guard = lock.acquire().await.unwrap();
             let ended = drop_at(guard.renew(), point).await;
-            assert_is_what_it_says(clients, guard, point).await;
+            assert_shows_its_hold(clients, guard, point).await;
             ended
         })
         .await;
@@ -158,7 +158,7 @@ async fn a_renewal() {
 }
 
 #[tokio::test]
-async fn a_release() {
+async fn a_dropped_release_frees_the_lock() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let guard = lock.acquire().await.unwrap();
@@ -172,7 +172,7 @@ async fn a_release() {
 }
 
 #[tokio::test]
-async fn a_scope() {
+async fn a_dropped_run_frees_the_lock() {
     on_each_kind(async |lock, clients| {
         at_every_point(async |point| {
             let work = lock.run(async |held| {
@@ -188,7 +188,7 @@ async fn a_scope() {
     .await;
 }
 
-/// Waits until the servers have no connection but the one that asks.
+/// Waits until the servers have no connection but this one.
 async fn await_no_connections(servers: &[Server]) {
     let is_alone = |server: &Server| server.info("clients")["connected_clients"] == "1";
     eventually("the connections are closed", || async {
@@ -198,7 +198,7 @@ async fn await_no_connections(servers: &[Server]) {
 }
 
 #[tokio::test]
-async fn connecting() {
+async fn a_dropped_connect_leaves_no_connection() {
     let servers = Servers::start(3);
     at_every_point(async |point| {
         let ended = drop_at(Client::connect(servers.0[0].url()), point).await;
@@ -214,7 +214,7 @@ async fn connecting() {
     .await;
 }
 
-/// Polls and drops without a runtime on this thread, and without ever waiting: what is left to do goes on elsewhere.
+/// Polls and drops on this thread, which has no runtime and does not wait. The clean-up runs elsewhere.
 fn drop_outside<F: Future>(future: F, point: Point) {
     assert!(tokio::runtime::Handle::try_current().is_err());
     let mut future = pin!(future);
@@ -234,7 +234,7 @@ fn drop_outside<F: Future>(future: F, point: Point) {
 }
 
 #[test]
-fn everything_outside_of_a_runtime() {
+fn futures_dropped_outside_a_runtime_leave_nothing() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -262,7 +262,7 @@ fn everything_outside_of_a_runtime() {
             drop_outside(guard.lost(), point);
             assert!(guard.is_valid());
             drop_outside(guard.upgrade(), point);
-            // What nobody knows the outcome of is not kept.
+            // The outcome is unknown: the hold ends.
             let loss = guard.loss();
             assert!(matches!(loss, None | Some(Loss::Unknown)), "{loss:?}");
             drop_outside(guard.release(), point);

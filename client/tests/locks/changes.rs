@@ -1,4 +1,4 @@
-//! Holds of which a part is given back, as in a change of mode, while the server does not take it.
+//! Releases and changes of mode that the server refuses, that get stuck, or that meet a hold that is gone.
 
 use mortise_client::{ChangeFailed, Client, Error, Guard, Lock, Loss, Mode, Owner};
 use mortise_harness::{Server, cmd};
@@ -7,7 +7,7 @@ use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
 use crate::support::{self, await_free, await_waiters, client, client_of, ms};
 
-/// Has the server refuse everything that gives something back, or accept it again.
+/// Makes the server refuse RELEASE and LEAVE, or accept them again.
 fn refuse_releases(server: &Server, refuse: bool) {
     let sign = if refuse { "-" } else { "+" };
     for command in ["lock.release", "lock.leave"] {
@@ -17,7 +17,7 @@ fn refuse_releases(server: &Server, refuse: bool) {
 }
 
 #[tokio::test]
-async fn a_downgrade_that_is_refused_leaves_the_writer_a_writer_and_says_so() {
+async fn a_refused_downgrade_is_an_error_and_leaves_the_write_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let mut guard = client.lock("k").acquire().await.unwrap();
@@ -34,7 +34,7 @@ async fn a_downgrade_that_is_refused_leaves_the_writer_a_writer_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_refused_is_repeated_until_it_is_accepted() {
+async fn a_refused_release_is_repeated_until_the_server_accepts_it() {
     let server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -52,7 +52,7 @@ async fn a_release_that_is_refused_is_repeated_until_it_is_accepted() {
 }
 
 #[tokio::test]
-async fn an_owner_whose_release_is_stuck_in_the_network_gets_the_key_over_another_connection() {
+async fn an_owner_whose_release_is_stuck_acquires_again_over_another_connection() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let slow = client_of(&proxy.url()).await;
@@ -64,13 +64,13 @@ async fn an_owner_whose_release_is_stuck_in_the_network_gets_the_key_over_anothe
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
     let again = lock.acquire().await.unwrap();
     assert!(again.token() > token);
-    // What was stuck arrives, and hits nothing.
+    // The stuck release arrives, and changes nothing.
     proxy.set(Traffic::Flows);
     support::assert_holds(again, &server, "k").await;
 }
 
 #[tokio::test]
-async fn a_part_that_was_not_held_any_more_is_a_loss_for_all_who_share_the_hold() {
+async fn a_denied_renewal_is_a_loss_for_all_guards_of_the_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -86,7 +86,7 @@ async fn a_part_that_was_not_held_any_more_is_a_loss_for_all_who_share_the_hold(
 }
 
 #[tokio::test]
-async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
+async fn changing_the_mode_of_a_hold_that_is_gone_is_a_loss() {
     let server = Server::start();
     let client = client(&server).await;
     for mode in [Mode::Read, Mode::Write] {
@@ -109,8 +109,8 @@ async fn a_change_of_a_hold_that_is_gone_is_a_loss() {
     }
 }
 
-/// Has a reader wait without limit to become the writer, and deletes the key on these servers meanwhile. Says what came
-/// of it within the time in which nothing is renewed in the background.
+/// Deletes the key on these servers while a reader waits without limit for its upgrade. Returns the outcome, before the first
+/// renewal in the background.
 async fn upgrade_while_deleted(
     lock: Lock,
     client: &Client,
@@ -124,7 +124,7 @@ async fn upgrade_while_deleted(
     }
     let limit = std::time::Duration::from_secs(15);
     let ended = tokio::time::timeout(limit, upgrade).await;
-    ended.expect("the loss is found out").unwrap()
+    ended.expect("the upgrade notices the loss").unwrap()
 }
 
 fn assert_lost((upgraded, guard): (Result<(), ChangeFailed>, Guard)) {
@@ -135,7 +135,7 @@ fn assert_lost((upgraded, guard): (Result<(), ChangeFailed>, Guard)) {
 }
 
 #[tokio::test]
-async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost() {
+async fn an_upgrade_whose_read_hold_goes_while_it_waits_ends_with_the_loss() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000));
@@ -144,7 +144,7 @@ async fn an_upgrade_whose_read_hold_goes_while_it_waits_is_told_that_it_is_lost(
 }
 
 #[tokio::test]
-async fn entering_a_hold_again_that_is_gone_is_a_loss_and_leaves_nothing_behind() {
+async fn re_entry_to_a_hold_that_is_gone_is_a_loss_and_leaves_nothing() {
     let server = Server::start();
     let one = client(&server).await;
     let lock = one.lock("k").owner(&Owner::new()).reentrant();

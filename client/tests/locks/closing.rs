@@ -1,4 +1,4 @@
-//! The end of a process: what is held then is given back, if that is waited for.
+//! The end of a process: `close` releases what it still holds.
 
 use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Server, cmd, is_nil};
@@ -12,7 +12,7 @@ fn is_free(server: &Server, key: &str) -> bool {
 }
 
 #[test]
-fn a_guard_that_lives_to_the_end_of_main_leaves_nothing_where_the_client_is_closed() {
+fn closing_the_client_releases_a_guard_that_was_never_released() {
     let server = Server::start();
     for round in 0..30 {
         let runtime = Runtime::new().unwrap();
@@ -31,7 +31,7 @@ fn a_guard_that_lives_to_the_end_of_main_leaves_nothing_where_the_client_is_clos
 }
 
 #[test]
-fn a_quorum_that_is_closed_leaves_nothing_on_its_servers() {
+fn a_closed_quorum_leaves_nothing_on_its_servers() {
     let servers = Servers::start(3);
     let runtime = Runtime::new().unwrap();
     let _alive = runtime.block_on(async {
@@ -47,7 +47,7 @@ fn a_quorum_that_is_closed_leaves_nothing_on_its_servers() {
 }
 
 #[tokio::test]
-async fn a_closed_client_takes_no_lock() {
+async fn a_closed_client_refuses_to_acquire() {
     let server = Server::start();
     let client = Client::connect(server.url()).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
@@ -60,7 +60,7 @@ async fn a_closed_client_takes_no_lock() {
 
 #[cfg(feature = "blocking")]
 #[test]
-fn a_blocking_guard_that_is_dropped_is_released_by_then() {
+fn closing_waits_for_the_release_of_a_dropped_blocking_guard() {
     let server = Server::start();
     use mortise_client::blocking::Wait;
 
@@ -73,7 +73,7 @@ fn a_blocking_guard_that_is_dropped_is_released_by_then() {
 }
 
 #[test]
-fn building_outside_of_a_runtime_says_that_there_is_none() {
+fn building_a_client_outside_a_runtime_is_an_error_that_names_the_reason() {
     let one = Client::builder("redis://127.0.0.1/").unwrap().build();
     let urls = ["redis://a/", "redis://b/", "redis://c/"];
     let several = Quorum::builder(urls).unwrap().build();
@@ -84,7 +84,7 @@ fn building_outside_of_a_runtime_says_that_there_is_none() {
 }
 
 #[tokio::test]
-async fn closing_ends_what_waits_at_once_and_leaves_no_waiter() {
+async fn closing_ends_waits_at_once_and_leaves_no_waiter() {
     let server = Server::start();
     let client = Client::connect(server.url()).await.unwrap();
     let direct = Client::connect(server.url()).await.unwrap();
@@ -93,7 +93,7 @@ async fn closing_ends_what_waits_at_once_and_leaves_no_waiter() {
         let lock = client.lock("k");
         async move { lock.acquire().await }
     });
-    // One that nobody polls any more once it waits.
+    // A future that waits and that nobody polls any more.
     let lock = client.lock("k");
     let mut unpolled = Box::pin(lock.acquire());
     let brief = tokio::time::timeout(ms(300), &mut unpolled).await;

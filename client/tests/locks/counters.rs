@@ -1,4 +1,4 @@
-//! The counters that an application's recorder gets.
+//! The counters that the client reports to an application's recorder.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,9 +45,9 @@ impl Recorder for Counters {
     }
 }
 
-// All tasks of the test run on its thread, which has the recorder.
+// All tasks of the test run on this thread, which has the recorder.
 #[tokio::test]
-async fn what_is_acquired_waited_for_renewed_and_lost_is_counted() {
+async fn acquisitions_waits_renewals_and_losses_are_counted() {
     let counters = Counters::default();
     let _recorder = set_default_local_recorder(&counters);
     let server = Server::start();

@@ -1,11 +1,11 @@
-//! The examples run, and do what they say.
+//! The examples run, and do what they show.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use mortise_harness::Server;
 
-/// What an example prints. `cargo test` builds it beside this test; with `--test locks`, `cargo build --examples` has to.
+/// The output of an example. `cargo test` builds it beside this test; with `--test locks`, run `cargo build --examples` first.
 fn output(example: &str, servers: &[Server]) -> String {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().and_then(|deps| deps.parent()).unwrap();
@@ -33,7 +33,7 @@ fn a_function_runs_under_a_lock() {
 }
 
 #[test]
-fn a_job_that_all_start_runs_once() {
+fn a_job_that_every_process_starts_runs_once() {
     let text = output("run_once", &[Server::start()]);
     assert_eq!(text.matches(": running").count(), 1, "{text}");
     assert_eq!(text.matches("another one runs it").count(), 4, "{text}");

@@ -1,5 +1,5 @@
-//! A process that forks after it has connected: in the child its clients say so, and what they hold is left alone; a client that
-//! the child builds has connections, names and threads of its own.
+//! A process forks after it has connected. In the child, the copied clients return `Forked` and leave the parent's holds alone. A
+//! client that the child builds has its own connections, names and threads.
 
 use std::mem;
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use mortise_harness::{Conn, Server, cmd};
 use crate::support::fork::succeeds_in_a_fork;
 use crate::support::ms;
 
-/// The environment variable that makes the other halves of these tests fork.
+/// The environment variable with the server's URL, for the halves of these tests that fork.
 const FORKS: &str = "MORTISE_TEST_FORKS";
 
-/// Whether the test of this name, which forks, succeeds in a process of its own.
+/// Runs the forking half of a test in another process. `true` if it succeeds.
 fn succeeds_by_itself(name: &str, server: &Server) -> bool {
     let ended = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--ignored"])
@@ -25,13 +25,13 @@ fn succeeds_by_itself(name: &str, server: &Server) -> bool {
 }
 
 #[test]
-fn after_a_fork_the_child_takes_locks_of_its_own_and_leaves_its_parent_s_alone() {
+fn after_a_fork_the_child_acquires_its_own_locks_and_leaves_the_parents_alone() {
     let server = Server::start();
     assert!(succeeds_by_itself("forking::forking_process", &server));
 }
 
 #[test]
-fn an_owner_that_a_fork_has_copied_is_another_one_in_each_process() {
+fn an_owner_that_a_fork_copied_is_a_different_owner_in_each_process() {
     let server = Server::start();
     let mut other = server.connect();
     cmd!(other, "LOCK.ACQUIRE", "other's", "other", 60_000);
@@ -39,7 +39,7 @@ fn an_owner_that_a_fork_has_copied_is_another_one_in_each_process() {
 }
 
 #[test]
-fn an_async_client_that_a_fork_has_copied_says_so() {
+fn an_async_client_that_a_fork_copied_returns_forked() {
     let server = Server::start();
     assert!(succeeds_by_itself("forking::async_process", &server));
 }
@@ -51,7 +51,7 @@ fn forking_process() {
     let client = Client::connect(url.as_str()).wait().unwrap();
     let lock = client.lock("a").lease(ms(60_000)).wait(ms(20_000));
     let mut guard = lock.acquire().wait_guard().unwrap();
-    // Its thread that watches deadlines is there, too.
+    // This starts the thread that watches deadlines.
     let watched = client.lock("watched").max_hold(ms(1_000));
     let watched = watched.acquire().wait_guard().unwrap();
     assert_eq!(watched.lost().wait(), Loss::HoldLimit);
@@ -105,12 +105,12 @@ fn process_with_owners() {
     let client = connect();
     let named = || Owner::named("billing").unwrap();
     for (owner, is_unique, key) in [(Owner::new(), true, "a"), (named(), false, "b")] {
-        // In a child with a client of its own.
+        // Called with a client that the child has built.
         let take = |client: &Client| {
             let lock = client.lock(key).owner(&owner).lease(ms(60_000));
             lock.try_acquire().wait()
         };
-        // A child of a child, and then its parent, and then its parent's parent: each makes its first name.
+        // The grandchild, then the child, then this process: each makes its first name.
         let takes_it = || {
             assert!(succeeds_in_a_fork(|| {
                 let own = connect();
@@ -124,7 +124,7 @@ fn process_with_owners() {
         let taken = take(&client).unwrap();
         assert!(taken.is_none(), "a child has it: {taken:?}");
 
-        // A hold to enter again is not there in the child.
+        // The child cannot re-enter the parent's hold.
         let mine = client.lock("entered").owner(&owner).reentrant();
         let guard = mine.acquire().wait_guard().unwrap();
         assert!(succeeds_in_a_fork(|| {
@@ -141,7 +141,7 @@ fn process_with_owners() {
         }));
         assert!(guard.owner().starts_with(owner.name()));
 
-        // What the parent holds is no reason for a deadlock of the child, which is another task.
+        // The child is another task: its wait and the parent's hold make no deadlock.
         if is_unique {
             let port = url.rsplit([':', '/']).nth(1).unwrap().parse().unwrap();
             let mut other = Conn::to_port(port).unwrap();

@@ -1,4 +1,4 @@
-//! What a guard is asked: whether it holds, whatever asks; and commands that the server runs only while it does.
+//! `check` and `is_valid`, also from a waker, and commands that the server runs only while the lock is held.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mortise_harness::{Server, cmd};
 use crate::support::{client, ms};
 
 #[tokio::test]
-async fn a_check_gives_the_fence_of_a_lock_that_is_held_and_the_reason_of_one_that_is_not() {
+async fn check_returns_the_token_of_a_held_lock_and_the_reason_of_a_lost_one() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -20,7 +20,7 @@ async fn a_check_gives_the_fence_of_a_lock_that_is_held_and_the_reason_of_one_th
     assert!(matches!(held.check(), Err(Error::Lost(Loss::Released))));
 }
 
-/// Asks whether the lock is held when it is woken.
+/// A waker that checks whether the lock is held.
 struct Asks(Held, std::sync::mpsc::Sender<bool>);
 
 impl Wake for Asks {
@@ -30,7 +30,7 @@ impl Wake for Asks {
 }
 
 #[tokio::test]
-async fn a_waker_may_ask_whether_the_lock_is_held() {
+async fn a_waker_may_check_whether_the_lock_is_held() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -39,7 +39,7 @@ async fn a_waker_may_ask_whether_the_lock_is_held() {
     let mut lost = pin!(guard.held().lost());
     let mut context = Context::from_waker(&waker);
     assert!(lost.as_mut().poll(&mut context).is_pending());
-    // On a thread of its own, which a deadlock would keep.
+    // On another thread, which a deadlock would block.
     std::thread::spawn(move || drop(guard));
     assert_eq!(asked.recv_timeout(ms(10_000)), Ok(false));
 }

@@ -1,4 +1,4 @@
-//! Who holds and who waits, on one server and on each of a quorum, through the same trait; and what may be sent where.
+//! Holders and waiters, shown through one trait for a single server and for each server of a quorum; and which types are `Send`.
 
 use mortise_client::{
     BootInstant, Client, Error, Guard, Held, Lock, Locks, Owner, Quorum, Server, ServerAnswer,
@@ -7,7 +7,7 @@ use mortise_client::{
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually};
 
-/// On how many servers a key is held, on how many it is free, and how many do not say.
+/// The number of servers where the key is held, where it is free, and that do not answer.
 async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {
     let answers = locks.info_on_each(key.as_bytes()).await;
     let count = |is: fn(&Result<Option<u64>, Error>) -> bool| {
@@ -25,7 +25,7 @@ async fn seen(locks: &dyn Locks, key: &str) -> (usize, usize, usize) {
 }
 
 #[tokio::test]
-async fn each_server_of_a_quorum_says_who_holds_there_and_which_is_silent() {
+async fn info_of_a_quorum_shows_the_holder_on_each_server_and_which_server_is_silent() {
     let mut servers = Servers::start(3);
     let quorum = servers.quorum().await;
     assert_eq!(seen(&quorum, "k").await, (0, 3, 0));
@@ -73,10 +73,10 @@ async fn the_queues_of_a_quorum_are_listed_for_each_server() {
 }
 
 #[tokio::test]
-async fn the_same_code_looks_at_one_server_and_at_a_quorum() {
+async fn the_same_code_inspects_one_server_and_a_quorum() {
     async fn holders(locks: &impl Locks) -> (usize, usize) {
         let guard = locks.lock("job").acquire().await.unwrap();
-        eventually("it is seen everywhere", || async {
+        eventually("every server shows the hold", || async {
             seen(locks, "job").await.1 == 0
         })
         .await;
@@ -96,7 +96,7 @@ async fn the_same_code_looks_at_one_server_and_at_a_quorum() {
 
 #[cfg(feature = "blocking")]
 #[test]
-fn threads_have_the_same_trait() {
+fn the_blocking_api_has_the_same_trait() {
     use mortise_client::blocking::Wait;
 
     fn look(locks: &dyn Locks) -> usize {
@@ -118,9 +118,9 @@ fn threads_have_the_same_trait() {
     assert_eq!(look(&one.unwrap()), 1);
 }
 
-/// Nothing is run: that this compiles is the test.
+/// Runs nothing: the test is that this compiles.
 #[test]
-fn everything_can_be_sent_to_and_used_from_other_threads() {
+fn all_types_and_futures_can_be_sent_to_other_threads() {
     fn both<T: Send + Sync + 'static>() {}
     fn future<F: Future + Send>(_: &F) {}
     both::<(Client, Quorum, Lock, Guard, Held, Owner, Error, BootInstant)>();
@@ -151,7 +151,7 @@ fn everything_can_be_sent_to_and_used_from_other_threads() {
 
 #[cfg(feature = "cluster")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_longest_queues_of_a_cluster_are_those_of_all_its_primaries() {
+async fn top_of_a_cluster_lists_the_longest_queues_of_all_primaries() {
     let cluster = mortise_harness::Cluster::start(3, mortise_harness::Server::builder);
     let seeds = cluster.nodes().map(mortise_harness::Server::url);
     let client = Client::connect(Server::cluster(seeds).unwrap()).await;

@@ -1,4 +1,4 @@
-//! Waits that end in time, whoever is in the way, and terms that nobody could keep.
+//! Waits that end in time, invalid leases and limits, `at_least`, and a client's name.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use mortise_harness::Server;
 use crate::support::{LATE, await_waiters, client, ms};
 
 #[tokio::test]
-async fn a_re_entrant_owner_waits_for_its_other_tasks_no_longer_than_it_says() {
+async fn a_re_entrant_owner_waits_behind_its_own_request_no_longer_than_its_limit() {
     let server = Server::start();
     let (client, direct) = (client(&server).await, client(&server).await);
     let _holder = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -25,7 +25,7 @@ async fn a_re_entrant_owner_waits_for_its_other_tasks_no_longer_than_it_says() {
 }
 
 #[tokio::test]
-async fn a_reader_enters_again_while_its_owner_waits_to_write() {
+async fn a_reader_can_reenter_while_its_owner_waits_for_an_upgrade() {
     let server = Server::start();
     let (client, direct) = (client(&server).await, client(&server).await);
     let lock = client.lock("k").owner(&Owner::new()).reentrant();
@@ -39,7 +39,7 @@ async fn a_reader_enters_again_while_its_owner_waits_to_write() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_though_the_server_freezes_after_it_has_queued_the_request() {
+async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() {
     let server = Server::start();
     let response = ms(1_000);
     let builder = Client::builder(server.url()).unwrap();
@@ -61,7 +61,7 @@ async fn a_wait_ends_though_the_server_freezes_after_it_has_queued_the_request()
 }
 
 #[tokio::test]
-async fn terms_that_nobody_could_keep_are_refused() {
+async fn leases_and_limits_that_are_too_short_are_refused() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");
@@ -74,7 +74,7 @@ async fn terms_that_nobody_could_keep_are_refused() {
 }
 
 #[tokio::test]
-async fn a_lock_stays_taken_for_as_long_as_was_said_however_early_it_is_given_back() {
+async fn a_lock_with_at_least_stays_taken_that_long_after_an_early_release() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").at_least(ms(60_000));
@@ -88,7 +88,7 @@ async fn a_lock_stays_taken_for_as_long_as_was_said_however_early_it_is_given_ba
 }
 
 #[tokio::test]
-async fn a_client_s_name_is_seen_in_its_connections_and_its_owners() {
+async fn connections_and_owners_show_the_name_of_the_client() {
     let server = Server::start();
     let builder = Client::builder(server.url()).unwrap().name("billing-7");
     let client = builder.connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Taking and giving back locks where nothing fails: the whole API, its futures dropped at any point, and the examples.
+//! The whole API where no server and no network fails, its futures dropped at any point, and the examples.
 
 #[cfg(feature = "blocking")]
 mod blocking;

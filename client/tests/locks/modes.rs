@@ -34,14 +34,14 @@ async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_t
     assert_eq!((guard.mode(), guard.token()), (Mode::Read, write_token));
     let other = client.lock("k").try_read().await.unwrap();
     assert!(other.is_some());
-    // Both changes have left it renewed and releasable.
+    // After both changes the guard can still be renewed and released.
     tokio::time::sleep(ms(2000)).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_upgrade_waits_for_the_other_reader_and_is_renewed_meanwhile() {
+async fn an_upgrade_waits_for_the_other_reader_while_its_read_hold_is_renewed() {
     let server = Server::start();
     let client = client(&server).await;
     let other = client.lock("k").read().await.unwrap();
@@ -65,7 +65,7 @@ async fn an_upgrade_waits_for_the_other_reader_and_is_renewed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_second_upgrade_is_a_deadlock_and_leaves_the_reader_a_reader() {
+async fn a_second_upgrade_is_a_deadlock_and_leaves_the_read_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let mut first = client.lock("k").read().await.unwrap();
@@ -84,7 +84,7 @@ async fn a_second_upgrade_is_a_deadlock_and_leaves_the_reader_a_reader() {
 }
 
 #[tokio::test]
-async fn two_owners_that_take_two_locks_crosswise_are_told_of_the_deadlock() {
+async fn the_second_of_two_owners_that_acquire_two_locks_crosswise_gets_deadlock() {
     let server = Server::start();
     let client = client(&server).await;
     let (a, b) = (Owner::new(), Owner::new());
@@ -104,7 +104,7 @@ async fn two_owners_that_take_two_locks_crosswise_are_told_of_the_deadlock() {
 }
 
 #[tokio::test]
-async fn an_owner_that_holds_or_awaits_a_key_is_told_so() {
+async fn a_second_request_of_an_owner_that_holds_or_waits_is_already_held() {
     let server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -124,7 +124,7 @@ async fn an_owner_that_holds_or_awaits_a_key_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_owner_takes_a_lock_that_it_has_just_given_back() {
+async fn an_owner_can_acquire_a_lock_that_it_has_just_released() {
     let server = Server::start();
     let client = client(&server).await;
     let servers = Servers::start(3);
@@ -135,12 +135,12 @@ async fn an_owner_takes_a_lock_that_it_has_just_given_back() {
         for _ in 0..50 {
             drop(lock.acquire().await.unwrap());
             let released = lock.acquire().await.unwrap().release();
-            // Dropped before it is answered.
+            // Dropped before the reply.
             let _ = tokio::time::timeout(ms(0), released).await;
             let guard = lock.try_acquire().await.unwrap().expect("nobody else's");
             assert!(Some(guard.token()) > token);
             token = Some(guard.token());
-            // An acquisition that is given up is no longer going on, either.
+            // A dropped acquisition does not block the next one, either.
             drop(guard);
             let _ = tokio::time::timeout(ms(0), lock.acquire()).await;
         }
@@ -158,7 +158,7 @@ async fn re_entry_keeps_the_token_and_frees_the_lock_with_the_last_guard() {
     let reader = lock.read().await.unwrap();
     assert!(inner.token() == outer.token() && reader.token() == outer.token());
     let hold = &client.info("k").await.unwrap().unwrap().holds[0];
-    // It is counted here: the server sees one hold.
+    // The client counts re-entries itself: the server has one hold.
     assert_eq!((hold.write, hold.read), (1, 0));
     outer.release().await.unwrap();
     assert!(inner.is_valid());

@@ -1,4 +1,4 @@
-//! Taking and giving back locks on one server.
+//! Acquiring and releasing locks on one server.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{self, await_free, await_waiters, client, ms};
 
 #[tokio::test]
-async fn a_lock_is_taken_seen_and_given_back() {
+async fn a_lock_is_acquired_shown_by_info_and_released() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -56,7 +56,7 @@ fn commands(server: &Server) -> i64 {
 }
 
 #[tokio::test]
-async fn a_waited_acquisition_is_two_commands_beside_the_letters() {
+async fn an_acquisition_that_waits_is_two_commands_beside_the_letters() {
     let server = Server::start();
     let client = client(&server).await;
     for lease in [ms(60_000), ms(1000)] {
@@ -71,13 +71,13 @@ async fn a_waited_acquisition_is_two_commands_beside_the_letters() {
         holder.release().await.unwrap();
         let guard = waiting.await.unwrap();
         guard.release().await.unwrap();
-        // The holder's release is one more.
+        // Plus the holder's release.
         assert_eq!(commands(&server) - before, 2 + 1, "{lease:?}");
     }
 }
 
 #[tokio::test]
-async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
+async fn an_acquisition_whose_grant_cannot_be_confirmed_in_time_waits_again() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let far = Client::builder(proxy.url()).unwrap();
@@ -94,7 +94,7 @@ async fn a_grant_that_cannot_be_confirmed_in_time_goes_back_to_waiting() {
         server.info("clients")["blocked_clients"] == "1"
     })
     .await;
-    // The letter comes when more than half of the lease is gone, and its confirmation after its end.
+    // The letter arrives past half of the lease, and its confirmation after the end.
     proxy.set(Traffic::Takes(ms(1_200)));
     holder.release().await.unwrap();
     support::eventually("it has tried to confirm", || async {
@@ -127,7 +127,7 @@ async fn each_grant_has_a_larger_token() {
 }
 
 #[tokio::test]
-async fn trying_for_a_lock_that_is_taken_answers_none_at_once() {
+async fn trying_to_acquire_a_taken_lock_returns_none_at_once() {
     let server = Server::start();
     let client = client(&server).await;
     let _guard = client.lock("k").acquire().await.unwrap();
@@ -136,7 +136,7 @@ async fn trying_for_a_lock_that_is_taken_answers_none_at_once() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_is_busy_and_leaves_no_waiter() {
+async fn a_wait_that_times_out_is_busy_and_leaves_no_waiter() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_wait_that_is_over_is_busy_and_leaves_no_waiter() {
 }
 
 #[tokio::test]
-async fn a_waiter_gets_the_lock_when_the_holder_leaves() {
+async fn a_waiter_is_granted_the_lock_when_the_holder_releases_it() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -169,7 +169,7 @@ async fn a_waiter_gets_the_lock_when_the_holder_leaves() {
 }
 
 #[tokio::test]
-async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_grant() {
+async fn a_lease_granted_after_a_long_wait_counts_from_the_grant() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -183,14 +183,14 @@ async fn a_lock_granted_after_a_long_wait_is_believed_in_from_its_grant() {
     let freed = BootInstant::now();
     drop(guard);
     let guard = waiter.await.unwrap();
-    // Less the time that the letter's request took to the server, for all that is known here.
-    let way = ms(200);
-    assert!(guard.deadline() + way >= freed + (lease - lease / 100 - ms(2)));
+    // The client counts from when it sent the call that collected the letter: up to this much earlier.
+    let sent_before = ms(200);
+    assert!(guard.deadline() + sent_before >= freed + (lease - lease / 100 - ms(2)));
     assert!(guard.is_valid());
 }
 
 #[tokio::test]
-async fn a_lock_that_was_taken_away_is_released_as_lost() {
+async fn releasing_a_lock_whose_key_was_deleted_is_a_loss() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -200,7 +200,7 @@ async fn a_lock_that_was_taken_away_is_released_as_lost() {
 }
 
 #[tokio::test]
-async fn a_late_release_does_not_hit_the_next_holder() {
+async fn a_late_release_does_not_end_the_next_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -231,7 +231,7 @@ async fn a_renewal_by_hand_moves_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_without_the_module_is_told_how_to_load_it() {
+async fn without_the_module_the_error_explains_how_to_load_it() {
     let server = Server::builder().without_module().start();
     let error = Client::connect(server.url()).await.unwrap_err();
     assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
@@ -239,7 +239,7 @@ async fn a_server_without_the_module_is_told_how_to_load_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_connection_error_that_names_it() {
+async fn an_unreachable_server_is_a_connection_error_that_names_it() {
     let mut server = Server::start();
     let (url, address) = (server.url(), format!("127.0.0.1:{}", server.port()));
     server.sigkill();
@@ -252,7 +252,7 @@ async fn a_server_that_is_not_there_is_a_connection_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn waiting_takes_one_more_connection_whatever_comes_of_it() {
+async fn waiting_takes_one_more_connection_whether_it_is_granted_or_times_out() {
     let server = Server::start();
     let client = client(&server).await;
     for _ in 0..5 {
@@ -266,7 +266,7 @@ async fn waiting_takes_one_more_connection_whatever_comes_of_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_died_while_idle_is_replaced() {
+async fn an_idle_connection_that_died_is_replaced() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
@@ -293,7 +293,7 @@ async fn a_connection_that_died_while_idle_is_replaced() {
 }
 
 #[tokio::test]
-async fn bad_leases_are_refused_before_anything_is_sent() {
+async fn invalid_leases_are_refused_before_anything_is_sent() {
     let server = Server::start();
     let client = client(&server).await;
     let error = client.lock("k").lease(ms(0)).acquire().await.unwrap_err();
@@ -308,7 +308,7 @@ async fn bad_leases_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_is_refused_with_the_servers_words() {
+async fn a_key_of_another_type_is_refused_with_the_error_of_the_server() {
     let server = Server::start();
     let client = client(&server).await;
     cmd!(server.connect(), "SET", "k", "v");

@@ -1,4 +1,4 @@
-//! A lock that is passed on to another name, and taken over.
+//! A lock that its holder passes on to another name, and that another client takes over.
 
 use mortise_client::{Client, Error, Guard, Loss, Mode, Owner, Token};
 use mortise_harness::{Server, cmd};
@@ -13,14 +13,14 @@ async fn take(client: &Client) -> Guard {
     lock.acquire().await.unwrap()
 }
 
-/// A lock that was passed on to `heir`.
+/// Acquires a lock and passes it on to `heir`.
 async fn pass(client: &Client, heir: &str) -> Token {
     let guard = take(client).await;
     guard.pass_to(heir, ms(60_000)).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_lock_that_is_passed_on_is_the_giver_s_no_more_and_one_of_two_runners_goes_on_with_it() {
+async fn passing_a_lock_on_ends_the_hold_of_the_giver_and_only_one_of_two_runners_takes_it_over() {
     let server = Server::start();
     let (giver, runner) = (client(&server).await, client(&server).await);
     let guard = take(&giver).await;
@@ -46,7 +46,7 @@ async fn a_lock_that_is_passed_on_is_the_giver_s_no_more_and_one_of_two_runners_
 }
 
 #[tokio::test]
-async fn nobody_believes_in_a_lock_from_the_moment_that_it_is_passed_on() {
+async fn a_guard_is_invalid_from_the_moment_that_its_pass_is_sent() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let builder = Client::builder(proxy.url()).unwrap();
@@ -61,7 +61,7 @@ async fn nobody_believes_in_a_lock_from_the_moment_that_it_is_passed_on() {
 }
 
 #[tokio::test]
-async fn where_the_server_refuses_to_pass_it_on_a_lock_is_held_and_renewed_as_before() {
+async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(1_000)).acquire().await.unwrap();
@@ -74,7 +74,7 @@ async fn where_the_server_refuses_to_pass_it_on_a_lock_is_held_and_renewed_as_be
 }
 
 #[tokio::test]
-async fn a_pass_whose_answer_is_lost_leaves_both_names() {
+async fn a_pass_whose_reply_is_lost_frees_the_lock_under_both_names() {
     let server = Server::start();
     let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
     let guard = take(&client_of(&proxy.url()).await).await;
@@ -88,7 +88,7 @@ async fn a_pass_whose_answer_is_lost_leaves_both_names() {
 }
 
 #[tokio::test]
-async fn a_pass_that_is_dropped_at_any_point_leaves_nothing_that_nobody_knows_of() {
+async fn a_pass_dropped_at_any_point_leaves_no_unknown_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let mut number = 0;
@@ -107,8 +107,7 @@ async fn a_pass_that_is_dropped_at_any_point_leaves_nothing_that_nobody_knows_of
 }
 
 #[tokio::test]
-async fn a_takeover_that_is_dropped_at_any_point_leaves_the_lock_to_its_giver_s_heir_or_to_nobody()
-{
+async fn a_takeover_dropped_at_any_point_leaves_the_lock_to_the_named_heir_or_free() {
     let server = Server::start();
     let client = client(&server).await;
     let mut number = 0;
@@ -126,7 +125,7 @@ async fn a_takeover_that_is_dropped_at_any_point_leaves_the_lock_to_its_giver_s_
 }
 
 #[tokio::test]
-async fn a_takeover_whose_answer_is_lost_is_asked_for_again() {
+async fn a_takeover_whose_reply_is_lost_is_repeated() {
     let server = Server::start();
     let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
     let mine = client_of(&proxy.url()).await;
@@ -134,7 +133,7 @@ async fn a_takeover_whose_answer_is_lost_is_asked_for_again() {
     let lock = mine.lock("k").lease(ms(60_000)).wait(ms(60_000));
     proxy.set(Traffic::LosesReplies);
     let taking = tokio::spawn(async move { lock.take_over("heir", token).await });
-    eventually("the server has done it", || async {
+    eventually("the server has run the takeover", || async {
         let info = direct.info("k").await.unwrap().unwrap();
         info.holds[0].owner != b"heir"
     })
@@ -147,7 +146,7 @@ async fn a_takeover_whose_answer_is_lost_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn who_takes_a_lock_over_holds_it_as_it_was_held() {
+async fn a_takeover_keeps_the_mode_of_the_hold() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");
@@ -166,7 +165,7 @@ async fn who_takes_a_lock_over_holds_it_as_it_was_held() {
 }
 
 #[tokio::test]
-async fn over_a_quorum_no_lock_is_passed_on() {
+async fn a_lock_over_a_quorum_cannot_be_passed_on() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     let guard = quorum.lock("k").acquire().await.unwrap();
@@ -178,7 +177,7 @@ async fn over_a_quorum_no_lock_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_revoked_hold_ends_with_its_lease_and_lets_nobody_in_before() {
+async fn a_revoked_hold_ends_with_its_lease_and_keeps_others_out_until_then() {
     let server = Server::start();
     let (holder, operator) = (client(&server).await, client(&server).await);
     let guard = holder.lock("k").lease(ms(3_000)).acquire().await.unwrap();

@@ -8,7 +8,7 @@ use crate::support::quorum::Servers;
 use crate::support::{await_free, await_waiters, client, ms};
 
 #[tokio::test]
-async fn permits_are_shared_up_to_the_limit_and_many_are_waited_for_in_order() {
+async fn permits_are_granted_up_to_the_limit_and_in_the_order_of_the_queue() {
     let server = Server::start();
     let client = client(&server).await;
     let pool = client.semaphore("pool", 10).lease(ms(60_000));
@@ -28,7 +28,7 @@ async fn permits_are_shared_up_to_the_limit_and_many_are_waited_for_in_order() {
 }
 
 #[tokio::test]
-async fn a_writer_has_a_pool_alone_and_gives_back_the_permits_that_it_had() {
+async fn a_writer_has_the_pool_alone_and_its_downgrade_keeps_the_permits_it_had() {
     let server = Server::start();
     let client = client(&server).await;
     let pool = client.semaphore("pool", 10);
@@ -42,7 +42,7 @@ async fn a_writer_has_a_pool_alone_and_gives_back_the_permits_that_it_had() {
 }
 
 #[tokio::test]
-async fn an_acquisition_of_permits_that_is_dropped_leaves_none_taken() {
+async fn a_dropped_acquisition_of_permits_leaves_none_taken() {
     let server = Server::start();
     let client = client(&server).await;
     let pool = client.semaphore("pool", 3);
@@ -53,7 +53,7 @@ async fn an_acquisition_of_permits_that_is_dropped_leaves_none_taken() {
 }
 
 #[tokio::test]
-async fn permits_that_nobody_could_have_are_refused_and_so_are_those_of_a_quorum() {
+async fn impossible_permits_and_permits_over_a_quorum_are_refused() {
     let server = Server::start();
     let client = client(&server).await;
     for (permits, limit) in [(0, 10), (11, 10), (1, 0), (1, u32::MAX)] {

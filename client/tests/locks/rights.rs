@@ -1,4 +1,4 @@
-//! What this client needs of the server's ACL is no more than the user `locker` of `docs/security.md` has.
+//! The client needs no more permissions than `docs/security.md` gives the user `locker`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use mortise_harness::{Server, array, cmd, text};
 use crate::support::{await_waiters, client, ms};
 
 #[tokio::test]
-async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
+async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_needs() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
     let page = fs::read_to_string(page).unwrap();
     let mut lines = page.lines();
@@ -39,7 +39,7 @@ async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
     next.release().await.unwrap();
     let reader = locker.lock("lock:1").read().await.unwrap();
     reader.release().await.unwrap();
-    // An acquisition that is dropped is left by LOCK.LEAVE.
+    // The client releases a dropped guard in the background.
     drop(locker.lock("lock:1").acquire().await.unwrap());
     locker.close().await;
 
@@ -56,7 +56,7 @@ async fn the_locker_of_the_guide_has_all_that_the_client_asks_for() {
             text(&object[1])
         })
         .collect();
-    // The key, and what a client goes on without: a look at a lock, and CLIENT SETINFO where the server has it.
+    // The other key, and commands that the client can do without: LOCK.INFO, and CLIENT SETINFO where the server has it.
     assert!(denied.contains(&"other".to_owned()), "{log:?}");
     let goes_on = |it: &String| ["other", "LOCK.INFO", "client|setinfo"].contains(&&**it);
     assert!(denied.iter().all(goes_on), "{log:?}");

@@ -16,7 +16,7 @@ async fn all_free(client: &Client) {
 }
 
 #[tokio::test]
-async fn several_locks_are_taken_by_one_token_and_given_back_together() {
+async fn several_locks_are_acquired_by_one_token_and_released_together() {
     let server = Server::start();
     let client = client(&server).await;
     let all = client.locks(KEYS).acquire().await.unwrap();
@@ -32,7 +32,7 @@ async fn several_locks_are_taken_by_one_token_and_given_back_together() {
 }
 
 #[tokio::test]
-async fn who_waits_for_several_locks_holds_none_and_gets_all_once_the_last_is_free() {
+async fn a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_is_free() {
     let server = Server::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
@@ -51,7 +51,7 @@ async fn who_waits_for_several_locks_holds_none_and_gets_all_once_the_last_is_fr
 }
 
 #[tokio::test]
-async fn an_acquisition_of_several_locks_that_is_dropped_leaves_nothing_at_any_key() {
+async fn a_dropped_acquisition_of_several_locks_leaves_nothing_at_any_key() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.locks(KEYS).lease(ms(60_000));
@@ -59,7 +59,7 @@ async fn an_acquisition_of_several_locks_that_is_dropped_leaves_nothing_at_any_k
         drop_at(lock.acquire(), point).await;
         all_free(&client).await;
     }
-    // In the queues, and while it is granted.
+    // While it waits in the queues, and during the grant.
     for point in points() {
         let taken = client.lock("c").acquire().await.unwrap();
         let mut acquiring = Box::pin(lock.acquire());
@@ -71,7 +71,7 @@ async fn an_acquisition_of_several_locks_that_is_dropped_leaves_nothing_at_any_k
 }
 
 #[tokio::test]
-async fn where_the_reply_is_lost_none_of_several_locks_stays_taken() {
+async fn an_acquisition_of_several_locks_whose_reply_is_lost_leaves_none_taken() {
     let server = Server::start();
     let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
     let mine = client_of(&proxy.url()).await;
@@ -84,7 +84,7 @@ async fn where_the_reply_is_lost_none_of_several_locks_stays_taken() {
 }
 
 #[tokio::test]
-async fn each_of_several_locks_is_renewed_and_the_loss_of_one_is_told() {
+async fn each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.locks(KEYS).lease(ms(1_500));

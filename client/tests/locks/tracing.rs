@@ -1,4 +1,4 @@
-//! The events that an application's subscriber gets.
+//! The events that the client reports to an application's subscriber.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{await_free, client, client_of, eventually, ms};
 
-/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`. Panics at a loss, if it is to.
+/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`. Panics at a loss if the flag is set.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 impl Events {
-    /// Gets what the tasks of this test's runtime say, all of which run on its thread.
+    /// Receives the events of this test's tasks, which all run on its thread.
     fn of_this_thread() -> (Events, DefaultGuard) {
-        // Where one subscriber is alone, an event that a thread without it meets first is off for good: be two.
+        // With a single subscriber, `tracing` disables an event for good if a thread without it emits the event first. Two avoid that.
         let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
         let events = Events::default();
         let guard = tracing::subscriber::set_default(events.clone());
@@ -83,7 +83,7 @@ impl Subscriber for Events {
 }
 
 #[tokio::test]
-async fn a_grant_and_a_release_are_told_with_key_and_token() {
+async fn grants_and_releases_are_events_with_key_and_token() {
     let (events, _guard) = Events::of_this_thread();
     let server = Server::start();
     let client = client(&server).await;
@@ -102,7 +102,7 @@ async fn a_grant_and_a_release_are_told_with_key_and_token() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_reason() {
+async fn a_refusal_is_an_event_with_its_reason() {
     let (events, _guard) = Events::of_this_thread();
     let server = Server::start();
     let client = client(&server).await;
@@ -134,7 +134,7 @@ async fn a_loss_is_a_warning_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_fails_and_a_release_that_is_given_up_are_warnings_with_the_server() {
+async fn a_failed_renewal_and_an_abandoned_release_are_warnings_that_name_the_server() {
     let (events, _guard) = Events::of_this_thread();
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
@@ -171,7 +171,7 @@ async fn an_acquisition_and_the_work_under_a_lock_are_spans() {
     events.expect(&["SPAN under lock", "key=orders", &format!("token={token}")]);
 }
 
-/// Asks a guard whenever something is reported.
+/// A subscriber that checks a guard at each event and span.
 #[derive(Clone, Default)]
 struct Asking(Arc<Mutex<Option<Held>>>, Arc<AtomicUsize>);
 
@@ -210,7 +210,7 @@ impl Asking {
 }
 
 #[tokio::test]
-async fn a_subscriber_may_ask_the_guard_that_an_event_is_about() {
+async fn a_subscriber_may_use_the_guard_that_an_event_is_about() {
     let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
     let subscriber = Asking::default();
     let (asked, count) = (subscriber.0.clone(), subscriber.1.clone());
@@ -231,7 +231,7 @@ async fn a_subscriber_may_ask_the_guard_that_an_event_is_about() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_at_a_loss_keeps_no_other_guard_from_its_renewal() {
+async fn a_subscriber_that_panics_at_a_loss_does_not_stop_the_renewal_of_other_guards() {
     let (events, _guard) = Events::of_this_thread();
     let server = Server::start();
     let client = client(&server).await;

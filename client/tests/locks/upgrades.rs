@@ -1,5 +1,5 @@
-//! Upgrades that fail, are cancelled, or are answered late: what is refused leaves the reader the reader that it was, and what
-//! nobody knows the outcome of ends the hold.
+//! Upgrades that fail, are cancelled, or get a late reply. A refused upgrade leaves the read hold; one with an unknown outcome ends
+//! the hold.
 
 use std::pin::pin;
 
@@ -12,7 +12,7 @@ use mortise_harness::{Server, cmd};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{await_free, await_waiters, client, eventually, ms};
 
-/// A client whose requests that wait go through the proxy, and everything else straight to the server.
+/// A client whose waits go through the proxy, and all other commands straight to the server.
 async fn behind(server: &Server, proxy: &Proxy) -> Client {
     let shared = redis::Client::open(server.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection().await.unwrap();
@@ -22,7 +22,7 @@ async fn behind(server: &Server, proxy: &Proxy) -> Client {
 }
 
 #[tokio::test]
-async fn an_upgrade_whose_answer_is_slow_is_no_loss() {
+async fn an_upgrade_whose_reply_is_slow_is_no_loss() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
@@ -30,7 +30,7 @@ async fn an_upgrade_whose_answer_is_slow_is_no_loss() {
     let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
     let scene = async {
         await_waiters(&direct, "k", 1).await;
-        // A renewal while it waits, and another while the answer is on its way.
+        // One renewal while the upgrade waits, and one while its letter is delayed.
         tokio::time::sleep(ms(1_500)).await;
         proxy.set(Traffic::Stalls);
         other.release().await.unwrap();
@@ -43,7 +43,7 @@ async fn an_upgrade_whose_answer_is_slow_is_no_loss() {
 }
 
 #[tokio::test]
-async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_repeated_and_no_loss() {
+async fn a_renewal_by_the_token_that_an_upgrade_replaced_is_repeated_and_no_loss() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let shared = redis::Client::open(server.url()).unwrap();
@@ -61,20 +61,20 @@ async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_repeated_and_no_
     let (mut outer, inner) = (lock.read().await.unwrap(), lock.read().await.unwrap());
     let token = inner.token();
     let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
-    // A wait leaves the connection behind that letters come by.
+    // After this wait, the connection for letters stays open.
     let busy = mine.lock("k").wait(ms(50)).acquire().await;
     assert!(busy.unwrap_err().is_busy());
 
-    // The renewal meets a connection that is closed before the server has run it: it is sent again when it is polled again.
+    // The connection closes before the server has run the renewal. The client sends it again at the next poll.
     let mut conn = server.connect();
     cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
     let mut renewal = pin!(inner.renew());
     assert!((&mut renewal).now_or_never().is_none());
-    // Letters are late, and what is connected anew is not.
+    // Letters are late, but not the replies on new connections.
     proxy.set(Traffic::StallsOld);
     cmd!(conn, "CLIENT", "KILL", "ID", id);
     cmd!(conn, "CLIENT", "UNPAUSE");
-    eventually("it has connected anew", || async {
+    eventually("the client has connected again", || async {
         mine.info("k").await.is_ok()
     })
     .await;
@@ -82,7 +82,7 @@ async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_repeated_and_no_
     await_waiters(&direct, "k", 1).await;
     other.release().await.unwrap();
     await_waiters(&direct, "k", 0).await;
-    // By the new token it is confirmed.
+    // The repeated renewal names the new token.
     renewal.await.unwrap();
     assert_eq!(inner.loss(), None);
     let outer = upgrade.await.unwrap().unwrap();
@@ -91,7 +91,7 @@ async fn a_renewal_by_the_token_that_an_upgrade_has_replaced_is_repeated_and_no_
 }
 
 #[tokio::test]
-async fn an_upgrade_cancelled_after_its_grant_ends_the_hold_and_lets_others_in() {
+async fn an_upgrade_cancelled_after_its_grant_frees_the_lock() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
@@ -130,10 +130,10 @@ async fn an_upgrade_cancelled_after_its_grant_was_lost_with_the_connection_leave
         });
         assert!(matches!(select(upgrade, scene).await, Either::Right(_)));
     }
-    // By then it has been given up.
+    // The client gives the request up within this time.
     tokio::time::sleep(ms(500)).await;
     proxy.set(Traffic::Cut);
-    eventually("readers get in", || async {
+    eventually("a reader is granted", || async {
         direct.lock("k").try_read().await.unwrap().is_some()
     })
     .await;

@@ -1,4 +1,4 @@
-//! Servers that are not there for a while, or turn clients away.
+//! Servers that are unreachable for a while, or refuse clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::support::{LATE, PATIENCE, ms};
 
 #[tokio::test]
-async fn requests_that_wait_outlive_a_restart_of_their_server_and_others_fail() {
+async fn waiting_requests_survive_a_restart_of_the_server_and_others_fail() {
     let mut server = Server::start();
     let builder = Client::builder(server.url()).unwrap();
     let client = builder.response_timeout(LATE).connect().await.unwrap();
@@ -37,7 +37,7 @@ async fn requests_that_wait_outlive_a_restart_of_their_server_and_others_fail() 
 }
 
 #[tokio::test]
-async fn a_server_that_turns_a_client_away_is_quoted() {
+async fn an_error_quotes_the_server_that_refuses_the_connection() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "maxclients", 1);
@@ -46,7 +46,7 @@ async fn a_server_that_turns_a_client_away_is_quoted() {
         error.to_string().contains("max number of clients"),
         "{error}"
     );
-    // Nothing was sent, so there is nothing to leave.
+    // The client sent nothing, so it has nothing to clean up and does not connect again.
     let client = Client::builder(server.url()).unwrap().build().unwrap();
     client.lock("k").try_acquire().await.unwrap_err();
     let stats = ["INFO", "stats"];
@@ -64,7 +64,7 @@ async fn a_server_that_turns_a_client_away_is_quoted() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_tried_no_more_often_than_it_is_asked_for() {
+async fn a_wrong_password_is_tried_once_for_each_call() {
     let server = Server::start();
     let url = format!("redis://somebody:wrong@{}/", server.addr());
     let client = Client::builder(url).unwrap().build().unwrap();
@@ -78,7 +78,7 @@ async fn a_wrong_password_is_tried_no_more_often_than_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_quorum_does_not_connect_to_a_server_that_is_not_there_while_nothing_is_asked() {
+async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
     let servers = [Server::start(), Server::start()];
     let gone = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = format!("redis://{}/", gone.local_addr().unwrap());
@@ -102,7 +102,7 @@ async fn a_quorum_does_not_connect_to_a_server_that_is_not_there_while_nothing_i
 }
 
 #[tokio::test]
-async fn a_server_that_denies_a_client_is_quoted_and_not_asked_again() {
+async fn an_error_quotes_the_server_that_denies_access_and_the_client_does_not_retry() {
     let denying = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("redis://{}/", denying.local_addr().unwrap());
     let attempts = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! One primary of a cluster hangs: who has to do with the others does not notice.
+//! One primary of a cluster hangs: locks on the others are not affected.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use mortise_harness::{Builder, Cluster, Server};
 
 use crate::support::{await_waiters, eventually, ms};
 
-/// How long it hangs: longer than the leases, and than several limits for an answer.
+/// How long the primary hangs: longer than the leases, and than several time limits for a reply.
 const HANGS: Duration = Duration::from_secs(13);
 
-/// Nobody takes over, and the others go on without the slots that are missing.
+/// A node of a cluster without failover, which serves its slots while others are missing.
 fn node() -> Builder {
     Server::builder()
         .config("cluster-node-timeout", "60000")
@@ -22,7 +22,7 @@ async fn connect(seeds: &[String]) -> Client {
     Client::connect(seeds).await.unwrap()
 }
 
-/// Some keys of which a primary has the slots.
+/// Keys whose slots this primary has.
 fn keys_of<const N: usize>(cluster: &Cluster, home: usize) -> [String; N] {
     let mut keys = (0..)
         .map(|n| format!("key{n}"))
@@ -30,7 +30,7 @@ fn keys_of<const N: usize>(cluster: &Cluster, home: usize) -> [String; N] {
     std::array::from_fn(|_| keys.next().unwrap())
 }
 
-/// Takes a lock and gives it back; the id of the connection that it was granted to.
+/// Acquires a lock and releases it. Returns the id of the connection that was granted.
 async fn take(client: &Client, key: &str) -> u64 {
     let guard = client.lock(key).try_acquire().await.unwrap().expect("free");
     let info = client.info(key).await.unwrap().expect("held");
@@ -39,7 +39,7 @@ async fn take(client: &Client, key: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hanging_primary_disturbs_nobody_on_the_others() {
+async fn a_hanging_primary_does_not_affect_locks_on_the_others() {
     let cluster = Cluster::start(3, node);
     let seeds: Vec<String> = cluster.nodes().map(Server::url).collect();
     let (client, other) = (connect(&seeds).await, connect(&seeds).await);
@@ -48,7 +48,7 @@ async fn a_hanging_primary_disturbs_nobody_on_the_others() {
 
     let (short, long) = (ms(8_000), ms(300_000));
     let guard = client.lock(&held).lease(short).acquire().await.unwrap();
-    // Due for renewal at the same time.
+    // Its renewal is due at the same time.
     let far_guard = client.lock(&far_held).lease(short).acquire().await.unwrap();
     let theirs = other.lock(&waited).lease(long).acquire().await.unwrap();
     let far_theirs = other.lock(&far_waited).lease(long).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! A cluster whose slots change hands while a lock is held and waited for.
+//! A cluster whose slots move while a lock is held and another task waits for it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn node() -> Builder {
     Server::builder().config("cluster-node-timeout", "2000")
 }
 
-/// A lock that is held, and somebody who waits for it.
+/// A held lock, and a task that waits for it.
 struct Scene {
     client: Client,
     guard: Guard,
@@ -43,8 +43,8 @@ impl Scene {
         }
     }
 
-    /// By now `home` has the slot: the holder has what it had, and the waiter has asked there.
-    async fn go_on_at(self, home: &Server) {
+    /// Checks that the hold is on `home`, which has the slot by now, and that the waiter queues there. Then hands the lock over.
+    async fn check_at(self, home: &Server) {
         let (token, guard) = (self.guard.token(), self.guard);
         let patience = Duration::from_secs(60);
         eventually_within(patience, "the waiter asks the new home", || {
@@ -63,39 +63,39 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_a_manual_failover_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+async fn after_a_manual_failover_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
     let cluster = Cluster::start_with_replicas(3, node);
     let scene = Scene::over(&cluster).await;
     let home = cluster.home_of(KEY);
     let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
     wait_for_sync(old, new);
     cmd!(new.connect(), "CLUSTER", "FAILOVER");
-    scene.go_on_at(new).await;
+    scene.check_at(new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_the_death_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+async fn after_a_primary_dies_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
     let mut cluster = Cluster::start_with_replicas(3, node);
     let scene = Scene::over(&cluster).await;
     let home = cluster.home_of(KEY);
     wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
     cluster.primaries[home].sigkill();
-    scene.go_on_at(&cluster.replicas[home]).await;
+    scene.check_at(&cluster.replicas[home]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_the_hang_of_a_primary_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+async fn after_a_primary_hangs_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
     let cluster = Cluster::start_with_replicas(3, node);
     let scene = Scene::over(&cluster).await;
     let home = cluster.home_of(KEY);
     wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
     cluster.primaries[home].stop_signal();
-    scene.go_on_at(&cluster.replicas[home]).await;
+    scene.check_at(&cluster.replicas[home]).await;
     cluster.primaries[home].cont_signal();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_its_slot_moves_the_holder_keeps_its_lock_and_the_waiter_asks_again() {
+async fn after_the_slot_moves_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
     let cluster = Cluster::start(3, node);
     let scene = Scene::over(&cluster).await;
     let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
@@ -103,13 +103,13 @@ async fn when_its_slot_moves_the_holder_keeps_its_lock_and_the_waiter_asks_again
     begin_migration(slot, from, to);
     migrate(KEY, from, to);
     end_migration(slot, from, to);
-    scene.go_on_at(to).await;
+    scene.check_at(to).await;
 }
 
-/// While a slot is on its way a request goes to the old node first, and from there to the new one. Whichever of them hangs,
-/// what is given up there has gone when its name is left, and not only when its lease is over.
+/// While a slot migrates, a request goes to the old node first, and then to the new one. Whichever of them hangs, the LEAVE ends
+/// the abandoned request there, before its lease is over.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
+async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
     let cluster = Cluster::start(3, node);
     let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
@@ -121,7 +121,7 @@ async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
     let other = connect().await;
     for hangs in [from, to] {
         let client = connect().await;
-        // Both nodes are connected to by then.
+        // The client has connected to both nodes by then.
         assert!(client.info(KEY).await.unwrap().is_none());
         let lock = client.lock(KEY).lease(Duration::from_secs(600));
         hangs.stop_signal();
@@ -129,7 +129,7 @@ async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
         assert!(given_up.is_err(), "{given_up:?}");
         hangs.cont_signal();
         let closed = tokio::time::timeout(PATIENCE, client.close()).await;
-        closed.expect("what was given up is left");
+        closed.expect("the LEAVE was answered");
         assert!(other.info(KEY).await.unwrap().is_none());
         let guard = other.lock(KEY).try_acquire().await.unwrap();
         let guard = guard.expect("nobody holds it");
@@ -138,7 +138,7 @@ async fn an_acquire_that_is_given_up_while_its_slot_moves_leaves_nothing() {
     end_migration(slot, from, to);
 }
 
-/// Somebody waits for the lock, which takes a connection for letters, and gets it.
+/// Hands the lock over to a waiter, for which the client opens a connection for letters.
 async fn hand_over(client: &Client) {
     let lock = client.lock(KEY).lease(Duration::from_secs(60));
     let guard = lock.acquire().await.unwrap();
@@ -148,7 +148,7 @@ async fn hand_over(client: &Client) {
     waiting.await.unwrap().release().await.unwrap();
 }
 
-/// Whether a node says that the key's slot is at `home`.
+/// Whether a node knows that `home` has the key's slot.
 fn knows_home(node: &Server, home: &Server) -> bool {
     match node.connect().try_cmd(&["EXISTS", KEY]) {
         Ok(_) => node.port() == home.port(),
@@ -157,7 +157,7 @@ fn knows_home(node: &Server, home: &Server) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn to_a_node_that_has_lost_its_slots_no_connection_stays_open() {
+async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
     // A node without slots would become a replica otherwise.
     let node = || node().config("cluster-allow-replica-migration", "no");
     let cluster = Cluster::start(3, node);

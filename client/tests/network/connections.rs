@@ -5,7 +5,7 @@ use mortise_harness::Server;
 
 use crate::support::{self, ms};
 
-/// Takes a lock, waits for it, and gives it back.
+/// Acquires a lock, at once and after a wait, and releases it.
 async fn exercise(client: &Client, key: &str) {
     let guard = client.lock(key).acquire().await.unwrap();
     assert!(
@@ -29,7 +29,7 @@ async fn exercise(client: &Client, key: &str) {
 }
 
 #[tokio::test]
-async fn a_unix_socket() {
+async fn locks_work_over_a_unix_socket() {
     let server = Server::builder().unix_socket().start();
     let client = Client::connect(format!("unix://{}", server.socket().display()))
         .await
@@ -38,7 +38,7 @@ async fn a_unix_socket() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_application_has_already() {
+async fn locks_work_over_the_connection_of_the_application() {
     let server = Server::start();
     let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
     let connection = redis.get_multiplexed_async_connection().await.unwrap();
@@ -46,19 +46,19 @@ async fn a_connection_that_the_application_has_already() {
     let server_of_mine = redis.into_server().unwrap().over(connection);
     let client = Client::connect(server_of_mine).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
-    assert_eq!(connections(&server), before + 1, "more than to look");
+    assert_eq!(connections(&server), before + 1, "another connection");
     guard.release().await.unwrap();
     exercise(&client, "k").await;
 }
 
-/// How many were ever made; each look makes one.
+/// How many connections the server has accepted, with the one that this check makes.
 fn connections(server: &Server) -> u64 {
     let made = &server.info("stats")["total_connections_received"];
     made.parse().unwrap()
 }
 
 #[tokio::test]
-async fn a_database_and_a_password_and_either_protocol() {
+async fn locks_work_with_a_database_a_password_and_either_protocol() {
     let server = Server::builder().config("requirepass", "secret").start();
     for protocol in ["resp2", "resp3"] {
         let url = format!("redis://:secret@{}/3?protocol={protocol}", server.addr());
@@ -86,7 +86,7 @@ mod cluster {
     }
 
     #[tokio::test]
-    async fn a_cluster_where_each_wait_goes_to_the_node_with_the_key() {
+    async fn in_a_cluster_each_wait_goes_to_the_node_with_the_key() {
         let servers = [start([0, 8191]), start([8192, 16383])];
         cmd!(
             servers[0].connect(),
@@ -108,7 +108,7 @@ mod cluster {
         for key in ["d", "e", "foo", "b"] {
             exercise(&client, key).await;
         }
-        // Renewed together, whatever their slots.
+        // All are renewed, whatever their slots.
         let mut guards = Vec::new();
         for key in ["d", "e", "foo", "b"] {
             guards.push(client.lock(key).lease(ms(400)).acquire().await.unwrap());
@@ -161,7 +161,7 @@ mod sentinel {
     }
 
     #[tokio::test]
-    async fn sentinel_names_the_primary_and_the_next_one_after_a_failover() {
+    async fn locks_follow_sentinel_to_the_primary_and_after_a_failover_to_the_next_one() {
         let mut primary = Server::start();
         let replica = Server::builder().replica_of(&primary).start();
         wait_for_sync(&primary, &replica);
@@ -179,12 +179,12 @@ mod sentinel {
         });
         let sentinel = SentinelClient::build(vec![url], "locks", None, SentinelServerType::Master);
         let client = Client::builder(sentinel.unwrap()).unwrap().build().unwrap();
-        // A primary that is late with its answers counts as down for a moment.
+        // Sentinel takes a primary that replies late to be down for a moment.
         let is_up = async || client.info("k").await.is_ok();
         support::eventually("the sentinel names the primary", is_up).await;
         exercise(&client, "k").await;
         primary.sigkill();
-        // The failover happens while this asks.
+        // The failover happens during these attempts.
         let lock = client.lock("k").wait(ms(15_000));
         let guard = loop {
             match lock.acquire().await {
@@ -198,7 +198,7 @@ mod sentinel {
     }
 
     #[tokio::test]
-    async fn where_the_first_sentinel_is_silent_the_next_one_names_the_primary() {
+    async fn the_next_sentinel_names_the_primary_when_the_first_is_silent() {
         let primary = Server::start();
         let (_sentinel, port) = start(&primary);
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -206,7 +206,7 @@ mod sentinel {
         let urls = vec![silent, format!("redis://127.0.0.1:{port}/")];
         let sentinels = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
         let builder = Client::builder(sentinels.unwrap()).unwrap();
-        // That is how long the primary may take. The silent Sentinel takes longer.
+        // The primary may take this long. The silent Sentinel takes longer.
         let client = builder.connect_timeout(ms(400)).build().unwrap();
         let is_up = async || client.info("k").await.is_ok();
         support::eventually("a Sentinel names the primary", is_up).await;

@@ -1,4 +1,4 @@
-//! Thousands of tasks that wait in a process which may open few files: they share two connections.
+//! Thousands of tasks wait in a process that may open only a few files: they share two connections.
 
 use std::process::{Command, Stdio};
 
@@ -29,7 +29,7 @@ fn ten_thousand_tasks_wait_for_one_lock_in_a_process_with_256_files() {
         .status()
         .unwrap();
     assert!(ended.success());
-    // Those of the process, and the harness's own.
+    // Those of the process, and one of this test.
     let connected = server.info("stats")["total_connections_received"].parse::<u64>();
     assert!(connected.unwrap() < 12, "two connections are enough");
 }

@@ -1,4 +1,4 @@
-//! Connections that die without a word while the server is there: nobody waits on them, and nobody is sent away for them.
+//! Connections that die silently while the server is up: no request waits on them, and no waiter loses its place.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{PATIENCE, await_waiters, client, client_of, eventually, ms};
 
 #[tokio::test]
-async fn a_kept_connection_that_died_silently_is_not_waited_on() {
+async fn a_request_does_not_wait_on_an_idle_connection_that_died_silently() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let (mine, direct) = (client_of(&proxy.url()).await, client(&server).await);
     let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let busy = mine.lock("k").wait(ms(50)).acquire().await.unwrap_err();
     assert!(busy.is_busy(), "{busy:?}");
-    // The one that it shares, and the one that it has kept from waiting.
+    // The shared connection, and the one that the wait has left open.
     proxy.set(Traffic::StallsOld);
     mine.lock("k").try_acquire().await.unwrap_err();
     let lock = mine.lock("k").wait(ms(60_000));
@@ -31,7 +31,7 @@ async fn a_kept_connection_that_died_silently_is_not_waited_on() {
 }
 
 #[tokio::test]
-async fn a_waiter_survives_the_death_of_the_shared_connection() {
+async fn a_waiter_keeps_its_place_when_the_shared_connection_dies() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let direct = client(&server).await;
@@ -45,21 +45,21 @@ async fn a_waiter_survives_the_death_of_the_shared_connection() {
     let lock = mine.lock("k");
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
-    // It has been told that it waits.
+    // The client has the reply `QUEUED` by then.
     tokio::time::sleep(ms(200)).await;
     proxy.set(Traffic::Stalls);
-    // Several looks at whether the server is there.
+    // Long enough for several checks whether the server is up.
     tokio::time::sleep(ms(3_000)).await;
     other.release().await.unwrap();
     waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_dead_connection_does_not_lose_a_lock_whose_server_is_there() {
+async fn a_lock_survives_a_dead_connection_while_its_server_is_up() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let builder = Client::builder(proxy.url()).unwrap();
-    // An answer may take as long as two thirds of the lease, and those begin with the first renewal.
+    // A reply may take up to two thirds of the lease, which is what is left at the first renewal.
     let builder = builder.response_timeout(ms(4_000));
     let client = builder.connect().await.unwrap();
     let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
@@ -80,7 +80,7 @@ async fn a_renewal_by_hand_survives_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn connecting_may_take_as_long_as_was_allowed() {
+async fn connecting_may_take_as_long_as_its_time_limit() {
     let server = Server::start();
     let target = server.addr();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -89,7 +89,7 @@ async fn connecting_may_take_as_long_as_was_allowed() {
         while let Ok((mut client, _)) = listener.accept().await {
             let mut server = tokio::net::TcpStream::connect(&target).await.unwrap();
             tokio::spawn(async move {
-                // A handshake of several round trips, far away.
+                // As a handshake of several round trips to a distant server.
                 tokio::time::sleep(ms(500)).await;
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
@@ -100,18 +100,18 @@ async fn connecting_may_take_as_long_as_was_allowed() {
     assert!(client.is_ok(), "{client:?}");
 }
 
-/// A waker that panics, and with it whatever wakes.
+/// A waker that panics, and so does the task that calls it.
 struct Panics(AtomicBool);
 
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
-        panic!("of this test");
+        panic!("a panic that this test wants");
     }
 }
 
 #[tokio::test]
-async fn after_a_panic_in_the_task_that_moves_its_bytes_a_connection_is_opened_again() {
+async fn a_connection_is_opened_again_after_its_task_panicked() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k");
@@ -126,11 +126,11 @@ async fn after_a_panic_in_the_task_that_moves_its_bytes_a_connection_is_opened_a
     .await;
     let other = tokio::time::timeout(PATIENCE, client.lock("other").acquire()).await;
     other
-        .expect("nothing moves")
+        .expect("the connection is opened again")
         .unwrap()
         .release()
         .await
         .unwrap();
-    // What was answered before is no error.
+    // The reply before the panic counts.
     taking.await.unwrap().release().await.unwrap();
 }

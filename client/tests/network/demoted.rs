@@ -1,5 +1,5 @@
-//! A plain address behind which another server takes over, as behind a proxy or a service of Kubernetes: connections stay open
-//! to the one that is no primary any more.
+//! Another server takes over behind a fixed address, as behind a proxy or a service of Kubernetes, and connections stay open to the
+//! old primary.
 
 use mortise_client::Error;
 use mortise_harness::{Link, Server, cmd, wait_for_sync};
@@ -19,7 +19,7 @@ fn url(link: &Link) -> String {
     format!("redis://127.0.0.1:{}/", link.port())
 }
 
-/// The replica becomes the primary of the other, and new connections lead to it.
+/// Swaps the roles, and leads new connections to the new primary.
 fn switch(primary: &Server, replica: &Server, link: &Link) {
     cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
     link.lead_to(replica);
@@ -27,7 +27,7 @@ fn switch(primary: &Server, replica: &Server, link: &Link) {
 }
 
 #[tokio::test]
-async fn a_request_that_a_demoted_server_refuses_is_granted_by_the_one_that_took_its_place() {
+async fn a_waiting_request_that_a_demoted_server_refuses_is_granted_by_the_new_primary() {
     let (primary, replica, link) = scene();
     let mine = client_of(&url(&link)).await;
     let lock = mine.lock("k").wait(ms(20_000));
@@ -39,7 +39,7 @@ async fn a_request_that_a_demoted_server_refuses_is_granted_by_the_one_that_took
 }
 
 #[tokio::test]
-async fn who_does_not_wait_is_refused_once_and_served_by_the_next_request() {
+async fn a_request_without_wait_is_refused_once_and_the_next_one_is_granted() {
     let (primary, replica, link) = scene();
     let mine = client_of(&url(&link)).await;
     mine.lock("k").try_acquire().await.unwrap();
@@ -51,7 +51,7 @@ async fn who_does_not_wait_is_refused_once_and_served_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn who_waits_by_mail_waits_on_the_server_that_took_over() {
+async fn a_waiter_by_mail_queues_again_on_the_new_primary() {
     let (primary, replica, link) = scene();
     let holder = client(&primary).await;
     let guard = holder.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -67,7 +67,7 @@ async fn who_waits_by_mail_waits_on_the_server_that_took_over() {
 }
 
 #[tokio::test]
-async fn a_hold_is_renewed_and_released_where_the_primary_is() {
+async fn a_hold_is_renewed_and_released_on_the_new_primary() {
     let (primary, replica, link) = scene();
     let mine = client_of(&url(&link)).await;
     let guard = mine.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -79,7 +79,7 @@ async fn a_hold_is_renewed_and_released_where_the_primary_is() {
 }
 
 #[tokio::test]
-async fn a_client_of_a_replica_does_not_connect_anew_with_each_request() {
+async fn a_client_of_a_replica_does_not_connect_again_for_each_request() {
     let (_primary, replica, _link) = scene();
     let mine = client(&replica).await;
     let connections = || -> u64 {
@@ -91,7 +91,7 @@ async fn a_client_of_a_replica_does_not_connect_anew_with_each_request() {
         let refused = mine.lock("k").try_acquire().await;
         assert!(refused.is_err(), "{refused:?}");
     }
-    // One at once, and then less and less often; each look is one, too.
+    // The client connects again once, and then less and less often. Each check makes a connection, too.
     let made = connections() - before;
     assert!((2..20).contains(&made), "{made} connections");
 }

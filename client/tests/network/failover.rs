@@ -1,11 +1,11 @@
-//! Who waits while another server takes over goes on waiting, and waits where the lock is.
+//! A waiter survives a failover, and then waits on the new primary.
 
 use mortise_harness::{Server, cmd};
 
 use crate::support::{await_waiters, client, ms};
 
 #[tokio::test]
-async fn who_waits_is_sent_away_by_a_server_that_is_no_primary_and_asks_again_until_it_is() {
+async fn a_waiter_whose_server_is_demoted_asks_again_until_it_is_a_primary() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -14,7 +14,7 @@ async fn who_waits_is_sent_away_by_a_server_that_is_no_primary_and_asks_again_un
     for _ in 0..3 {
         await_waiters(&client, "k", 1).await;
         cmd!(server.connect(), "REPLICAOF", "127.0.0.1", "1");
-        // Refused meanwhile, as everything that changes something.
+        // A replica refuses the request like every write.
         tokio::time::sleep(ms(300)).await;
         cmd!(server.connect(), "REPLICAOF", "NO", "ONE");
     }
@@ -25,7 +25,7 @@ async fn who_waits_is_sent_away_by_a_server_that_is_no_primary_and_asks_again_un
 
 #[cfg(feature = "sentinel")]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_after_a_failover_waits_on_the_new_primary() {
+async fn a_request_after_a_failover_queues_on_the_new_primary() {
     use mortise_client::Client;
     use mortise_client::server::redis::Value;
     use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
@@ -41,7 +41,7 @@ async fn who_waits_after_a_failover_waits_on_the_new_primary() {
     let mine = SentinelClient::build(urls, "locks", None, role).unwrap();
     let mine = Client::builder(mine).unwrap().response_timeout(ms(500));
     let mine = mine.connect().await.unwrap();
-    // A wait leaves its connection behind for the next one.
+    // After this wait, its connection stays open for the next one.
     let guard = client(&primary).await.lock("k").acquire().await.unwrap();
     let busy = mine.lock("k").wait(ms(50)).acquire().await;
     assert!(busy.unwrap_err().is_busy());
@@ -52,14 +52,14 @@ async fn who_waits_after_a_failover_waits_on_the_new_primary() {
     });
     primary.stop_signal();
     eventually_within(patience, "the replica is the primary", || {
-        // The sentinel kills all connections of a server that it promotes.
+        // Sentinel closes all connections of a server that it promotes.
         let role = try_cmd!(replica.connect(), "ROLE");
         role.is_ok_and(|role| text(&array(&role)[0]) == "master")
     });
     let direct = client(&replica).await;
     let guard = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    // Whatever is asked first finds the new primary.
-    crate::support::eventually("it is found", || async {
+    // The first requests find the new primary.
+    crate::support::eventually("the client finds the new primary", || async {
         mine.info("k").await.is_ok_and(|it| it.is_some())
     })
     .await;

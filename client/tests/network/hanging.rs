@@ -1,4 +1,4 @@
-//! A server that hangs, or whose connections die without a word: everybody is told in time, and nothing piles up.
+//! A server hangs, or its connections die silently: every request ends in time, and nothing piles up.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually, ms};
 
-/// Much longer than what is allowed here, on however slow a machine, and much shorter than one after the other.
+/// Far above the time limits here, even on a slow machine, and far below what the requests would take one after another.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn impatient(server: &Server) -> Client {
@@ -19,7 +19,7 @@ async fn impatient(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn all_who_wait_are_told_at_the_same_time_that_the_server_hangs() {
+async fn all_waiters_get_an_error_at_the_same_time_when_the_server_hangs() {
     const COUNT: u64 = 200;
     let server = Server::start();
     let client = impatient(&server).await;
@@ -32,8 +32,8 @@ async fn all_who_wait_are_told_at_the_same_time_that_the_server_hangs() {
     await_waiters(&client, "k", COUNT).await;
     server.stop_signal();
     let stopped = Instant::now();
-    while let Some(told) = waiting.join_next().await {
-        let error = told.unwrap().unwrap_err();
+    while let Some(ended) = waiting.join_next().await {
+        let error = ended.unwrap().unwrap_err();
         assert!(matches!(error, Error::Connection { .. }), "{error:?}");
     }
     assert!(stopped.elapsed() < SOON, "{:?}", stopped.elapsed());
@@ -41,7 +41,7 @@ async fn all_who_wait_are_told_at_the_same_time_that_the_server_hangs() {
 }
 
 #[tokio::test]
-async fn requests_to_a_server_that_hangs_end_in_time_and_leave_nothing_behind() {
+async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
     let server = Server::start();
     let client = impatient(&server).await;
     let tasks = || {
@@ -69,7 +69,7 @@ async fn requests_to_a_server_that_hangs_end_in_time_and_leave_nothing_behind() 
 }
 
 #[tokio::test]
-async fn the_longest_duration_there_is_means_for_ever() {
+async fn the_longest_duration_means_no_limit() {
     const MAX: Duration = Duration::MAX;
     let servers = Servers::start(3);
     let one = client(&servers.0[0]).await;
@@ -95,7 +95,7 @@ async fn the_longest_duration_there_is_means_for_ever() {
 /// A connection's line in `/proc/net/tcp`: local and remote address, state, queues, and which timer runs.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_connection_on_which_somebody_waits_is_probed_by_the_kernel() {
+async fn the_kernel_probes_a_connection_on_which_a_request_waits() {
     let server = Server::start();
     let client = client(&server).await;
     let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_connection_on_which_somebody_waits_is_probed_by_the_kernel() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     await_waiters(&client, "k", 1).await;
     let remote = format!("0100007F:{:04X}", server.port());
-    // The shared one and the waiting one.
+    // The shared connection and the one that waits.
     eventually("both have a keepalive timer", || async {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let lines = table

@@ -1,5 +1,5 @@
-//! Like `late_network`, for an owner that holds: what was given up of a change of its hold, and the word that a lost hold is
-//! to be forgotten, hit nothing that comes after.
+//! Like `late_network`, for an owner that holds: an abandoned change of its hold, or the LEAVE for a lost hold, arrives late and does
+//! not end the owner's next hold.
 
 use mortise_client::server::redis;
 use mortise_client::{Client, IntoServer, Lock, Loss, Owner};
@@ -10,7 +10,7 @@ use mortise_harness::{Cluster, wait_for_sync};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{assert_holds, client, client_of, ms};
 
-/// A lock of a named owner for a minute, over a proxy.
+/// A lock with an owner and a lease of a minute, over a proxy.
 async fn scene() -> (Server, Proxy, Lock) {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
@@ -20,7 +20,7 @@ async fn scene() -> (Server, Proxy, Lock) {
 }
 
 #[tokio::test]
-async fn a_word_to_forget_that_comes_late_does_not_hit_what_is_taken_after_it() {
+async fn a_late_leave_for_a_lost_hold_does_not_end_the_next_hold() {
     let (server, proxy, lock) = scene().await;
     let lock = lock.auto_renew(false);
     let old = lock.clone().lease(ms(500)).acquire().await.unwrap();
@@ -35,11 +35,11 @@ async fn a_word_to_forget_that_comes_late_does_not_hit_what_is_taken_after_it() 
 }
 
 #[tokio::test]
-async fn an_upgrade_that_comes_late_does_not_hit_what_its_owner_takes_after_the_release() {
+async fn a_late_upgrade_does_not_change_the_next_hold_of_its_owner() {
     let (server, proxy, lock) = scene().await;
     let mut guard = lock.read().await.unwrap();
     proxy.set(Traffic::StallsOld);
-    // What became of it is not known, so nothing of it is kept.
+    // The outcome is unknown, so the hold ends.
     let failed = guard.upgrade().await.unwrap_err();
     assert_eq!((failed.left, guard.loss()), (None, Some(Loss::Unknown)));
     let guard = lock.acquire().await.unwrap();
@@ -48,10 +48,10 @@ async fn an_upgrade_that_comes_late_does_not_hit_what_its_owner_takes_after_the_
 }
 
 #[tokio::test]
-async fn an_acquire_that_comes_late_on_a_given_connection_hits_nothing() {
+async fn a_late_acquire_on_a_connection_of_the_application_does_not_change_the_next_hold() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    // It has a time limit of its own.
+    // The connection has its own time limit.
     let shared = redis::Client::open(proxy.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection().await.unwrap();
     let over = proxy.url().into_server().unwrap().over(shared);
@@ -66,7 +66,7 @@ async fn an_acquire_that_comes_late_on_a_given_connection_hits_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_lost_hold_given_back_just_before_it_is_taken_anew_leaves_nothing() {
+async fn a_lost_hold_released_just_before_the_next_acquire_leaves_nothing() {
     let (server, proxy, lock) = scene().await;
     let lock = lock.auto_renew(false);
     let old = lock.clone().lease(ms(1_000)).write().await.unwrap();
@@ -82,12 +82,12 @@ async fn a_lost_hold_given_back_just_before_it_is_taken_anew_leaves_nothing() {
     tokio::time::sleep(ms(1_000)).await;
     let direct = client(&server).await;
     let reader = direct.lock("k").try_read().await.unwrap();
-    assert!(reader.is_some(), "kept out by a reader {new:?}");
+    assert!(reader.is_some(), "a reader blocks another: {new:?}");
 }
 
 #[cfg(feature = "cluster")]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_has_lost_its_lock_to_a_failover_asks_again() {
+async fn an_owner_that_lost_its_lock_in_a_failover_can_acquire_again() {
     let node = || Server::builder().config("cluster-node-timeout", "2000");
     let mut cluster = Cluster::start_with_replicas(3, node);
     let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
@@ -104,12 +104,12 @@ async fn an_owner_that_has_lost_its_lock_to_a_failover_asks_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_hangs_for_ever_does_not_keep_an_owner_out_for_ever() {
+async fn an_owner_acquires_again_though_its_first_connection_hangs_for_ever() {
     let (server, proxy, lock) = scene().await;
     let lock = lock.lease(ms(1_000));
     proxy.set(Traffic::StallsOld);
     lock.acquire().await.unwrap_err();
-    // As long as TCP may take to give up, and some.
+    // A little longer than TCP may take to give up.
     let guard = lock.wait(ms(60_000)).acquire().await.unwrap();
     assert_holds(guard, &server, "k").await;
 }

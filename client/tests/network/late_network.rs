@@ -1,5 +1,5 @@
-//! Requests that were given up, and reach the server after their owner has asked again: what is asked for then is not hit by
-//! the undoing of what was asked for before.
+//! Abandoned requests that reach the server after their owner has asked again: undoing the first request does not end the hold of the
+//! second.
 
 use mortise_client::{Owner, Quorum};
 use mortise_harness::Server;
@@ -9,7 +9,7 @@ use crate::support::quorum::Servers;
 use crate::support::{assert_holds, await_waiters, client, client_of, eventually, ms};
 
 #[tokio::test]
-async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it() {
+async fn a_late_acquire_does_not_change_the_next_hold_of_its_owner() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let mine = client_of(&proxy.url()).await;
@@ -22,7 +22,7 @@ async fn an_acquire_that_comes_late_does_not_hit_what_its_owner_takes_after_it()
 }
 
 #[tokio::test]
-async fn an_acquire_that_comes_after_it_was_given_up_takes_nothing() {
+async fn a_late_acquire_that_was_abandoned_takes_nothing() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let mine = client_of(&proxy.url()).await;
@@ -37,7 +37,7 @@ async fn an_acquire_that_comes_after_it_was_given_up_takes_nothing() {
     assert!(other.is_some(), "{:?}", direct.info("k").await);
 }
 
-/// Waits until the server has been asked for the command.
+/// Waits until the server has run the command.
 async fn await_calls(server: &Server, command: &str) {
     eventually(command, || async {
         let stats = server.info("commandstats");
@@ -47,7 +47,7 @@ async fn await_calls(server: &Server, command: &str) {
 }
 
 #[tokio::test]
-async fn who_has_given_up_a_request_on_a_connection_that_breaks_may_ask_again() {
+async fn an_owner_whose_abandoned_request_is_on_a_broken_connection_can_acquire_again() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let mine = client_of(&proxy.url()).await;
@@ -62,7 +62,7 @@ async fn who_has_given_up_a_request_on_a_connection_that_breaks_may_ask_again() 
 }
 
 #[tokio::test]
-async fn an_undo_that_comes_late_does_not_hit_the_next_round_of_who_stands_in_line() {
+async fn a_late_undo_does_not_remove_the_next_round_of_a_waiter_from_the_queue() {
     let servers = Servers::start(5);
     let clients = servers.clients().await;
     let proxy = Proxy::of(&servers.0[4]).await;
@@ -79,10 +79,10 @@ async fn an_undo_that_comes_late_does_not_hit_the_next_round_of_who_stands_in_li
     proxy.set(Traffic::StallsOld);
     servers.vacate(&[0], "k");
     await_waiters(&clients[1], "k", 1).await;
-    // It is undone meanwhile, over another connection.
+    // Meanwhile the client undoes the request over another connection.
     tokio::time::sleep(ms(2_000)).await;
     servers.vacate(&[1], "k");
-    eventually("it stands on the third, or has a majority", || async {
+    eventually("it queues on the third, or has a majority", || async {
         let third = clients[2].info("k").await.unwrap();
         acquiring.is_finished() || third.is_some_and(|info| info.waiters == 1)
     })

@@ -1,5 +1,5 @@
-//! The ways to servers, and what goes wrong on them: slow or dead connections, late requests, hanging servers, and
-//! servers that take over from one another.
+//! How clients connect to servers, and what goes wrong: slow or dead connections, late requests, hanging servers, and
+//! failovers.
 
 mod absent;
 #[cfg(feature = "cluster")]

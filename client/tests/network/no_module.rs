@@ -1,4 +1,4 @@
-//! Servers without the module: whichever way they are reached, the error says how to load it.
+//! Servers without the module: the error explains how to load it, however the client connects.
 
 use mortise_client::{Client, Error, IntoServer, NodeReason, Quorum};
 use mortise_harness::Server;
@@ -10,7 +10,7 @@ fn bare() -> Server {
 }
 
 #[track_caller]
-fn assert_says_how_to_load(error: &Error) {
+fn assert_explains_how_to_load(error: &Error) {
     assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
     let text = error.to_string();
     assert!(
@@ -21,42 +21,43 @@ fn assert_says_how_to_load(error: &Error) {
 }
 
 #[tokio::test]
-async fn over_tcp_the_error_names_the_server() {
+async fn without_the_module_the_error_over_tcp_names_the_server() {
     let server = bare();
     let error = Client::connect(server.url()).await.unwrap_err();
-    assert_says_how_to_load(&error);
+    assert_explains_how_to_load(&error);
     assert!(error.to_string().contains(&server.addr()), "{error}");
 }
 
 #[tokio::test]
-async fn over_a_unix_socket() {
+async fn without_the_module_the_error_over_a_unix_socket_explains_how_to_load_it() {
     let server = Server::builder().without_module().unix_socket().start();
     let url = format!("unix://{}", server.socket().display());
-    assert_says_how_to_load(&Client::connect(url).await.unwrap_err());
+    assert_explains_how_to_load(&Client::connect(url).await.unwrap_err());
 }
 
 #[tokio::test]
-async fn over_a_connection_that_the_application_has() {
+async fn without_the_module_the_error_over_the_connection_of_the_application_explains_how_to_load_it()
+ {
     let server = bare();
     let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
     let connection = redis.get_multiplexed_async_connection().await.unwrap();
     let over = redis.into_server().unwrap().over(connection);
     let builder = Client::builder(over).unwrap();
-    assert_says_how_to_load(&builder.connect().await.unwrap_err());
+    assert_explains_how_to_load(&builder.connect().await.unwrap_err());
 }
 
 #[tokio::test]
-async fn where_nobody_has_asked_before_each_command_says_so() {
+async fn without_the_module_the_first_command_of_any_kind_explains_how_to_load_it() {
     let server = bare();
     let client = Client::builder(server.url()).unwrap().build().unwrap();
-    assert_says_how_to_load(&client.lock("k").acquire().await.unwrap_err());
-    assert_says_how_to_load(&client.lock("k").try_read().await.unwrap_err());
-    assert_says_how_to_load(&client.info("k").await.unwrap_err());
-    assert_says_how_to_load(&client.top(1).await.unwrap_err());
+    assert_explains_how_to_load(&client.lock("k").acquire().await.unwrap_err());
+    assert_explains_how_to_load(&client.lock("k").try_read().await.unwrap_err());
+    assert_explains_how_to_load(&client.info("k").await.unwrap_err());
+    assert_explains_how_to_load(&client.top(1).await.unwrap_err());
 }
 
 #[tokio::test]
-async fn of_a_quorum_each_server_says_so() {
+async fn an_error_of_a_quorum_names_each_server_without_the_module() {
     let servers = [Server::start(), bare(), bare()];
     let urls = servers.each_ref().map(Server::url);
     let builder = || Quorum::builder(&urls).unwrap().node_timeout(ms(500));
@@ -74,14 +75,14 @@ async fn of_a_quorum_each_server_says_so() {
             let Some(NodeReason::Failed(reason)) = node.map(|node| &node.reason) else {
                 panic!("{error:?}");
             };
-            assert_says_how_to_load(reason);
+            assert_explains_how_to_load(reason);
         }
         assert!(error.to_string().contains("loadmodule"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn of_a_quorum_a_minority_may_lack_it() {
+async fn a_quorum_works_while_a_minority_lacks_the_module() {
     let servers = [Server::start(), bare(), Server::start()];
     let urls = servers.each_ref().map(Server::url);
     let quorum = Quorum::builder(&urls).unwrap().node_timeout(ms(500));
@@ -92,7 +93,7 @@ async fn of_a_quorum_a_minority_may_lack_it() {
 
 #[cfg(feature = "sentinel")]
 #[tokio::test]
-async fn through_sentinel() {
+async fn without_the_module_the_error_through_sentinel_explains_how_to_load_it() {
     use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
 
     let primary = bare();
@@ -107,25 +108,25 @@ async fn through_sentinel() {
         SentinelServerType::Master,
     );
     let error = Client::connect(client.unwrap()).await.unwrap_err();
-    assert_says_how_to_load(&error);
+    assert_explains_how_to_load(&error);
 }
 
 #[cfg(feature = "cluster")]
 #[tokio::test]
-async fn in_a_cluster() {
+async fn without_the_module_the_error_of_a_cluster_explains_how_to_load_it() {
     let cluster = mortise_harness::Cluster::start(1, || Server::builder().without_module());
     let url = cluster.primaries[0].url();
     let server = mortise_client::Server::cluster([url]).unwrap();
     let error = Client::connect(server).await.unwrap_err();
-    assert_says_how_to_load(&error);
+    assert_explains_how_to_load(&error);
 }
 
 #[cfg(feature = "blocking")]
 #[test]
-fn without_a_runtime() {
+fn without_the_module_the_error_of_the_blocking_api_explains_how_to_load_it() {
     let server = bare();
     use mortise_client::blocking::Wait;
 
     let error = Client::connect(server.url()).wait().unwrap_err();
-    assert_says_how_to_load(&error);
+    assert_explains_how_to_load(&error);
 }

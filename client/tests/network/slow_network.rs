@@ -1,4 +1,4 @@
-//! Networks that are slow or split: what a guard may believe then, what a quorum may hand out, and what it costs.
+//! Slow and partitioned networks: how long a guard may count on its lease, when a quorum may grant, and what it costs.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
 use crate::support::{self, await_waiters, client, client_of, ms};
 
-/// What may be believed of a lease from when its request was sent.
+/// How long a lease is valid for the client, from when it sent the request.
 fn validity(lease: Duration) -> Duration {
     lease - lease / 100 - ms(2)
 }
@@ -26,7 +26,7 @@ async fn proxies(servers: &Servers) -> Vec<Proxy> {
 async fn quorum_over(proxies: &[Proxy], node_timeout: Duration) -> Quorum {
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
     let quorum = quorum.node_timeout(node_timeout).connect().await.unwrap();
-    // All connections are there, those of the slowest, too.
+    // Until the client is connected to the slowest server, too.
     loop {
         let answers = quorum.info("k").await;
         if answers.iter().all(|there| there.answer.is_ok()) {
@@ -36,20 +36,20 @@ async fn quorum_over(proxies: &[Proxy], node_timeout: Duration) -> Quorum {
 }
 
 #[tokio::test]
-async fn belief_is_counted_from_when_the_request_was_sent_not_from_when_the_answer_came() {
+async fn belief_is_counted_from_sending_the_request_not_from_its_reply() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let slow = mortise_client::Client::connect(proxy.url()).await.unwrap();
     let lease = ms(60_000);
     let lock = slow.lock("k").lease(lease).auto_renew(false);
-    let way = ms(150);
-    proxy.set(Traffic::Takes(way));
+    let delay = ms(150);
+    proxy.set(Traffic::Takes(delay));
     let latest = || BootInstant::now() + validity(lease);
     let guard = lock.acquire().await.unwrap();
-    assert!(guard.deadline() + way * 2 <= latest());
+    assert!(guard.deadline() + delay * 2 <= latest());
     guard.renew().await.unwrap();
-    assert!(guard.deadline() + way * 2 <= latest());
-    // Handed over by another, and confirmed.
+    assert!(guard.deadline() + delay * 2 <= latest());
+    // Granted by a hand-off, and confirmed.
     let waiting = tokio::spawn({
         let lock = lock.clone().lease(ms(3000));
         async move {
@@ -62,11 +62,11 @@ async fn belief_is_counted_from_when_the_request_was_sent_not_from_when_the_answ
     guard.release().await.unwrap();
     let (deadline, had, guard) = waiting.await.unwrap();
     assert!(guard.is_valid());
-    assert!(deadline + way * 2 <= had + validity(ms(3000)));
+    assert!(deadline + delay * 2 <= had + validity(ms(3000)));
 }
 
 #[tokio::test]
-async fn belief_over_a_quorum_is_counted_from_the_earliest_request() {
+async fn belief_over_a_quorum_is_counted_from_its_earliest_request() {
     let servers = Servers::start(3);
     let proxies = proxies(&servers).await;
     let quorum = quorum_over(&proxies, ms(5000)).await;
@@ -75,7 +75,7 @@ async fn belief_over_a_quorum_is_counted_from_the_earliest_request() {
     for (n, proxy) in proxies.iter().enumerate() {
         proxy.set(Traffic::Takes(ms(n as u64 * 150)));
     }
-    // The majority is there with the second answer.
+    // The second reply makes the majority.
     let guard = lock.acquire().await.unwrap();
     assert!(guard.deadline() + ms(300) <= BootInstant::now() + validity(lease));
     guard.renew().await.unwrap();
@@ -83,7 +83,7 @@ async fn belief_over_a_quorum_is_counted_from_the_earliest_request() {
 }
 
 #[tokio::test]
-async fn a_quorum_that_answers_too_late_is_not_handed_out_and_is_released_everywhere() {
+async fn a_quorum_that_replies_too_late_is_no_grant_and_is_released_everywhere() {
     let servers = Servers::start(3);
     let proxies = proxies(&servers).await;
     let quorum = quorum_over(&proxies, ms(100)).await;
@@ -97,23 +97,23 @@ async fn a_quorum_that_answers_too_late_is_not_handed_out_and_is_released_everyw
     else {
         panic!("{error:?}");
     };
-    // A connection that is late is given up where another one is open before it answers.
+    // The client drops a late connection if another one opens before it replies.
     let late = |it: &mortise_client::NodeFailure| match &it.reason {
         NodeReason::Silent => true,
         NodeReason::Failed(error) => matches!(**error, Error::Connection { .. }),
         _ => false,
     };
     assert!(nodes.len() == 3 && nodes.iter().all(late), "{error}");
-    // What was granted unheard is released behind it, long before its lease is over.
+    // A release follows each late grant, long before its lease is over.
     let patient = quorum.lock("k").lease(ms(60_000));
     assert!(patient.acquire().await.is_err());
     servers.await_free("k").await;
 }
 
-/// The process is stopped at each point of an acquisition for longer than the lease: as good as it can be done from
-/// inside of it, by a thread that sleeps while it should run the tasks.
+/// Stops the process for longer than the lease at each point of an acquisition, as well as a test in that process can: the
+/// thread that should run the tasks sleeps.
 #[tokio::test]
-async fn a_quorum_that_was_won_before_the_process_slept_is_not_handed_out_after_it() {
+async fn a_majority_won_before_the_process_slept_through_the_lease_is_no_grant() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(100)).await;
     let lease = ms(400);
@@ -146,20 +146,19 @@ async fn a_slow_minority_costs_nothing() {
     let proxies = proxies(&servers).await;
     let quorum = quorum_over(&proxies, ms(8000)).await;
     let lock = quorum.lock("k").lease(ms(60_000));
-    let way = ms(3000);
-    proxies[0].set(Traffic::Takes(way));
+    let delay = ms(3000);
+    proxies[0].set(Traffic::Takes(delay));
     let started = Instant::now();
     let guard = lock.acquire().await.unwrap();
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
-    assert!(started.elapsed() < way, "{:?}", started.elapsed());
+    assert!(started.elapsed() < delay, "{:?}", started.elapsed());
     proxies[0].set(Traffic::Flows);
     servers.await_free("k").await;
 }
 
 #[tokio::test]
-async fn on_the_other_side_of_a_partition_nobody_gets_in_before_the_holder_knows_that_it_has_lost()
-{
+async fn nobody_behind_a_partition_is_granted_before_the_holder_notices_its_loss() {
     let servers = Servers::start(5);
     let proxies = proxies(&servers).await;
     let near = quorum_over(&proxies, ms(200)).await;
@@ -170,8 +169,8 @@ async fn on_the_other_side_of_a_partition_nobody_gets_in_before_the_holder_knows
             let lock = far.lock("k").lease(ms(10_000)).wait(ms(30_000));
             async move { lock.acquire().await.unwrap() }
         });
-        // On the first server that has answered, which on a busy machine may be any.
-        support::eventually("somebody queues", || async {
+        // It queues on the first server that replied: any, on a busy machine.
+        support::eventually("a request queues", || async {
             let waiters = |it: &Server| it.gauge("waiters");
             servers.0.iter().map(waiters).sum::<i64>() > 0
         })
@@ -186,7 +185,7 @@ async fn on_the_other_side_of_a_partition_nobody_gets_in_before_the_holder_knows
         for proxy in &proxies {
             proxy.set(Traffic::Flows);
         }
-        // What the loser gives back late does not hit the other one.
+        // A late release by the loser does not end the other hold.
         assert!(other.renew().await.is_ok());
         other.release().await.unwrap();
         servers.await_free("k").await;

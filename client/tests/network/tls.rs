@@ -1,4 +1,4 @@
-//! `rediss://`: certificates that are right, of another authority, and of another host.
+//! `rediss://`: valid certificates, certificates of another authority, and of another host.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use crate::support::{await_waiters, ms};
 
-/// How often another port is tried.
+/// How many ports the test tries.
 const PORT_ATTEMPTS: u32 = 20;
 
-/// A handshake takes long on a busy machine, where nothing is optimized.
+/// Unoptimised, a handshake takes long on a busy machine.
 const HANDSHAKE: Duration = Duration::from_secs(20);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -28,7 +28,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A server that speaks TLS as `host`, on the port that is returned.
+/// Puts TLS before the server, with a certificate for `host`. Returns the port.
 fn start(authority: &Authority, host: &str, server: Server) -> (Server, u16) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new([host.to_owned()]).unwrap();
@@ -70,7 +70,7 @@ fn start(authority: &Authority, host: &str, server: Server) -> (Server, u16) {
     panic!("no free port");
 }
 
-/// Whoever trusts `authority`, at this port.
+/// A client of this port that trusts `authority`.
 fn trusting(authority: &Authority, port: u16) -> redis::Client {
     let certificates = TlsCertificates {
         client_tls: None,
@@ -80,7 +80,7 @@ fn trusting(authority: &Authority, port: u16) -> redis::Client {
 }
 
 #[tokio::test]
-async fn locks_are_taken_awaited_and_renewed_over_tls() {
+async fn locks_are_acquired_awaited_and_renewed_over_tls() {
     let authority = authority();
     let (server, port) = start(&authority, "127.0.0.1", Server::start());
     let client = connect(trusting(&authority, port)).await.unwrap();
@@ -97,13 +97,13 @@ async fn locks_are_taken_awaited_and_renewed_over_tls() {
 }
 
 #[tokio::test]
-async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_that_says_so() {
+async fn a_certificate_of_another_authority_is_a_connection_error_that_names_the_reason() {
     let (_server, port) = start(&authority(), "127.0.0.1", Server::start());
     let error = connect(trusting(&authority(), port)).await.unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
 
     assert!(error.to_string().contains("certificate"), "{error}");
-    // Nor does the system trust it, which is who is asked where nothing else is said.
+    // Nor does the system trust it, which is the default.
     let error = connect(format!("rediss://127.0.0.1:{port}/"))
         .await
         .unwrap_err();
@@ -113,7 +113,7 @@ async fn a_server_with_a_certificate_of_another_authority_is_a_connection_error_
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_host_is_a_connection_error_that_says_so() {
+async fn a_certificate_for_another_host_is_a_connection_error_that_names_the_reason() {
     let authority = authority();
     let (_server, port) = start(&authority, "locks.example", Server::start());
     let error = connect(trusting(&authority, port)).await.unwrap_err();
@@ -130,7 +130,7 @@ async fn a_port_without_tls_is_a_connection_error() {
 }
 
 #[tokio::test]
-async fn a_server_without_the_module_is_told_apart_over_tls_too() {
+async fn a_missing_module_is_its_own_error_over_tls_too() {
     let authority = authority();
     let (_server, port) = start(
         &authority,
@@ -155,7 +155,7 @@ async fn a_sentinel_that_does_not_speak_tls_is_a_connection_error() {
 }
 
 #[tokio::test]
-async fn a_quorum_over_tls() {
+async fn a_quorum_works_over_tls() {
     let authority = authority();
     let servers: Vec<(Server, u16)> = (0..3)
         .map(|_| start(&authority, "127.0.0.1", Server::start()))

@@ -1,4 +1,4 @@
-//! Requests over a quorum that can come to nothing: they end, and say why.
+//! Requests over a quorum that cannot succeed end with the reason.
 
 use mortise_client::{Error, Owner};
 use mortise_harness::cmd;
@@ -6,11 +6,11 @@ use mortise_harness::cmd;
 use crate::support::ms;
 use crate::support::quorum::Servers;
 
-/// Longer than any of these takes, and no time at all beside for ever.
+/// Longer than any of these requests takes.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// A client, and a lock that it holds, known to the first two servers, of which the second is gone, while the third, which
-/// was not there then, is.
+/// A client and its lock, granted by the first two servers. Since then the second has stopped, and the third, which was
+/// down, has started.
 async fn known_to_a_minority(
     owner: Option<&Owner>,
 ) -> (Servers, mortise_client::Lock, mortise_client::Guard) {
@@ -30,7 +30,7 @@ async fn known_to_a_minority(
 }
 
 #[tokio::test]
-async fn re_entry_where_the_majority_that_knows_the_hold_is_gone_ends() {
+async fn re_entry_ends_when_the_majority_that_knows_the_hold_is_gone() {
     let (_servers, lock, _guard) = known_to_a_minority(Some(&Owner::new())).await;
     let again = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();
     let error = again.map(drop).unwrap_err();
@@ -41,9 +41,9 @@ async fn re_entry_where_the_majority_that_knows_the_hold_is_gone_ends() {
 }
 
 #[tokio::test]
-async fn a_fence_that_is_refused_is_told() {
+async fn a_refused_fence_is_reported() {
     let mut servers = Servers::start(3);
-    // The two that are left never agree by themselves.
+    // The tokens of the two servers left differ, so the lower one needs a FENCE.
     servers.0[2].sigkill();
     let quorum = servers.builder().node_timeout(ms(500));
     let quorum = quorum.connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Locks over several independent servers: the Redlock algorithm, point by point, and what goes beyond it.
+//! Locks over several independent servers: the Redlock algorithm, point by point, and what the client adds.
 
 mod ends;
 mod queues;

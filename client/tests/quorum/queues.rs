@@ -1,4 +1,4 @@
-//! What a quorum offers beyond the algorithm: both modes, queues, cancellation, and what partitions do to it.
+//! What a quorum offers beyond the algorithm: both modes, queues and cancellation; and its behaviour in partitions.
 
 use mortise_client::{Error, Locks, Loss, Mode, Owner, Quorum};
 use mortise_harness::{Server, cmd, text};
@@ -68,7 +68,7 @@ async fn re_entry_over_a_quorum_keeps_the_token() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_quorum_queues_on_a_server_and_is_handed_the_lock() {
+async fn a_waiter_for_a_quorum_queues_on_one_server_and_is_granted_by_hand_off() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     let guard = quorum.lock("k").acquire().await.unwrap();
@@ -83,7 +83,7 @@ async fn who_waits_for_a_quorum_queues_on_a_server_and_is_handed_the_lock() {
 }
 
 #[tokio::test]
-async fn who_waits_on_a_server_that_falls_silent_moves_on() {
+async fn a_waiter_on_a_server_that_falls_silent_queues_on_another() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(150)).await;
     let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -151,7 +151,7 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn the_same_code_takes_locks_from_one_server_and_from_a_quorum() {
+async fn the_same_code_acquires_locks_on_one_server_and_over_a_quorum() {
     async fn job(locks: &dyn Locks) -> u64 {
         let guard = locks.lock_of(b"job").acquire().await.unwrap();
         guard.token().get()
@@ -165,7 +165,7 @@ async fn the_same_code_takes_locks_from_one_server_and_from_a_quorum() {
 }
 
 #[tokio::test]
-async fn who_queues_does_not_skip_a_server_that_has_closed_idle_connections() {
+async fn a_waiter_does_not_skip_a_server_that_closed_its_idle_connections() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
@@ -178,7 +178,7 @@ async fn who_queues_does_not_skip_a_server_that_has_closed_idle_connections() {
 }
 
 #[tokio::test]
-async fn who_queues_does_not_skip_a_server_whose_connection_is_only_being_opened() {
+async fn a_waiter_does_not_skip_a_server_whose_connection_is_still_opening() {
     let servers = Servers::start(3);
     let proxy = Proxy::of(&servers.0[0]).await;
     let mut urls = servers.urls();
@@ -188,7 +188,7 @@ async fn who_queues_does_not_skip_a_server_whose_connection_is_only_being_opened
     let quorum = quorum.connect().await.unwrap();
     servers.warm(&quorum).await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
-    // The handshake takes long, and the others have answered by then.
+    // The handshake takes long: the others have replied by then.
     proxy.set(Traffic::Takes(ms(400)));
     close_connections(&servers.0[0]).await;
     let lock = quorum.lock("k").lease(ms(60_000));
@@ -198,11 +198,11 @@ async fn who_queues_does_not_skip_a_server_whose_connection_is_only_being_opened
     assert!(waiting.await.unwrap().unwrap().is_valid());
 }
 
-/// As a server does with those that have been idle. A client connects again when it has something to ask.
+/// Closes all connections, as a server does with idle ones. A client connects again with its next request.
 async fn close_connections(server: &Server) {
     let mut observer = server.connect();
     cmd!(observer, "CLIENT", "KILL", "TYPE", "normal");
-    eventually("they are closed", || {
+    eventually("all are closed", || {
         let clients = text(&cmd!(observer, "CLIENT", "LIST", "TYPE", "normal"));
         async move { clients.lines().count() == 1 }
     })
@@ -210,7 +210,7 @@ async fn close_connections(server: &Server) {
 }
 
 #[tokio::test]
-async fn one_server_under_three_addresses_is_no_quorum() {
+async fn one_server_under_three_addresses_is_refused_as_a_quorum() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let localhost = format!("redis://localhost:{}/", server.port());
@@ -226,10 +226,10 @@ async fn one_server_under_three_addresses_is_no_quorum() {
 
 #[cfg(feature = "sentinel")]
 #[tokio::test]
-async fn a_quorum_may_be_made_of_primaries_that_sentinels_name() {
+async fn a_quorum_may_consist_of_primaries_that_sentinels_name() {
     use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
 
-    // Nobody is there.
+    // No Sentinel runs there.
     let group = |name: &str| {
         let sentinels = vec!["redis://127.0.0.1:1/"];
         SentinelClient::build(sentinels, name, None, SentinelServerType::Master).unwrap()

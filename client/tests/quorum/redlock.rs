@@ -1,4 +1,4 @@
-//! What the Redlock algorithm demands, point by point: "Distributed Locks with Redis" in the Redis documentation. The
+//! What the Redlock algorithm requires, point by point: "Distributed Locks with Redis" in the Redis documentation. The
 //! last point, fencing, is in `redlock_tokens.rs`.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::support::quorum::Servers;
 use crate::support::{LATE, client, eventually, ms};
 
 #[tokio::test]
-async fn requirement_1_the_servers_are_independent_an_odd_number_and_none_twice() {
+async fn requirement_1_the_servers_must_be_independent_of_an_odd_number_and_distinct() {
     for count in [1, 3, 5] {
         let servers = Servers::start(count);
         let quorum = servers.quorum().await;
@@ -41,7 +41,7 @@ async fn requirement_2_the_owner_is_unique_per_client_and_request() {
 }
 
 #[tokio::test]
-async fn requirement_3_taking_is_set_if_absent_and_releasing_checks_the_owner() {
+async fn requirement_3_acquiring_sets_if_absent_and_releasing_checks_the_owner() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
@@ -67,7 +67,7 @@ async fn requirement_4_the_lease_is_counted_from_before_the_first_request() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(5000)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
-    // Every server takes the request in, and answers half a second later.
+    // The kernel accepts the request for every server, which replies half a second later.
     servers.0.iter().for_each(Server::stop_signal);
     let asked = BootInstant::now();
     let (guard, ()) = tokio::join!(lock.acquire(), async {
@@ -111,7 +111,7 @@ async fn requirement_6_a_paused_minority_costs_nothing_once_the_majority_has_ans
     assert!(started.elapsed() < node_timeout, "{:?}", started.elapsed());
     servers.0[0].cont_signal();
     servers.0[3].cont_signal();
-    // What was on its way to them is followed by its own release.
+    // The releases follow the requests that they had not read.
     servers.await_free("k").await;
 }
 
@@ -131,7 +131,8 @@ async fn requirement_6_a_dead_minority_costs_nothing() {
 }
 
 #[tokio::test]
-async fn requirement_7_without_a_majority_there_is_no_lock_and_each_server_says_why() {
+async fn requirement_7_without_a_majority_there_is_no_lock_and_the_error_names_the_reason_of_each_server()
+ {
     let mut servers = Servers::start(5);
     let quorum = servers.quorum_with(ms(100)).await;
     servers.0[0].sigkill();
@@ -159,7 +160,7 @@ async fn requirement_7_without_a_majority_there_is_no_lock_and_each_server_says_
 }
 
 #[tokio::test]
-async fn requirement_7_a_lease_that_could_run_out_while_servers_answer_is_refused() {
+async fn requirement_7_a_lease_that_could_end_before_the_servers_reply_is_refused() {
     let servers = Servers::start(1);
     let others = Servers::start(2);
     let urls = [servers.urls(), others.urls()].concat();
@@ -192,7 +193,7 @@ async fn requirement_8_validity_is_the_lease_less_the_time_that_has_passed_and_t
 }
 
 #[tokio::test]
-async fn requirement_9_a_failed_round_releases_on_all_servers_also_where_the_answer_is_unknown() {
+async fn requirement_9_a_failed_round_releases_on_all_servers_even_without_a_reply() {
     let servers = Servers::start(5);
     let quorum = servers.quorum_with(ms(200)).await;
     servers.occupy(&[0, 1, 2], "k", 60_000);
@@ -211,7 +212,7 @@ async fn requirement_9_a_failed_round_releases_on_all_servers_also_where_the_ans
 }
 
 #[tokio::test]
-async fn requirement_10_clients_who_meet_all_get_their_turn_one_at_a_time() {
+async fn requirement_10_competing_clients_are_all_granted_one_at_a_time() {
     let servers = Servers::start(3);
     let mut work = tokio::task::JoinSet::new();
     let (inside, last) = <(
@@ -242,7 +243,7 @@ async fn requirement_10_clients_who_meet_all_get_their_turn_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn requirement_11_a_lock_may_be_released_whatever_is_believed_about_it() {
+async fn requirement_11_a_lock_can_be_released_even_after_its_loss() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(100)).await;
     let guard = quorum
@@ -261,7 +262,7 @@ async fn requirement_11_a_lock_may_be_released_whatever_is_believed_about_it() {
     servers.await_free("k").await;
 }
 
-/// Tells, when the work is cancelled, how long its lock was over.
+/// When the work is cancelled, sends how long ago its lock's deadline passed.
 struct End(Held, std::sync::mpsc::Sender<Duration>);
 
 impl Drop for End {
@@ -275,10 +276,10 @@ async fn requirement_12_the_work_ends_within_the_validity() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(100)).await;
     let lock = quorum.lock("k").lease(ms(600));
-    let (told, ended) = std::sync::mpsc::channel();
+    let (sender, ended) = std::sync::mpsc::channel();
     let error = lock
         .run(|held| async {
-            let _end = End(held, told);
+            let _end = End(held, sender);
             servers.0[0].stop_signal();
             servers.0[1].stop_signal();
             std::future::pending::<Result<(), Error>>().await
@@ -291,7 +292,7 @@ async fn requirement_12_the_work_ends_within_the_validity() {
 }
 
 #[tokio::test]
-async fn requirement_13_a_server_that_restarts_empty_takes_no_part_until_its_grace_is_over() {
+async fn requirement_13_a_server_that_restarts_empty_grants_nothing_until_its_grace_is_over() {
     let lease = 2000;
     let mut servers = Servers(
         (0..3)
@@ -316,7 +317,7 @@ async fn requirement_13_a_server_that_restarts_empty_takes_no_part_until_its_gra
         .acquire()
         .await
         .unwrap();
-    // Held on 0 and 1. Server 1 forgets; server 2 becomes free.
+    // The lock is held on 0 and 1. Server 1 restarts empty, and server 2 becomes free.
     servers.0[1].sigkill();
     servers.0[1].set_module_arg("grace", &lease.to_string());
     servers.0[1].start_again();
@@ -388,8 +389,8 @@ async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not()
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(5_000)).await;
     let guard = quorum.lock("k").lease(ms(30_000)).acquire().await.unwrap();
-    // Two grants make the lock, and the third answer may still be on its way. A renewal without one server needs the two
-    // others, so after two of these the client knows of all three.
+    // Two grants make the lock, so the third may still be pending. A renewal without one server needs the other two: after two
+    // such renewals the client knows of all three.
     for silent in &servers.0[..2] {
         silent.stop_signal();
         guard.renew().await.unwrap();
@@ -400,8 +401,8 @@ async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not()
     cmd!(servers.0[2].connect(), "DEL", "k");
     assert!(matches!(guard.renew().await, Err(Error::NotHeld)));
     assert_eq!(guard.loss(), Some(Loss::Denied));
-    // Nobody else may have what is left of it before the deadline that the guard has shown. The client sends what it leaves at
-    // once before it takes another lock.
+    // What is left of the hold stays until the deadline that the guard has shown. A LEAVE sent at once would come before
+    // the next lock.
     assert!(guard.deadline() > BootInstant::now());
     let other = quorum.lock("other").lease(ms(30_000));
     other.acquire().await.unwrap().release().await.unwrap();

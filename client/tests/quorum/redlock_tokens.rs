@@ -1,4 +1,4 @@
-//! The last of what Redlock demands: a lease is no fence. Tokens over quorums.
+//! The last requirement of Redlock: a lease is not a fence. Tokens over quorums.
 
 use mortise_client::{Error, NodeReason};
 use mortise_harness::{Server, cmd, int};
@@ -6,7 +6,7 @@ use mortise_harness::{Server, cmd, int};
 use crate::support::quorum::Servers;
 use crate::support::{self, client, eventually, ms};
 
-/// Has a server grant tokens so many microseconds ahead of its clock from now on.
+/// Makes a server grant tokens this many microseconds ahead of its clock from now on.
 fn push_ahead(server: &Server, micros: i64) {
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "push", "x", 1000));
@@ -15,12 +15,12 @@ fn push_ahead(server: &Server, micros: i64) {
 }
 
 #[tokio::test]
-async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_servers_it_is_of() {
+async fn requirement_15_tokens_grow_from_any_majority_to_any_other() {
     let servers = Servers::start(5);
     let mut last = 0;
     let majorities = [[0, 1, 2], [2, 3, 4], [0, 1, 4], [1, 2, 3], [0, 3, 4]];
     for (round, majority) in majorities.into_iter().enumerate() {
-        // A server of each majority is ahead of the others by less than would count as failed.
+        // One server of each majority is ahead of the others, but not far enough to count as failed.
         push_ahead(&servers.0[majority[round % 3]], 50_000 * (round as i64 + 1));
         let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
         servers.occupy(&others, "k", 60_000);
@@ -45,7 +45,7 @@ async fn requirement_15_tokens_grow_from_one_majority_to_the_next_whichever_serv
 }
 
 #[tokio::test]
-async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_take_the_others_along() {
+async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_pull_the_others_ahead() {
     let servers = Servers::start(3);
     push_ahead(&servers.0[1], 1_800_000_000);
     let quorum = servers.quorum().await;
@@ -81,18 +81,18 @@ async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     };
     assert!(matches!(reason(1), Some(NodeReason::Ahead)), "{error}");
     assert!(matches!(reason(2), Some(NodeReason::Failed(_))), "{error}");
-    // What it had granted is given back.
+    // The client releases what that server has granted.
     let there = client(&servers.0[1]).await;
     support::await_free(&there, "k").await;
-    // The third one tells who is right.
+    // The third server shows which one is right.
     servers.0[2].start_again();
     let limit = servers.clock(0).await + 60_000_000;
     let guard = quorum.lock("k").wait(ms(20_000)).acquire().await.unwrap();
-    assert!(guard.token().get() < limit, "it took the others along");
+    assert!(guard.token().get() < limit, "it pulled the others ahead");
 }
 
 #[tokio::test]
-async fn requirement_15_who_queues_does_not_believe_a_server_far_ahead_either() {
+async fn requirement_15_a_waiter_does_not_accept_the_token_of_a_server_far_ahead_either() {
     let mut servers = Servers::start(3);
     push_ahead(&servers.0[0], 1_800_000_000);
     let quorum = servers.quorum().await;
@@ -122,7 +122,7 @@ async fn requirement_15_a_long_wait_on_one_server_is_no_sign_of_a_clock_ahead() 
         let lock = quorum.lock("k").lease(ms(60_000));
         async move { lock.acquire().await }
     });
-    // It holds the first one since, and waits on the second.
+    // Since then it holds on the first server, and waits on the second.
     let second = client(&servers.0[1]).await;
     support::await_waiters(&second, "k", 1).await;
     tokio::time::sleep(ms(1500)).await;
@@ -158,6 +158,6 @@ async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
     let written_back = fences(&servers) - before;
     assert!(
         written_back <= 20,
-        "{written_back} of 50 had to be written back"
+        "{written_back} of 50 tokens were written back"
     );
 }

@@ -1,4 +1,4 @@
-//! A server of a quorum that hangs while others want the lock, too: once a majority has answered, nobody waits for it.
+//! A server of a quorum hangs while clients compete for a lock: once a majority has replied, no client waits for that server.
 
 use mortise_client::Error;
 
@@ -7,10 +7,10 @@ use crate::support::{PATIENCE, client, eventually, ms};
 
 const HANGS: usize = 0;
 
-/// Waits until somebody queues for a key on a server.
+/// Waits until a request queues for a key on a server.
 async fn await_waiter(servers: &Servers, node: usize, key: &str) {
     let client = client(&servers.0[node]).await;
-    eventually("somebody queues", async || {
+    eventually("a request queues", async || {
         let info = client.info(key).await.unwrap();
         info.is_some_and(|info| info.waiters == 1)
     })
@@ -18,9 +18,9 @@ async fn await_waiter(servers: &Servers, node: usize, key: &str) {
 }
 
 #[tokio::test]
-async fn a_taken_lock_is_queued_for_without_waiting_for_a_server_that_hangs() {
+async fn a_request_for_a_taken_lock_queues_without_waiting_for_a_hanging_server() {
     let servers = Servers::start(3);
-    // Longer than the test has patience for.
+    // Longer than the test waits.
     let quorum = servers.quorum_with(PATIENCE + ms(3000)).await;
     servers.occupy(&[1, 2], "k", 60_000);
     servers.0[HANGS].stop_signal();
@@ -33,9 +33,9 @@ async fn a_taken_lock_is_queued_for_without_waiting_for_a_server_that_hangs() {
 }
 
 #[tokio::test]
-async fn a_tie_beside_a_server_that_hangs_waits_for_it_once() {
+async fn a_tie_waits_only_once_for_a_hanging_server() {
     let servers = Servers::start(3);
-    // Waiting for it twice is more than the test has patience for.
+    // The test does not wait long enough for the hanging server twice.
     let quorum = servers.quorum_with(ms(6000)).await;
     servers.occupy(&[2], "k", 60_000);
     servers.0[HANGS].stop_signal();
@@ -49,7 +49,7 @@ async fn a_tie_beside_a_server_that_hangs_waits_for_it_once() {
     servers.vacate(&[2], "k");
     let guard = waiting.await.unwrap().unwrap();
 
-    // Who comes now knows already.
+    // The next request does not wait for that server.
     let busy = tokio::time::timeout(ms(5000), lock.wait(ms(1)).acquire()).await;
     assert!(matches!(busy, Ok(Err(Error::Busy { .. }))), "{busy:?}");
     guard.release().await.unwrap();

@@ -1,22 +1,22 @@
-//! Futures that are dropped on their way.
+//! Futures that are dropped before they are ready.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// More polls than anything here takes.
+/// More polls than any future here needs.
 const MANY: u32 = 3000;
 
 /// How far a future gets before it is dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Point {
-    /// Polled so many times, everything else in the runtime running once in between.
+    /// After this many polls, between which the runtime's other tasks run once.
     Polls(u32),
-    /// Left alone for so long.
+    /// After this time.
     After(Duration),
 }
 
-/// The steps of the tasks one by one, then the time that commands take.
+/// First poll by poll, then in steps of time about as long as commands take.
 pub(crate) fn points() -> impl Iterator<Item = Point> {
     (0..60).map(Point::Polls).chain(times())
 }
@@ -25,7 +25,7 @@ fn times() -> impl Iterator<Item = Point> {
     (0..60).map(|n| Point::After(Duration::from_micros(n * 100)))
 }
 
-/// Runs a scenario at every point until the future in it comes to its end, which the scenario tells.
+/// Runs a scenario at every point until it returns that its future ended.
 pub(crate) async fn at_every_point(mut scenario: impl AsyncFnMut(Point) -> bool) {
     let mut ended = 0;
     for polls in 0..MANY {
@@ -36,13 +36,13 @@ pub(crate) async fn at_every_point(mut scenario: impl AsyncFnMut(Point) -> bool)
             break;
         }
     }
-    assert_eq!(ended, 3, "it does not come to its end");
+    assert_eq!(ended, 3, "the future does not end");
     for point in times() {
         scenario(point).await;
     }
 }
 
-/// Runs a future up to a point and drops it; `true` if it came to its end before.
+/// Runs a future up to a point and drops it; `true` if it ended before.
 pub(crate) async fn drop_at<F: Future>(future: F, point: Point) -> bool {
     let mut future = pin!(future);
     match point {
@@ -60,7 +60,6 @@ pub(crate) async fn drop_at<F: Future>(future: F, point: Point) -> bool {
     }
 }
 
-/// Polls once.
 pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|context| Poll::Ready(pin!(&mut *future).poll(context))).await
 }

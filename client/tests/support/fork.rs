@@ -1,13 +1,13 @@
-//! A process that is copied, as daemons and servers with workers are.
+//! Forks a process, as daemons and servers with workers do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// No child takes longer, or it hangs.
+/// A child that takes longer hangs.
 const LONGEST_SECONDS: u32 = 30;
 
-/// Runs `child` in a fork of this process, which has this thread alone. `true` if it comes to its end, and does not panic.
+/// Runs `child` in a fork of this process, which has only this thread. `true` if it ends and does not panic.
 pub(crate) fn succeeds_in_a_fork(child: impl FnOnce()) -> bool {
-    // SAFETY: the child goes on with this thread, never returns from here, and ends without the parent's destructors.
+    // SAFETY: the child runs on with this thread only, never returns from here, and exits without the parent's destructors.
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => unsafe {

@@ -1,4 +1,4 @@
-//! What the client's tests share: clients of real servers, and a proxy that cuts.
+//! What the client's tests share: clients of real servers, and a proxy that disturbs connections.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -14,10 +14,10 @@ use mortise_client::{Client, Guard, LockInfo};
 use mortise_harness::Server;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How late a busy machine may be with what is due.
+/// How late a busy machine may do what is due.
 pub(crate) const LATE: Duration = Duration::from_secs(4);
 
-/// A client with time limits fit for a test: nothing waits for seconds.
+/// A client with a short time limit for replies.
 pub(crate) async fn client(server: &Server) -> Client {
     client_of(&server.url()).await
 }
@@ -31,10 +31,10 @@ pub(crate) async fn client_of(url: &str) -> Client {
         .unwrap()
 }
 
-/// Looks at a condition until it holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
+/// Checks a condition until it holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let started = Instant::now();
-    while !look().await {
+    while !holds().await {
         assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -48,7 +48,7 @@ pub(crate) async fn await_free(client: &Client, key: &str) {
     .await;
 }
 
-/// Waits until so many requests queue for the lock.
+/// Waits until this many requests queue for the lock.
 pub(crate) async fn await_waiters(client: &Client, key: &str, count: u64) -> LockInfo {
     let started = Instant::now();
     loop {
@@ -64,10 +64,10 @@ pub(crate) async fn await_waiters(client: &Client, key: &str, count: u64) -> Loc
     }
 }
 
-/// Fails unless others are kept out for as long as the guard says that they are, and let in afterwards.
+/// Fails unless the guard keeps others out while it is valid, and its release frees the lock.
 pub(crate) async fn assert_holds(guard: Guard, server: &Server, key: &str) {
     let direct = client(server).await;
-    // Whatever is late has come by then.
+    // Late requests have arrived by then.
     tokio::time::sleep(ms(500)).await;
     let other = direct.lock(key).try_acquire().await.unwrap();
     assert!(guard.is_valid() && other.is_none(), "{guard:?} {other:?}");

@@ -1,4 +1,4 @@
-//! A TCP proxy between client and server that can fall silent, be slow, cut its connections, or throw replies away.
+//! A TCP proxy between client and server that can stall, delay, cut connections, or drop replies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// What happens to bytes on their way.
+/// What the proxy does with bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// They pass.
+    /// It passes them on.
     Flows,
-    /// They stay where they are, both ways, as behind a broken switch; connecting works.
+    /// It keeps them, in both directions, as a broken switch does; connecting works.
     Stalls,
-    /// The connections there are stall; ones opened from now on flow.
+    /// Existing connections stall; new ones flow.
     StallsOld,
-    /// Each way takes so long, in order.
+    /// Each direction takes this long, in order.
     Takes(Duration),
-    /// Requests pass, replies are thrown away. A connection that has lost any is closed afterwards: none has holes.
+    /// Requests pass, replies are dropped. A connection that lost a reply is closed afterwards, so that no stream has gaps.
     LosesReplies,
-    /// Connections are closed, and new ones as soon as they are opened.
+    /// It closes connections, and new ones as soon as they open.
     Cut,
 }
 
-/// A proxy in front of one server; gone with this value.
+/// A proxy in front of one server. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     addr: SocketAddr,
     traffic: Arc<watch::Sender<Traffic>>,
-    /// Sent to whenever connections are cut, even if they flow again before anybody looks.
+    /// Signals each cut, even if connections flow again before their tasks run.
     cuts: Arc<watch::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -94,27 +94,27 @@ async fn join(
         return;
     }
     let is_new = *traffic.borrow() == Traffic::StallsOld;
-    let way = |replies| Way {
+    let direction = |replies| Direction {
         traffic: traffic.subscribe(),
         is_new,
         replies,
     };
     tokio::select! {
         _ = cut.changed() => {}
-        () = way(false).pass(from_client, to_server) => {}
-        () = way(true).pass(from_server, to_client) => {}
+        () = direction(false).pass(from_client, to_server) => {}
+        () = direction(true).pass(from_server, to_client) => {}
     }
 }
 
 /// One direction of a connection.
-struct Way {
+struct Direction {
     traffic: watch::Receiver<Traffic>,
-    /// Opened while the older ones stalled.
+    /// Opened while older connections stalled.
     is_new: bool,
     replies: bool,
 }
 
-impl Way {
+impl Direction {
     async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let (sender, mut due) = mpsc::unbounded_channel();
         let traffic = self.traffic.clone();

@@ -23,7 +23,7 @@ impl Servers {
         Quorum::builder(self.urls()).unwrap()
     }
 
-    /// A quorum whose servers are given more time than a busy machine takes.
+    /// A quorum whose time limit for a server is enough for a busy machine.
     pub(crate) async fn quorum(&self) -> Quorum {
         self.quorum_with(ms(2_000)).await
     }
@@ -39,7 +39,7 @@ impl Servers {
         quorum
     }
 
-    /// Has every connection opened.
+    /// Opens every connection.
     pub(crate) async fn warm(&self, quorum: &Quorum) {
         let guard = quorum
             .lock("warm")
@@ -62,7 +62,7 @@ impl Servers {
         clients
     }
 
-    /// Has somebody else hold a key on some servers, by hand.
+    /// Makes another owner hold a key on some servers.
     pub(crate) fn occupy(&self, nodes: &[usize], key: &str, lease: u64) {
         for node in nodes {
             cmd!(
@@ -87,20 +87,20 @@ impl Servers {
         }
     }
 
-    /// What a server's clock makes tokens of now, in microseconds.
+    /// A server's wall clock in microseconds, from which it makes tokens.
     pub(crate) async fn clock(&self, node: usize) -> u64 {
         let guard = client(&self.0[node]).await.lock("clock").acquire().await;
         guard.unwrap().token().get()
     }
 
-    /// Waits until nobody holds or awaits a key on any of the servers.
+    /// Waits until nobody holds a key or waits for it on any of the servers.
     pub(crate) async fn await_free(&self, key: &str) {
         for client in self.clients().await {
             super::await_free(&client, key).await;
         }
     }
 
-    /// The servers on which a key is held or awaited now.
+    /// The servers on which somebody holds a key or waits for it now.
     pub(crate) fn taken(&self, key: &str) -> Vec<usize> {
         let taken = |node: &usize| !is_nil(&cmd!(self.0[*node].connect(), "LOCK.INFO", key));
         (0..self.0.len()).filter(taken).collect()
