@@ -1,4 +1,4 @@
-//! Has the client's code take its clock, its chance and its connections from the simulation.
+//! Makes the client's code take its clock, random numbers and connections from the simulation.
 
 fn main() {
     println!("cargo:rustc-cfg=simulated");

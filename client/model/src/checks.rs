@@ -1,4 +1,4 @@
-//! The bounds within which everything is looked at.
+//! The bounds within which the model checker visits every state.
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
@@ -6,8 +6,8 @@ use crate::quorum::{Action, Quorum};
 use crate::state::State;
 use crate::{LEASE, TOKENS_PER_TICK};
 
-/// Two clients that take the lock, renew it late, and release it or crash, and a server that forgets. One server's clock is
-/// ahead by almost as much as the grace lasts.
+/// Two clients acquire the lock, renew it late, and release it or crash; a server restarts empty. One server's clock is ahead by
+/// almost the length of the grace.
 fn forgetful(grace: u8) -> Quorum {
     Quorum {
         clients: 2,
@@ -32,7 +32,7 @@ fn is_safe(model: Quorum) {
     checker.assert_properties();
 }
 
-/// The shortest way to break a property.
+/// The shortest run that breaks a property.
 #[track_caller]
 fn counterexample(model: Quorum, property: &'static str) -> Vec<Action> {
     let checker = model
@@ -46,15 +46,15 @@ fn counterexample(model: Quorum, property: &'static str) -> Vec<Action> {
     actions.unwrap_or_else(|| panic!("no counterexample to {property:?}"))
 }
 
-/// 9.0 million states, of which those are one that differ only in the order of the two servers that are alike.
+/// 9.0 million states. States that differ only in the order of the two identical servers count as one.
 #[test]
-fn two_clients_that_renew_release_and_crash_and_a_server_that_forgets_are_safe_with_the_grace() {
+fn with_the_grace_two_clients_and_a_server_that_restarts_empty_are_safe() {
     is_safe(forgetful(LEASE));
 }
 
 /// 0.2 million states.
 #[test]
-fn answers_that_never_arrive_are_safe() {
+fn lost_replies_are_safe() {
     is_safe(Quorum {
         renewals: 0,
         restarts: 0,
@@ -64,7 +64,7 @@ fn answers_that_never_arrive_are_safe() {
     });
 }
 
-/// 2.7 million states: everything that three can do to each other within a lease.
+/// 2.7 million states: all interleavings of three clients within a lease.
 #[test]
 fn three_clients_are_safe() {
     is_safe(Quorum {
@@ -76,9 +76,9 @@ fn three_clients_are_safe() {
     });
 }
 
-/// Not all there is, but far beyond what can be looked at as a whole: five million states on the way of random runs.
+/// Five million states of random runs, within bounds far too large to visit every state.
 #[test]
-fn random_runs_of_three_clients_that_come_back_are_safe() {
+fn random_runs_of_three_clients_that_acquire_repeatedly_are_safe() {
     let model = Quorum {
         clients: 3,
         rounds: 3,

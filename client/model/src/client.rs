@@ -1,4 +1,4 @@
-//! A client: what it believes, and what it has on its way.
+//! A client: what it believes, and its pending requests.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(crate) struct Client {
     pub(crate) round: u8,
     pub(crate) renewals: u8,
     pub(crate) phase: Phase,
-    /// A token that was seen, and when.
+    /// The last token that it held the lock by, and when it got it.
     pub(crate) seen: Option<(u8, u8)>,
-    /// What is on its way to each server: one connection each.
+    /// The pending requests to each server, over one connection each.
     pub(crate) requests: [Pipeline; NODES],
 }
 
@@ -37,17 +37,17 @@ pub(crate) enum Phase {
     Holding {
         token: u8,
         shares: [Share; NODES],
-        /// When a renewal was sent.
+        /// When the pending renewal was sent.
         renewal: Option<u8>,
-        /// What was believed has ended, and stays so.
+        /// The belief has ended, and stays so.
         is_lost: bool,
     },
 }
 
-/// What a client knows of one server's share in its hold; small, as millions of states are copied.
+/// What a client knows of one server's share in its hold. Small, because the checker copies millions of states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Share {
-    /// Granted by this token, or renewed, by a request that was sent then.
+    /// A request sent at `sent` was granted by this token, or renewed it.
     Held {
         token: u8,
         sent: u8,
@@ -55,7 +55,7 @@ pub(crate) enum Share {
     Unknown,
 }
 
-/// A moment of the model as the client's code knows it.
+/// A tick of the model as the client's boot-time clock shows it.
 pub(crate) fn at(tick: u8) -> BootInstant {
     BootInstant::default() + Duration::from_secs(u64::from(tick) + 1)
 }
@@ -64,7 +64,7 @@ pub(crate) fn lease() -> Lease {
     Lease::new(Duration::from_secs(u64::from(LEASE))).expect("a lease")
 }
 
-/// The client's belief in what a server has granted, or confirmed, by what was sent then.
+/// The client's belief in a hold that a server granted or renewed for a request sent at `sent`.
 fn belief(token: u8, sent: u8) -> Belief {
     Belief::new(grant(token, sent), lease(), None)
 }
@@ -77,7 +77,7 @@ fn grant(token: u8, sent: u8) -> Grant {
     }
 }
 
-/// Until when a client may believe in a hold of these shares, of those that are not over by now.
+/// Until when a client may believe in a hold, by those of its shares that are not over.
 fn until(shares: &[Share; NODES], now: u8) -> Option<BootInstant> {
     let deadline = |share: &Share| match *share {
         Share::Held { token, sent } => {
@@ -89,7 +89,7 @@ fn until(shares: &[Share; NODES], now: u8) -> Option<BootInstant> {
     believed_until(shares.iter().filter_map(deadline), NODES)
 }
 
-/// The client's votes where these servers have granted, by these tokens, what was sent then.
+/// The client's votes: the tokens that servers have granted for requests sent at `sent`.
 pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
     let grants = tokens.iter().map(|token| token.map(|it| grant(it, sent)));
     Tally {
@@ -98,11 +98,11 @@ pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
     }
 }
 
-/// Requests in order. Without memory of its own: millions of states are copied.
+/// Requests in order. On the stack, because the checker copies millions of states.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pipeline {
     length: u8,
-    /// `None` behind the last.
+    /// `None` after the last.
     requests: [Option<Request>; Pipeline::LONGEST],
 }
 
@@ -115,7 +115,7 @@ pub(crate) enum Request {
 }
 
 impl Client {
-    /// From when the request was sent, never from when it was answered.
+    /// Counted from when the request was sent, never from its reply.
     pub(crate) fn believes(&self, now: u8) -> bool {
         match &self.phase {
             Phase::Holding {
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Whether an answer to this request would change anything: only then it matters whether it arrives.
+    /// Whether the reply to this request would change anything. If not, the model need not lose it.
     pub(crate) fn listens_to(&self, request: Request) -> bool {
         match (request, &self.phase) {
             (Request::Acquire { round, .. }, Phase::Asking { .. } | Phase::Holding { .. })
@@ -145,7 +145,7 @@ impl Client {
 }
 
 impl Pipeline {
-    /// What a client sends in three rounds with two renewals.
+    /// As many as a client sends in three rounds with two renewals.
     const LONGEST: usize = 12;
 
     pub(crate) fn push(&mut self, request: Request) {
@@ -157,7 +157,6 @@ impl Pipeline {
         self.requests[0]
     }
 
-    /// Takes the first request off.
     pub(crate) fn pop(&mut self) -> Option<Request> {
         let first = self.requests[0].take()?;
         let length = usize::from(self.length);

@@ -1,26 +1,25 @@
 //! The quorum protocol, checked in every interleaving: three servers, two or three clients, requests that arrive at any
-//! time or are answered into the void, servers that restart empty, and clocks that differ. A client that crashes is one
-//! that has given up and whose releases never arrive.
+//! time, lost replies, servers that restart empty, and clocks that differ. A client that crashes is one that gives up and
+//! whose releases never arrive.
 //!
-//! Two things must hold. At most one client believes that it holds the lock; and the tokens of those who do grow. With
+//! Two properties must hold: at most one client believes that it holds the lock, and the tokens of the holders grow. With
 //! `lock.grace`, and clocks that are less than the grace apart, both do. Without it, or with clocks further apart, the
-//! checker finds how each fails, so the model is able to see it.
+//! checker finds a run that breaks each, so the model can detect such errors.
 //!
-//! `checks` says within which bounds everything is looked at: two clients, who may renew, and a server that restarts empty,
-//! over the length of a lease, are 9.0 million states; three clients, without time passing, 2.7 million. Three with more
-//! rounds, time and restarts are too many to look at all, and are run at random.
+//! `checks` has the bounds. Two clients that may renew, and a server that restarts empty, over the length of a lease, have
+//! 9.0 million states; three clients, without time passing, 2.7 million. Three clients with more rounds, time and restarts
+//! have too many states to visit, so the checker runs them at random.
 //!
-//! What a client makes of the answers is not modelled but run: the one token and the one deadline of a majority are those of
-//! `client/src/quorum/votes.rs`, and the belief in each server's hold is that of `client/src/wire/belief.rs`, with a tick for a
-//! second.
+//! The model runs the client's own code on the replies: `client/src/quorum/votes.rs` computes the token and the deadline of
+//! a majority, and `client/src/wire/belief.rs` the belief in each server's hold. A tick is a second.
 //!
-//! What the model leaves out: read mode, queueing (which only decides when a client asks), servers so far ahead that they
-//! count as failed, and clocks that run at different speeds (which the drift is for).
+//! Left out: read mode, queueing (which only decides when a client asks), servers so far ahead that they
+//! count as failed, and clocks that run at different speeds (which the drift covers).
 
 #![forbid(unsafe_code)]
 #![cfg(test)]
 
-// The client's own code: its votes, tokens and beliefs are what is checked.
+// The client's own code, whose votes, tokens and beliefs are checked.
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
 #[path = "../../src/value/mod.rs"]
 mod value;
@@ -39,7 +38,7 @@ mod state;
 
 pub(crate) const NODES: usize = 3;
 pub(crate) const MAJORITY: usize = 2;
-/// In ticks of time.
+/// In ticks.
 pub(crate) const LEASE: u8 = 2;
-/// How far the servers' clocks move in a tick: they make tokens of that.
+/// How far a server's clock, from which it makes tokens, moves in a tick.
 pub(crate) const TOKENS_PER_TICK: u8 = 2;

@@ -1,4 +1,4 @@
-//! What can happen next, and what must hold.
+//! The possible actions, and the properties that must hold.
 
 use stateright::{Model, Property};
 
@@ -7,7 +7,7 @@ use crate::server::Node;
 use crate::state::State;
 use crate::{NODES, TOKENS_PER_TICK};
 
-/// What is checked, and how far.
+/// The bounds of a check.
 #[derive(Debug, Clone)]
 pub(crate) struct Quorum {
     pub(crate) clients: usize,
@@ -15,10 +15,10 @@ pub(crate) struct Quorum {
     pub(crate) rounds: u8,
     pub(crate) renewals: u8,
     pub(crate) restarts: u8,
-    /// Answers that never arrive.
+    /// How many replies are lost.
     pub(crate) losses: u8,
     pub(crate) ticks: u8,
-    /// For how long a server that has restarted grants nothing.
+    /// How long a restarted server grants nothing.
     pub(crate) grace: u8,
     /// How far each server's clock is ahead, in tokens.
     pub(crate) ahead: [u8; NODES],
@@ -28,7 +28,7 @@ pub(crate) struct Quorum {
 pub(crate) enum Action {
     Tick,
     Ask(usize),
-    /// A server carries out the next request of a client; the answer arrives, or not.
+    /// A server runs the next request of a client; the reply arrives, or is lost.
     Serve(usize, usize, bool),
     GiveUp(usize),
     Renew(usize),
@@ -69,7 +69,7 @@ impl Model for Quorum {
             actions.push(Action::Tick);
         }
         for (n, node) in state.nodes.iter().enumerate() {
-            // One that knows nothing has nothing to forget.
+            // Restarting an empty server changes nothing.
             if state.restarts < self.restarts && node.last > 0 {
                 actions.push(Action::Restart(n));
             }
@@ -108,7 +108,7 @@ impl Model for Quorum {
             Action::Tick => state.tick(),
             Action::Ask(c) => state.ask(c),
             Action::Serve(n, c, answered) => self.serve(&mut state, n, c, answered),
-            // Before or after the lock was taken: whatever is believed about it may be released.
+            // A client may release at any time, whatever it believes.
             Action::GiveUp(c) => state.give_up(c),
             Action::Renew(c) => state.renew(c),
             Action::Restart(n) => {
@@ -153,7 +153,7 @@ impl Quorum {
         };
         let answer = state.nodes[n].serve(c, request, now, clock);
         match answer {
-            Some(token) if answered => state.hear(n, c, request, token),
+            Some(token) if answered => state.receive(n, c, request, token),
             Some(_) => state.losses += 1,
             None => {}
         }

@@ -1,4 +1,4 @@
-//! A server: what it knows, and how it carries out what it is asked.
+//! A server: its state, and how it runs requests.
 
 use crate::LEASE;
 use crate::client::Request;
@@ -19,7 +19,7 @@ pub(crate) struct Hold {
 }
 
 impl Node {
-    /// Carries out a request; the token of the hold, or null.
+    /// Runs a request. Returns the token of the hold, or `None` for null.
     pub(crate) fn serve(
         &mut self,
         client: usize,

@@ -1,4 +1,4 @@
-//! Everything at one moment, and what a client does with it.
+//! The whole state at one moment, and how clients change it.
 
 use crate::client::{Client, Phase, Request, Share, at, tally};
 use crate::server::Node;
@@ -14,18 +14,18 @@ pub(crate) struct State {
     pub(crate) losses: u8,
     /// Acquisitions per client.
     pub(crate) rounds: u8,
-    /// The largest token a client has held the lock with.
+    /// The largest token by which a client has held the lock.
     pub(crate) best: u8,
     pub(crate) token_went_back: bool,
 }
 
 impl State {
-    /// Clients are alike, so that the first of them may begin.
+    /// Clients are identical, so they begin in order.
     pub(crate) fn may_begin(&self, c: usize) -> bool {
         c == 0 || self.clients[c - 1].round > 0
     }
 
-    /// The servers after the first are alike, too: of the states that differ in their order, one.
+    /// The servers after the first are identical, too. Picks one of the states that differ only in their order.
     pub(crate) fn representative(&self) -> State {
         let mut other = self.clone();
         other.nodes.swap(1, 2);
@@ -87,8 +87,8 @@ impl State {
         }
     }
 
-    /// An answer that is no null has arrived.
-    pub(crate) fn hear(&mut self, n: usize, c: usize, request: Request, token: u8) {
+    /// A reply other than null arrives.
+    pub(crate) fn receive(&mut self, n: usize, c: usize, request: Request, token: u8) {
         let client = &mut self.clients[c];
         let of_this_round = client.round;
         match (request, &mut client.phase) {
@@ -106,11 +106,11 @@ impl State {
                 let (sent, tokens) = (*sent, *tokens);
                 self.decide(c, sent, tokens);
             }
-            // Answered late: one more server has it.
+            // A late reply: one more server has granted.
             (Request::Acquire { round, .. }, Phase::Holding { shares, .. })
                 if round == of_this_round && shares[n] == Share::Unknown =>
             {
-                // Nobody knows any more when that was sent: it counts for nothing until it is renewed.
+                // The client no longer knows when it sent the request, so this share counts only after a renewal.
                 let sent = 0;
                 shares[n] = Share::Held { token, sent };
             }
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// What the client's code makes of the votes.
+    /// Lets the client's code count the votes.
     fn decide(&mut self, c: usize, sent: u8, tokens: [Option<u8>; NODES]) {
         match tally(sent, &tokens).outcome(at(self.now)) {
             Outcome::Open => {}

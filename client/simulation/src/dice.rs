@@ -1,4 +1,4 @@
-//! All chance of a run, from its seed.
+//! All random choices of a run, from its seed.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +23,7 @@ impl Dice {
         first + self.next() % (last - first + 1)
     }
 
-    /// True so many times in a thousand.
+    /// True this many times in a thousand.
     pub(crate) fn per_mille(&mut self, chances: u64) -> bool {
         self.next() % 1000 < chances
     }
@@ -36,7 +36,7 @@ impl Dice {
         from[(self.next() % from.len() as u64) as usize]
     }
 
-    /// Another row of chances, which this one's later throws do not change.
+    /// Another sequence, which later throws of this one do not change.
     pub(crate) fn branch(&mut self) -> Dice {
         Dice(self.next())
     }

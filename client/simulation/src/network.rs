@@ -1,28 +1,28 @@
-//! The wires: what is written over a connection reaches its server later, and the reply the client, if nothing happens to
-//! them on the way. Either way of a connection keeps its order.
+//! The network: a request reaches its server later, and so does the reply its client, unless they are lost. Each direction of a
+//! connection keeps its order.
 
 use crate::parts::{Conn, ConnId, Event, Life, Micros, NodeId, ProcessId, Words, ms};
 use crate::wire::reply::{Reply, parse};
 use crate::world::World;
 
-/// What happens to a request. The connection goes with it, unless it comes through.
+/// What happens to a request. Its connection breaks, except for `Through`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Through,
     RequestLost,
     ReplyLost,
-    /// It arrives after so many milliseconds, by another way, when nobody waits for it any more.
+    /// It arrives this many milliseconds later, outside its connection, when the client no longer waits for it.
     Late(u64),
-    /// It arrives, and once more after so many milliseconds.
+    /// It arrives, and again this many milliseconds later.
     Doubled(u64),
 }
 
-/// How a connection came about.
+/// The outcome of connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialled {
     Open,
     Refused,
-    /// Nobody answers.
+    /// No reply comes.
     Silence,
 }
 
@@ -131,19 +131,19 @@ impl World {
         Fate::Through
     }
 
-    /// Nothing gets through any more. The client is told at once, or has to find out.
+    /// The connection breaks. The client notices at once, or by itself later.
     fn sever(&mut self, id: ConnId) {
         let now = self.now();
-        let (is_told, delay) = (self.dice.percent(50), self.dice.within(0..=2_000));
+        let (is_noticed, delay) = (self.dice.percent(50), self.dice.within(0..=2_000));
         let conn = &mut self.conns[id];
         if std::mem::replace(&mut conn.is_severed, true) {
             return;
         }
-        // What is on its way to the server is not taken back.
-        let closed = conn.last_arrival.max(now) + if is_told { 0 } else { ms(delay) };
-        if is_told {
-            let soon = now + self.latency();
-            self.at(soon, Event::Cut(id));
+        // Requests that were sent still arrive.
+        let closed = conn.last_arrival.max(now) + if is_noticed { 0 } else { ms(delay) };
+        if is_noticed {
+            let noticed = now + self.latency();
+            self.at(noticed, Event::Cut(id));
         }
         self.at(closed, Event::Closed(id));
     }
@@ -177,15 +177,15 @@ impl World {
 
     fn run(&mut self, id: ConnId, words: &Words, now: Micros) {
         let number = self.conns[id].node;
-        // What is over is over before the command comes.
-        self.look_again(number, now);
+        // Time-outs and expiries happen before the command.
+        self.run_due(number, now);
         let server = &mut self.nodes[number].server;
         let reply = server.command(Some(id), words, server.clock.at(now));
         match reply {
             Some(reply) => self.answer(id, reply, now),
             None => self.conns[id].is_busy = true,
         }
-        self.look_again(number, now);
+        self.run_due(number, now);
     }
 
     pub(crate) fn arrive_late(&mut self, number: NodeId, words: Words, now: Micros) {
@@ -197,17 +197,17 @@ impl World {
             let unread = &mut self.nodes[number].unread;
             return unread.push_back(Event::Late(number, words));
         }
-        self.look_again(number, now);
+        self.run_due(number, now);
         let server = &mut self.nodes[number].server;
         let reply = server.command(None, &words, server.clock.at(now));
         self.note(|| {
             let reply = reply.as_deref().map_or("nothing".into(), shown);
             format!("  late at node {number}: {} < {reply}", line(&words))
         });
-        self.look_again(number, now);
+        self.run_due(number, now);
     }
 
-    /// A server answers the oldest command of a connection.
+    /// A server replies to the oldest command of a connection.
     pub(crate) fn answer(&mut self, id: ConnId, reply: Vec<u8>, now: Micros) {
         let is_slow = !self.is_well() && self.dice.per_mille(self.fates.slow);
         let mut delay = self.latency();
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// A server goes down, and the connections to it.
+    /// Closes all connections of a server that goes down.
     pub(crate) fn cut_all_of(&mut self, node: NodeId) {
         let now = self.now();
         for id in 0..self.conns.len() {
@@ -260,14 +260,14 @@ impl World {
                 conn.is_closed = true;
                 if !conn.is_severed {
                     conn.is_severed = true;
-                    let soon = now + self.latency();
-                    self.at(soon, Event::Cut(id));
+                    let noticed = now + self.latency();
+                    self.at(noticed, Event::Cut(id));
                 }
             }
         }
     }
 
-    /// The client has closed it: what it has written arrives before its end.
+    /// The client closes a connection: what it has written arrives first.
     pub(crate) fn close(&mut self, id: ConnId) {
         let (now, latency) = (self.now(), self.latency());
         let conn = &mut self.conns[id];
@@ -292,7 +292,7 @@ impl World {
     }
 }
 
-/// A command in words that can be read.
+/// A command as readable text.
 fn line(words: &Words) -> String {
     let words: Vec<_> = words.iter().map(|it| String::from_utf8_lossy(it)).collect();
     words.join(" ")

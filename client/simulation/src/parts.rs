@@ -1,4 +1,4 @@
-//! What the world is made of: time, clocks, permits, what may happen, and connections.
+//! The parts of the world: time, clocks, permits, events, and connections.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -15,9 +15,9 @@ pub(crate) const fn ms(millis: u64) -> Micros {
 /// A boot-time clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// What it showed when the world began.
+    /// What the clock showed when the world began.
     pub(crate) offset: Micros,
-    /// How many microseconds a second it is too fast.
+    /// By how many microseconds a second it is too fast.
     pub(crate) ppm: i64,
 }
 
@@ -27,7 +27,7 @@ impl Clock {
         (self.offset + moment).saturating_add_signed(drift)
     }
 
-    /// The first moment at which it shows that.
+    /// The first moment at which the clock shows `shown`.
     pub(crate) fn moment_of(self, shown: Micros) -> Micros {
         let since = shown.saturating_sub(self.offset) as i64;
         (since * 1_000_000 / (1_000_000 + self.ppm)) as u64
@@ -37,7 +37,7 @@ impl Clock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Runs,
-    /// Its tasks get no time; its clock goes on.
+    /// Its tasks do not run; its clock does.
     Stopped,
     Dead,
 }
@@ -50,13 +50,13 @@ pub(crate) type Words = Vec<Vec<u8>>;
 pub(crate) enum Event {
     /// A command reaches its server.
     Arrive(ConnId, Words),
-    /// A command whose connection is long gone reaches a server.
+    /// A command reaches a server long after its connection broke.
     Late(NodeId, Words),
     /// A reply reaches its client.
     Deliver(ConnId, Vec<u8>),
-    /// The client sees that its connection is gone.
+    /// The client notices that its connection is closed.
     Cut(ConnId),
-    /// The server does.
+    /// The server notices.
     Closed(ConnId),
     /// Something is due at a server.
     Due(NodeId),
@@ -68,43 +68,43 @@ pub(crate) enum Event {
         data: Data,
         grace: u64,
     },
-    /// The replica of a server has all that it has by now; it gets what follows too late for the next failover.
+    /// The replica of a server has all its data of this moment. Later changes reach it only after the next failover.
     Replicate(NodeId),
     Stop(ProcessId),
     GoOn(ProcessId),
     Kill(ProcessId),
-    /// Nothing gets through between the two, and nobody is told.
+    /// The network between the two fails silently.
     Part(ProcessId, NodeId),
     Join(ProcessId, NodeId),
 }
 
-/// What a server has that comes up.
+/// What data a server has after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// Its own, as one that writes every change to its disk.
+    /// Its own, as with every change written to disk.
     Own,
     /// None.
     Nothing,
-    /// What its replica had: that one takes its place.
+    /// What its replica had, which takes its place.
     OfReplica,
 }
 
-/// What may happen to a message, in so many of a thousand.
+/// How many messages of a thousand meet each fate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Fates {
     pub(crate) request_lost: u64,
     pub(crate) reply_lost: u64,
-    /// It arrives when its connection is long gone.
+    /// The request arrives long after its connection broke.
     pub(crate) late: u64,
-    /// It arrives, and once more when its connection is gone.
+    /// The request arrives, and again after its connection broke.
     pub(crate) doubled: u64,
-    /// A reply takes its time.
+    /// The reply is slow.
     pub(crate) slow: u64,
-    /// From then on nothing happens any more.
+    /// From then on the network and all processes work.
     pub(crate) until: Micros,
-    /// The most that a message takes, in milliseconds, if nothing happens to it.
+    /// The longest that an undisturbed message takes, in milliseconds.
     pub(crate) latency: u64,
-    /// The latest that a late one arrives, in milliseconds.
+    /// How late a late message is at most, in milliseconds.
     pub(crate) latest: u64,
 }
 
@@ -112,26 +112,26 @@ pub(crate) struct Fates {
 pub(crate) struct Conn {
     pub(crate) process: ProcessId,
     pub(crate) node: NodeId,
-    /// Written, and no whole command yet.
+    /// Written by the client, but not yet a whole command.
     pub(crate) out: Vec<u8>,
-    /// Arrived, and not read yet.
+    /// Arrived at the client, but not read yet.
     pub(crate) inbox: VecDeque<u8>,
     pub(crate) reader: Option<Waker>,
-    /// The client sees its end.
+    /// The client has noticed its end.
     pub(crate) is_cut: bool,
-    /// Nothing gets through any more, in either direction.
+    /// It passes nothing on any more, in either direction.
     pub(crate) is_severed: bool,
-    /// The server has seen its end.
+    /// The server has noticed its end.
     pub(crate) is_closed: bool,
-    /// A LOCK.MAIL waits on it; what comes behind has to wait.
+    /// A LOCK.MAIL waits on it; later commands wait for that.
     pub(crate) is_busy: bool,
     pub(crate) behind: VecDeque<Words>,
-    /// When the last message of each way arrives.
+    /// When the last message of each direction arrives.
     pub(crate) last_arrival: Micros,
     pub(crate) last_delivery: Micros,
 }
 
-/// A share of a key that so many have at most, together.
+/// How many permits a holder has, and how many there are in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Permits {
     pub(crate) count: u32,

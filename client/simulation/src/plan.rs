@@ -1,4 +1,4 @@
-//! What a seed means: how many take part, how well they fare, and what happens to them.
+//! What a seed decides: how many processes and servers take part, and what happens to them.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use crate::parts::{Clock, Data, Event, Fates, Micros, ms};
 use crate::server::Server;
 use crate::world::World;
 
-/// One server, or several and Redlock.
+/// One server, or several with Redlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A [`Client`](crate::lock::client::Client).
     One,
-    /// The same, and locks are shared by permits, passed on and revoked.
+    /// The same; tasks also share locks by permits, pass them on and revoke them.
     Sharing,
-    /// The same as the first, and several locks are taken at once; some are passed on and revoked.
+    /// Like [`Kind::One`]; tasks also acquire several locks at once, pass some on and revoke some.
     Several,
-    /// Redlock over so many.
+    /// Redlock over this many servers.
     Quorum(usize),
 }
 
 impl Kind {
-    /// Locks are left to others, and revoked.
+    /// Whether tasks pass locks on and revoke them.
     pub(crate) fn passes_on(self) -> bool {
         matches!(self, Kind::Sharing | Kind::Several)
     }
 }
 
-/// How much faster or slower than true time a clock runs at most, in millionths. Two clocks differ by no more than the
-/// drift that clients allow for: a hundredth.
+/// By how much a clock is fast or slow at most, in millionths. Two clocks differ by less than the drift that clients allow
+/// for: a hundredth.
 const DRIFT: u64 = 4_000;
 /// How far apart the wall clocks of servers are at most, in microseconds.
 const WALLS_APART: u64 = 300_000;
@@ -40,17 +40,17 @@ pub(crate) struct Plan {
     pub(crate) tasks: usize,
     pub(crate) keys: usize,
     pub(crate) rounds: usize,
-    /// How long one answer may take.
+    /// The client's time limit for a reply.
     pub(crate) answer: Duration,
     pub(crate) leases: Vec<u64>,
     pub(crate) fates: Fates,
-    /// What servers have after a restart.
+    /// What data servers have after a restart.
     data: Data,
-    /// Locks stay taken for a while after their guards.
+    /// Whether locks stay taken for a while after their guards.
     pub(crate) keeps_taken: bool,
     /// How many permits a pool has.
     pub(crate) permits: u32,
-    /// In which processes are stopped or killed.
+    /// How often processes are stopped.
     stops: usize,
     kills: usize,
     restarts: usize,
@@ -68,7 +68,7 @@ impl Plan {
             Kind::One | Kind::Sharing | Kind::Several => vec![150, 400, 1_000, 3_000],
             Kind::Quorum(_) => vec![4 * answer, 8 * answer, 20 * answer, 3_000],
         };
-        // Some runs are calm, most have a little of everything.
+        // Some runs have no faults, most a few of each kind.
         let weight = dice.pick(&[0, 5, 20, 20, 60]);
         let mut up_to = |most: u64| dice.within(0..=most);
         let fates = Fates {
@@ -124,12 +124,12 @@ impl Plan {
         }
     }
 
-    /// Servers lose what they have granted.
+    /// Whether servers lose what they have granted.
     pub(crate) fn loses_data(&self) -> bool {
         self.data != Data::Own
     }
 
-    /// Holds may be changed, and not only given back.
+    /// Whether tasks may upgrade and downgrade.
     pub(crate) fn is_on_one_server(&self) -> bool {
         !matches!(self.kind, Kind::Quorum(_))
     }
@@ -138,12 +138,12 @@ impl Plan {
         self.leases.iter().copied().max().unwrap_or(0)
     }
 
-    /// For how long a server that has lost its data grants nothing: until the last lease is over, by whatever clock.
+    /// How long a server that has lost its data grants nothing: until the last lease is over by every clock.
     fn grace(&self) -> u64 {
         self.longest_lease() + self.longest_lease() / 50 + 10
     }
 
-    /// Whether every process closes its client, every server knows all that it was told, and nothing is kept for others.
+    /// Whether every process closes its client, no server loses data, and no lock stays taken.
     pub(crate) fn ends_clean(&self) -> bool {
         self.kills == 0 && self.restarts == 0 && !self.keeps_taken
     }
@@ -155,7 +155,7 @@ impl Plan {
         }
     }
 
-    /// Puts servers and processes there, and what will happen to them.
+    /// Adds servers and processes, and schedules what happens to them.
     pub(crate) fn lay_out(&self, world: &mut World, dice: &mut Dice) {
         for _ in 0..self.nodes() {
             let run_id = dice.next();
@@ -163,7 +163,7 @@ impl Plan {
             let ahead = dice.within(0..=WALLS_APART) + ms(2_000_000) - clock.offset;
             world.add_node(Server::new(run_id, clock, ahead));
         }
-        // One more, which comes when the others have gone.
+        // One more process, which starts when the others have ended.
         for _ in 0..=self.processes {
             world.add_process(Plan::clock(dice));
         }

@@ -1,8 +1,8 @@
-//! Judges what clients believe, by the one true time that none of them knows.
+//! Judges what clients believe, by the true time, which no client knows.
 //!
-//! A guard is a belief from the moment it is handed out to its deadline, as the clock of its process shows it, whether that
-//! process runs or is stopped; also where the client says before that it is lost, until the guard is given back. Deadlines move when
-//! a task of the process has run, so they are read then, and only then: what is asked of a guard must not help it to notice something.
+//! A guard is a belief from when the client returns it to its deadline on the clock of its process, even while that process is
+//! stopped. It also counts after the client has reported the loss, until the guard is released or dropped. A deadline can move only
+//! when a task of the process runs. The referee reads it then and only then, because reading a guard must not make it notice a loss.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,17 +25,17 @@ struct Belief {
     owner: Vec<u8>,
     mode: Mode,
     permits: Option<Permits>,
-    /// It was revoked, so that it ends by then.
+    /// If it was revoked, the end of its lease.
     revoked: Option<Micros>,
     held: Held,
-    /// It was lost before the deadline that its process has seen.
+    /// It was lost before the deadline that its guard has shown.
     is_lost: bool,
-    /// The last that its process has seen, and when that truly is.
+    /// The last deadline that its guard has shown, and its true time.
     deadline: BootInstant,
     until: Micros,
 }
 
-/// A lock that was given back, and stays taken.
+/// A lock that was released and stays taken for a while.
 #[derive(Debug)]
 struct Taken {
     key: Vec<u8>,
@@ -48,7 +48,7 @@ struct Taken {
 struct Tokens {
     of_writers: u64,
     of_all: u64,
-    /// Of each hold, by its name.
+    /// Of each hold, by owner.
     by_owner: BTreeMap<Vec<u8>, u64>,
 }
 
@@ -56,10 +56,10 @@ struct Tokens {
 pub(crate) struct Referee {
     beliefs: Vec<Belief>,
     tokens: BTreeMap<Vec<u8>, Tokens>,
-    /// Locks that nobody else has before these moments.
+    /// Locks that nobody may be granted for a while.
     taken: Vec<Taken>,
     tickets: u64,
-    /// A belief without servers that bear it out is wrong: none of them loses what it has granted.
+    /// Servers lose nothing that they have granted, so a belief that they do not confirm is wrong.
     servers_keep_all: bool,
     pub(crate) granted: u64,
 }
@@ -77,7 +77,7 @@ pub(crate) fn begin(plan: &Plan) {
         servers_keep_all: !plan.loses_data(),
         ..Referee::default()
     };
-    // What is left of the last run belongs to a world that is over.
+    // The last run's beliefs belong to a world that has ended.
     drop(REFEREE.replace(referee));
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn end() -> Referee {
     REFEREE.take()
 }
 
-/// A guard was handed out, or has changed its mode.
+/// A client returned a guard, or changed its mode.
 pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket {
     let process = world::this_process();
     let deadline = held.deadline();
@@ -105,12 +105,12 @@ pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket 
     REFEREE.with_borrow_mut(|referee| referee.enter(belief))
 }
 
-/// The guard is given back now, or about to be changed.
+/// The guard is released now, or about to change.
 pub(crate) fn leave(ticket: &Ticket) {
     REFEREE.with_borrow_mut(|referee| referee.beliefs.retain(|it| it.ticket != ticket.0));
 }
 
-/// A process closes its client, which gives all back.
+/// A process closes its client, which releases all its holds.
 pub(crate) fn closes(process: ProcessId) {
     REFEREE.with_borrow_mut(|referee| {
         let beliefs = &mut referee.beliefs;
@@ -118,7 +118,7 @@ pub(crate) fn closes(process: ProcessId) {
     });
 }
 
-/// Somebody who is inside now, by key and name.
+/// The key and owner of a random current holder.
 pub(crate) fn pick(dice: &mut Dice) -> Option<(Vec<u8>, Vec<u8>)> {
     REFEREE.with_borrow(|referee| {
         let most = referee.beliefs.len().checked_sub(1)? as u64;
@@ -127,7 +127,7 @@ pub(crate) fn pick(dice: &mut Dice) -> Option<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// The guard was given back, and its lock stays taken.
+/// The guard was released, and its lock stays taken until `until`.
 pub(crate) fn keep_taken(held: &Held, mode: Mode, until: Micros) {
     let key = held.key().to_vec();
     REFEREE.with_borrow_mut(|referee| {
@@ -137,13 +137,13 @@ pub(crate) fn keep_taken(held: &Held, mode: Mode, until: Micros) {
     });
 }
 
-/// A server has said just now that this hold ends in `left`: it is revoked.
+/// A server has just revoked this hold, which ends in `left`.
 pub(crate) fn revoked(key: &[u8], owner: &[u8], left: Duration) {
-    // Clocks differ by less than that.
+    // Clocks differ by less than a hundredth.
     let until = with(|world| world.now()) + micros(left + left / 100) + ms(2);
     REFEREE.with_borrow_mut(|referee| {
         if !referee.servers_keep_all {
-            // It may know of a shorter lease than was granted.
+            // It may have a shorter lease than was granted.
             return;
         }
         let revoked = referee.beliefs.iter_mut();
@@ -154,13 +154,13 @@ pub(crate) fn revoked(key: &[u8], owner: &[u8], left: Duration) {
 }
 
 /// A task of that process has run.
-pub(crate) fn look(process: ProcessId) {
-    REFEREE.with_borrow_mut(|referee| referee.look(process));
+pub(crate) fn update(process: ProcessId) {
+    REFEREE.with_borrow_mut(|referee| referee.update(process));
 }
 
-/// Something has happened at a server.
-pub(crate) fn look_at_servers() {
-    REFEREE.with_borrow(Referee::look_at_servers);
+/// A server may have changed.
+pub(crate) fn judge_servers() {
+    REFEREE.with_borrow(Referee::judge_servers);
 }
 
 impl Belief {
@@ -188,7 +188,7 @@ impl Referee {
         self.granted += 1;
         belief.ticket = self.tickets;
         let ticket = Ticket(self.tickets);
-        // Lost before anybody had it.
+        // It was lost before the client returned it.
         if !belief.held.is_valid() {
             return ticket;
         }
@@ -225,7 +225,7 @@ impl Referee {
         }
     }
 
-    /// By permits no more are inside than there are.
+    /// Holders never have more permits together than there are.
     fn judge_limit(&self, new: &Belief) {
         let Some(Permits { limit, .. }) = new.permits else {
             return;
@@ -281,7 +281,7 @@ impl Referee {
         }
     }
 
-    fn look(&mut self, process: ProcessId) {
+    fn update(&mut self, process: ProcessId) {
         if !self.beliefs.iter().any(|it| it.process == process) {
             return;
         }
@@ -291,7 +291,7 @@ impl Referee {
             if belief.process != process {
                 return true;
             }
-            // From then on a guard is lost for good; whether its client says so is for the scripts to see.
+            // From its deadline a guard is lost for good. The scripts check that the client reports it.
             if now >= belief.deadline {
                 return false;
             }
@@ -306,14 +306,14 @@ impl Referee {
                     belief.is_lost = true;
                     true
                 }
-                // Whoever gives it back, passes it on or changes it knows of that.
+                // The task itself released, passed on or changed the hold.
                 Some(_) => false,
             }
         });
         self.beliefs = beliefs;
     }
 
-    fn look_at_servers(&self) {
+    fn judge_servers(&self) {
         if !self.servers_keep_all {
             return;
         }

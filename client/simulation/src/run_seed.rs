@@ -1,4 +1,4 @@
-//! One seed, from its beginning to its end.
+//! Runs one seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,21 +12,21 @@ use crate::script::{self, Any};
 use crate::simulated::OfProcess;
 use crate::world::{self, World, with};
 
-/// How long everybody has, once nothing happens to anybody any more.
+/// How long the processes may take to finish once there are no more faults.
 const PATIENCE: u64 = 90_000;
-/// How long a janitor that nobody waits for has.
+/// How long clean-up in the background may take.
 const CLEANING: u64 = 15_000;
-/// Until a box goes whose letters were told and not forgotten.
+/// How long a box may live whose letters were sent and not forgotten.
 const BOXES: u64 = 52_000;
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     pub failure: Option<String>,
     pub trace: Vec<String>,
     pub granted: u64,
     pub messages: u64,
-    /// In milliseconds of its own.
+    /// In simulated milliseconds.
     pub lasted: u64,
 }
 
@@ -71,7 +71,7 @@ async fn play(plan: &Plan, dice: &mut Dice) {
     let limit = plan.fates.until + ms(PATIENCE);
     if !go_on(limit, all_done).await {
         let waiting = living.iter().position(|done| !done.get());
-        return world::fail(format!("process {waiting:?} waits for ever"));
+        return world::fail(format!("process {waiting:?} never ends"));
     }
     if has_failed() {
         return;
@@ -88,7 +88,7 @@ async fn play(plan: &Plan, dice: &mut Dice) {
     judge_leftovers("after all boxes", true);
 }
 
-/// Somebody who comes last finds every lock free.
+/// One more process finds every lock free.
 async fn judge_last(plan: &Plan) {
     let (last, keys) = (plan.processes, plan.keys);
     let client_plan = plan.clone();
@@ -110,13 +110,13 @@ async fn judge_last(plan: &Plan) {
     });
     let limit = with(|world| world.now()) + ms(10_000);
     if !go_on(limit, || done.get()).await {
-        world::fail("who comes last waits for ever".to_owned());
+        world::fail("the last process never ends".to_owned());
     }
 }
 
 async fn go_on(limit: Micros, is_over: impl Fn() -> bool) -> bool {
     world::go_on(limit, || {
-        referee::look_at_servers();
+        referee::judge_servers();
         has_failed() || is_over()
     })
     .await
@@ -132,17 +132,17 @@ fn is_dead(process: ProcessId) -> bool {
 
 fn spawn(process: ProcessId, task: impl Future<Output = ()> + Send + 'static) -> Done {
     let done = Done::default();
-    let told = done.clone();
+    let is_done = done.clone();
     tokio::spawn(OfProcess::new(process, async move {
         task.await;
-        told.0.store(true, Ordering::Relaxed);
-        // Whoever looks whether all are done looks when something happens.
+        is_done.0.store(true, Ordering::Relaxed);
+        // The loop that checks whether all are done runs when something happens.
         with(World::wake);
     }));
     done
 }
 
-/// Whether a task has come to its end.
+/// Whether a task has ended.
 #[derive(Debug, Clone, Default)]
 struct Done(Arc<AtomicBool>);
 

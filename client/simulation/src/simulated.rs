@@ -1,5 +1,5 @@
-//! What the client's code takes from here instead of from the machine: its clock, its chance, its tasks and its
-//! connections. `cfg(simulated)` in `client/src` names the places.
+//! What the client's code uses here instead of the machine's: clock, random numbers, tasks and
+//! connections. `cfg(simulated)` in `client/src` marks the places.
 
 use std::io;
 use std::pin::Pin;
@@ -15,11 +15,11 @@ use crate::referee;
 use crate::value::clock::BootInstant;
 use crate::world::{self, inside, is_inside, this_process, with};
 
-/// The boot-time clock of the process that asks.
+/// The boot-time clock of the current process.
 pub(crate) fn since_boot() -> Duration {
     let shown = match is_inside() {
         true => with(|world| world.processes[this_process()].clock.at(world.now())),
-        // A world that is over is taken apart.
+        // The world has ended, and its tasks are dropped.
         false => 0,
     };
     Duration::from_micros(shown)
@@ -31,12 +31,12 @@ pub(crate) fn uuid() -> Uuid {
     uuid::Builder::from_random_bytes(bytes).into_uuid()
 }
 
-/// A task of the process that begins it.
+/// Makes the task belong to the current process.
 pub(crate) fn of_this_process<F: Future>(task: F) -> OfProcess<F> {
     OfProcess::new(this_process(), task)
 }
 
-/// A task that runs when its process does.
+/// A task that runs only while its process does.
 pub(crate) struct OfProcess<F> {
     process: ProcessId,
     task: Option<Pin<Box<F>>>,
@@ -63,7 +63,7 @@ impl<F: Future> Future for OfProcess<F> {
             if polled.is_ready() {
                 self.task = None;
             }
-            referee::look(process);
+            referee::update(process);
             polled
         })
     }
@@ -75,7 +75,7 @@ impl<F> Drop for OfProcess<F> {
     }
 }
 
-/// Wakes its task then. On a machine a thread does that, whatever becomes of runtimes.
+/// Wakes a task at a moment. On a machine a thread does this, independent of any runtime.
 #[derive(Debug)]
 pub(crate) struct Alarm(tokio::task::AbortHandle);
 

@@ -1,7 +1,7 @@
-//! Everything that one seed decides: time, who runs, and what happens next. One world to a thread.
+//! The simulated world of one seed: time, which tasks run, and the next event. Each thread has one world.
 //!
-//! Time is that of tokio, which stands still while anything can run, and then jumps to the next moment at which something
-//! is due. Each process and each server has a clock of its own, which runs a little faster or slower, as clocks do.
+//! Time is that of tokio, which stands still while any task can run, and then jumps to the next timer. Each process and each
+//! server has its own clock, which is a little fast or slow.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,17 +27,17 @@ thread_local! {
 pub(crate) struct Process {
     pub(crate) clock: Clock,
     pub(crate) life: Life,
-    /// Tasks that would run if it was not stopped.
+    /// The wakers of tasks that would run if it were not stopped.
     parked: Vec<Waker>,
-    /// When it went on last.
+    /// When it last continued after a stop.
     pub(crate) went_on: Micros,
 }
 
-/// A lock that was passed on to whoever does this.
+/// A job whose lock was passed on to its runner.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) key: String,
-    /// Who holds it meanwhile, and by which token.
+    /// The name that holds the lock until a runner takes it over, and the token.
     pub(crate) owner: String,
     pub(crate) token: Token,
     pub(crate) permits: Option<Permits>,
@@ -48,9 +48,9 @@ pub(crate) struct Node {
     pub(crate) server: Server,
     pub(crate) is_down: bool,
     pub(crate) stalled_until: Micros,
-    /// What has arrived meanwhile.
+    /// What has arrived during the stall.
     pub(crate) unread: VecDeque<Event>,
-    /// When it is looked at next.
+    /// When the server next has something to do.
     due: Option<Micros>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct World {
     pub(crate) conns: Vec<Conn>,
     pub(crate) parted: BTreeSet<(ProcessId, NodeId)>,
     pub(crate) fates: Fates,
-    /// What is to be done, and the names of all that ever was.
+    /// The jobs to do, and the names of all jobs ever.
     pub(crate) jobs: Vec<Job>,
     pub(crate) jobs_ever: BTreeSet<Vec<u8>>,
     trace: Option<Vec<String>>,
@@ -75,7 +75,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Begins now; the runtime's clock stands still.
+    /// Begins a world now, on a runtime whose clock is paused.
     pub(crate) fn begin(mut dice: Dice, fates: Fates, is_traced: bool) {
         let world = World {
             began: Instant::now(),
@@ -98,7 +98,7 @@ impl World {
         WORLD.set(Some(world));
     }
 
-    /// It is over.
+    /// Ends the world.
     pub(crate) fn end() -> World {
         WORLD.take().expect("a world was begun")
     }
@@ -127,7 +127,7 @@ impl World {
         self.processes.len() - 1
     }
 
-    /// Whether its tasks may run now; if not yet, `waker` is woken when they may.
+    /// Whether the tasks of a process may run now. If it is stopped, `waker` is woken when it continues.
     pub(crate) fn may_run(&mut self, process: ProcessId, waker: &Waker) -> bool {
         let process = &mut self.processes[process];
         if process.life == Life::Stopped {
@@ -142,7 +142,7 @@ impl World {
         self.changed.notify_one();
     }
 
-    /// Has whoever lets things happen look around.
+    /// Wakes [`go_on`].
     pub(crate) fn wake(&mut self) {
         self.changed.notify_one();
     }
@@ -166,7 +166,7 @@ impl World {
         self.trace.take().unwrap_or_default()
     }
 
-    /// What happens now. The moment of what happens next.
+    /// Runs the events that are due. Returns the moment of the next one.
     fn step(&mut self) -> Option<Micros> {
         let now = self.now();
         while let Some((&(when, _), _)) = self.events.first_key_value()
@@ -231,7 +231,7 @@ impl World {
         node.server.restart(data, grace, run_id, local);
         (node.is_down, node.due, node.stalled_until) = (false, None, now);
         node.unread.clear();
-        self.look_again(number, now);
+        self.run_due(number, now);
     }
 
     fn stall(&mut self, number: NodeId, until: Micros, now: Micros) {
@@ -260,12 +260,12 @@ impl World {
         }
         node.due = None;
         if !node.is_down {
-            self.look_again(number, now);
+            self.run_due(number, now);
         }
     }
 
-    /// Does what is due at a server, sends what it answers, and sees to it that it is looked at again.
-    pub(crate) fn look_again(&mut self, number: NodeId, now: Micros) {
+    /// Runs what is due at a server, sends its replies, and schedules its next run.
+    pub(crate) fn run_due(&mut self, number: NodeId, now: Micros) {
         let node = &mut self.nodes[number];
         if node.is_down {
             return;
@@ -298,7 +298,7 @@ pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Looks at the world, or changes it.
+/// Reads or changes the world.
 pub(crate) fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with_borrow_mut(|world| act(world.as_mut().expect("a world was begun")))
 }
@@ -311,7 +311,7 @@ pub(crate) fn fail(why: String) {
     with(|world| world.fail(why));
 }
 
-/// Runs as that process.
+/// Runs `act` as that process.
 pub(crate) fn inside<T>(process: ProcessId, act: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(Some(process));
     let result = act();
@@ -319,17 +319,17 @@ pub(crate) fn inside<T>(process: ProcessId, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whose code runs.
+/// The process whose code runs.
 pub(crate) fn this_process() -> ProcessId {
     INSIDE.get().expect("the code of some process runs")
 }
 
-/// Whether there is a world at all, and somebody's code runs in it.
+/// Whether there is a world, and the code of a process runs in it.
 pub(crate) fn is_inside() -> bool {
     INSIDE.get().is_some() && WORLD.with_borrow(Option::is_some)
 }
 
-/// Lets things happen until `is_over` says so, looking after each moment. `false` where `limit` has come before.
+/// Runs events until `is_over` returns true, which it checks after each moment. `false` if `limit` comes first.
 pub(crate) async fn go_on(limit: Micros, mut is_over: impl FnMut() -> bool) -> bool {
     loop {
         let (next, now, began, changed) = with(|world| {

@@ -1,8 +1,8 @@
-//! Thousands of seeds, one after the other.
+//! Runs thousands of seeds.
 //!
 //! ```text
-//! SEEDS=100000 cargo test --package mortise-client-simulation           so many of each kind, from FIRST on
-//! SEED=17 cargo test --package mortise-client-simulation one_server -- --nocapture        every message of one
+//! SEEDS=100000 cargo test --package mortise-client-simulation           this many of each kind, from FIRST on
+//! SEED=17 cargo test --package mortise-client-simulation one_server -- --nocapture        prints every message of a seed
 //! ```
 
 use std::time::Instant;
@@ -15,16 +15,20 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is a number, not {value}")))
 }
 
-/// Of so many that fail one will do to find out why.
+/// A kind of run stops after this many failures.
 const ENOUGH: usize = 5;
 
-/// Seeds that once failed. Over three servers: a renewal by a token that was being written over was believed; what was granted
-/// by a request that nobody had heard of was not left for good; a release was given up after a lease that was not the longest;
-/// who sent while a connection was refusing was answered for another. On one, the last: a renewal that came late let a hold
-/// outlast the closing of its client. Over five, 6,116: a majority was not let in because it answered after those whose clocks were
-/// behind; 1,222 and 4,004: a name was asked for again where it was being left. On one, 3,052 and 6,608: somebody entered a hold to
-/// write while it was becoming a reader's. With several keys at once, 2,191 and 8,696: a task that was let past requests for several keys
-/// stood behind them at another key, and all of them waited for ever.
+/// Seeds that once failed.
+///
+/// - Over three servers: the client believed a renewal by a token that was being replaced; it did not leave for good by a name whose
+///   request had got no reply; it stopped repeating a release after a lease that was not the longest; a request sent while a
+///   connection was refused got the reply to another one. On one server, the last: a late renewal let a hold outlast the closing of
+///   its client.
+/// - Over five, 6,116: the client took no majority that replied after servers whose clocks were behind. 1,222 and 4,004: it asked again by
+///   a name while it was leaving by that name.
+/// - On one, 3,052 and 6,608: a task re-entered a hold for writing during its downgrade.
+/// - With several keys at once, 2,191 and 8,696: a task that was let past requests for several keys stood behind them at another key, and
+///   all of them waited for ever.
 const FAILED_ONCE: [u64; 14] = [
     321, 1_222, 1_669, 1_701, 2_191, 3_052, 4_004, 5_553, 6_116, 6_608, 8_019, 8_696, 13_788,
     21_437,
@@ -65,42 +69,42 @@ fn play(kind: Kind, test: &str, count: u64) {
         "{all}\nEvery message of one of them:\n\
          SEED=… cargo test --package mortise-client-simulation {test} -- --nocapture"
     );
-    // Not for want of clients that get what they ask for.
+    // Too few grants would prove nothing.
     assert!(granted > 5 * count, "{granted} grants in {count} runs");
 }
 
 #[test]
-fn one_server_keeps_its_promises_to_clients_whatever_happens_to_messages() {
+fn one_server_keeps_its_promises_when_messages_and_processes_fail() {
     let test = "one_server";
     play(Kind::One, test, 2_000);
 }
 
 #[test]
-fn one_server_keeps_limits_passes_and_revocations_too() {
+fn one_server_keeps_its_promises_for_limits_passes_and_revocations() {
     let test = "limits_passes";
     play(Kind::Sharing, test, 2_000);
 }
 
 #[test]
-fn one_server_keeps_them_for_several_keys_at_once() {
+fn one_server_keeps_its_promises_for_several_keys_at_once() {
     let test = "several_keys";
     play(Kind::Several, test, 2_000);
 }
 
 #[test]
-fn three_servers_keep_them_too() {
+fn three_servers_keep_their_promises() {
     let test = "three_servers";
     play(Kind::Quorum(3), test, 1_000);
 }
 
 #[test]
-fn five_servers_keep_them_as_well() {
+fn five_servers_keep_their_promises() {
     let test = "five_servers";
     play(Kind::Quorum(5), test, 300);
 }
 
 #[test]
-fn a_seed_is_the_same_story_each_time() {
+fn a_seed_gives_the_same_run_each_time() {
     for kind in [Kind::One, Kind::Sharing, Kind::Several, Kind::Quorum(3)] {
         for seed in 0..25 {
             let (first, second) = (simulate(kind, seed, true), simulate(kind, seed, true));
@@ -117,7 +121,7 @@ fn a_seed_is_the_same_story_each_time() {
             );
             assert!(
                 first.trace.len() > 20,
-                "nothing happens in seed {seed} of {kind:?}"
+                "seed {seed} of {kind:?} does nothing"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What the tasks of a process do with its client: a few rounds of taking locks, changing them, and giving them back, or not.
+//! What the tasks of a process do with its client: a few rounds of acquiring, changing and releasing locks, or not releasing them.
 
 mod several;
 mod sharing;
@@ -18,10 +18,10 @@ use crate::value::mode::Mode;
 use crate::value::{Error, Loss};
 use crate::world::{self, this_process, with};
 
-/// How much later than its moment something may be noticed, with clocks that differ and timers of a millisecond.
+/// How late a loss may be noticed: clocks differ, and timers count in milliseconds.
 const LATE: Duration = Duration::from_millis(30);
 
-/// Of one server or several.
+/// A client of one server, or a quorum.
 #[derive(Debug, Clone)]
 pub(crate) enum Any {
     One(Client),
@@ -94,7 +94,7 @@ pub(crate) async fn live(plan: Plan, mut dice: Dice) {
             tokio::spawn(OfProcess::new(this_process(), task.run()))
         })
         .collect();
-    // Some programs end while their tasks still work.
+    // Some processes close their client while their tasks still run.
     if dice.percent(20) {
         sleep(dice.within(0..=3_000)).await;
         close(&client).await;
@@ -109,7 +109,7 @@ pub(crate) async fn live(plan: Plan, mut dice: Dice) {
     close(&client).await;
 }
 
-/// However bad the network, that ends: a lease is over some time.
+/// Closing ends, however bad the network: every lease ends.
 async fn close(client: &Any) {
     referee::closes(this_process());
     world::note(|| format!("process {}: closes its client", this_process()));
@@ -117,7 +117,7 @@ async fn close(client: &Any) {
     world::note(|| format!("process {}: has closed its client", this_process()));
 }
 
-/// For how long a lock is to be taken at least, and until when it is then by every clock, had it been granted at once.
+/// How long `at_least` keeps a lock taken, and until when by every clock if it was granted at once.
 struct Staying {
     least: Duration,
     until: Micros,
@@ -137,7 +137,7 @@ struct Task {
     client: Any,
     plan: Plan,
     owner: Option<Owner>,
-    /// How long the lock taken last stays taken.
+    /// How long the last lock stays taken.
     at_least: Option<Staying>,
     dice: Dice,
 }
@@ -159,7 +159,7 @@ impl Task {
         }
     }
 
-    /// Takes a lock, holds it and gives it back.
+    /// Acquires a lock, holds it and releases it.
     async fn round(&mut self) -> Result<(), Error> {
         match self.plan.kind {
             Kind::Sharing => match self.dice.within(0..=9) {
@@ -186,7 +186,7 @@ impl Task {
         };
         let ticket = referee::enter(guard.held(), guard.mode(), None);
         if self.owner.is_some() && self.dice.percent(40) {
-            // Once more, by the same name.
+            // Re-entry by the same owner.
             if let Ok(Some(inner)) = self.take_again(&guard).await {
                 let inner_ticket = referee::enter(inner.held(), inner.mode(), None);
                 sleep(self.dice.within(0..=20)).await;
@@ -198,7 +198,7 @@ impl Task {
             && self.dice.percent(50)
             && let Ok(Some(another)) = self.take(mode).await
         {
-            // One key after the other, beside those that take several at once.
+            // One key after the other, while other tasks acquire several at once.
             let ticket = referee::enter(another.held(), another.mode(), None);
             sleep(self.dice.pick(&[0, 1, 10, 100])).await;
             self.give_back(another, ticket).await?;
@@ -206,12 +206,12 @@ impl Task {
         self.hold(guard, ticket, None).await
     }
 
-    /// `None` where it was given up.
+    /// `None` if the task gave up.
     async fn take(&mut self, mode: Mode) -> Result<Option<Guard>, Error> {
         let dice = &mut self.dice;
         let mut key = key(dice.within(1..=self.plan.keys as u64));
         if self.plan.kind == Kind::Sharing && mode == Mode::Write && dice.percent(15) {
-            // Alone in the pool.
+            // The whole pool.
             POOL.clone_into(&mut key);
         }
         let (lease, renews) = (dice.pick(&self.plan.leases), dice.percent(75));
@@ -225,7 +225,7 @@ impl Task {
         if dice.percent(10) {
             let least = match self.plan.kind {
                 Kind::One | Kind::Sharing | Kind::Several => 1,
-                // A lease has to be worth the servers' answers.
+                // A lease has to outlast the servers' replies.
                 Kind::Quorum(_) => 5 * self.plan.answer.as_millis() as u64,
             };
             lock = lock.max_hold(Duration::from_millis(least + dice.within(0..=1_000)));
@@ -257,12 +257,12 @@ impl Task {
         take(&lock.owner(owner), outer.mode(), patience).await
     }
 
-    /// Nobody waits much longer than he said.
+    /// No wait lasts much longer than its limit.
     fn judge_wait(&self, began: Micros, limit: u64) {
         let took = now() - began;
         let went_on = with(|world| world.processes[this_process()].went_on);
         let answers = ms(6 * self.plan.answer.as_millis() as u64);
-        // A named task stands behind what its other requests do, and may wait for them first.
+        // A task with an owner may first wait for that owner's other requests.
         let most = ms(limit) + answers + ms(6_000);
         if took > most && went_on < began && self.owner.is_none() {
             world::fail(format!("{limit} ms of waiting took {} ms", took / 1_000));
@@ -277,7 +277,7 @@ impl Task {
     ) -> Result<(), Error> {
         for _ in 0..self.dice.within(0..=3) {
             if self.plan.kind.passes_on() && self.owner.is_none() && self.dice.percent(20) {
-                // Whether it is believed in meanwhile is for the client to say.
+                // The client decides whether the guard is valid meanwhile.
                 if !self.pass_on(&guard, permits).await {
                     referee::leave(&ticket);
                     return Ok(());
@@ -361,13 +361,13 @@ impl Task {
     }
 }
 
-/// A guard whose mode is another now.
+/// Registers a guard again, whose mode may have changed.
 fn again(guard: &Guard, ticket: &Ticket, permits: Option<Permits>) -> Ticket {
     referee::leave(ticket);
     referee::enter(guard.held(), guard.mode(), permits)
 }
 
-/// Waits a while for the loss of a lock, or of the first of several, which must be told of in time.
+/// Waits a while for the loss of a lock, or of the first of several. The client must report it in time.
 async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
     let began = BootInstant::now();
     let mut lost = std::pin::pin!(lost);
@@ -375,7 +375,7 @@ async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
     let first = || first().expect("there is a guard");
     let (mut deadline, mut is_lost, step) = (first(), false, Duration::from_millis(20));
     while !is_lost && began.elapsed() < Duration::from_secs(2) {
-        // What is found out late may say that it was over earlier.
+        // When the client notices a loss late, the deadline may move back.
         deadline = first();
         is_lost = tokio::time::timeout(step, &mut lost).await.is_ok();
     }
@@ -386,7 +386,7 @@ async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
         process.clock.at(process.went_on)
     });
     let went_on = BootInstant::default() + Duration::from_micros(went_on);
-    // A process that was stopped learns of it when it goes on.
+    // A process that was stopped notices the loss when it continues.
     let late = late.min(BootInstant::now().since(went_on.max(began)));
     if late > LATE {
         world::fail(format!("a loss was told of {late:?} after the deadline"));
@@ -396,7 +396,7 @@ async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
     }
 }
 
-/// In milliseconds: not at all, for a while, or without limit.
+/// In milliseconds: none, a while, or no limit.
 fn wait_limit(dice: &mut Dice) -> Option<u64> {
     match dice.within(0..=9) {
         0..=1 => Some(0),

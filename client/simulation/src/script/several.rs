@@ -1,4 +1,4 @@
-//! What tasks do with several keys at once: take them together, hold each as any other lock, and give them back together.
+//! What tasks do with several keys at once: acquire them together, hold each like any other lock, and release them together.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::value::mode::Mode;
 use crate::world::{self, this_process};
 
 impl Task {
-    /// Takes some keys at once, in any order, holds them and gives them back.
+    /// Acquires some keys at once, in any order, holds and releases them.
     pub(super) async fn use_several(&mut self) -> Result<(), Error> {
         self.at_least = None;
         let Any::One(client) = self.client.clone() else {
@@ -45,7 +45,7 @@ impl Task {
         (0..count).map(|_| drawn()).collect()
     }
 
-    /// `None` where it was given up.
+    /// `None` if the task gave up.
     async fn take_several(&mut self, mut locks: MultiLock) -> Result<Option<MultiGuard>, Error> {
         let dice = &mut self.dice;
         locks = locks.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
@@ -85,7 +85,7 @@ impl Task {
                         world::fail("guards are fine, and the time of one is over".to_owned());
                     }
                 }
-                // One of them is left to others.
+                // One of them is passed on to a job.
                 8 => {
                     let is_still_held = self.pass_on(guard, None).await;
                     if !is_still_held {

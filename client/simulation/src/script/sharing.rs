@@ -1,4 +1,4 @@
-//! What tasks do with locks of others: share them by permits, leave them to a job, take over a job, revoke.
+//! What tasks do with locks of others: share them by permits, pass them on to a job, take over a job, revoke.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Task {
         self.hold(guard, ticket, permits).await
     }
 
-    /// Does what somebody has left to others, who may do it twice.
+    /// Takes over the lock of a job, which may be delivered twice.
     pub(super) async fn run_job(&mut self) -> Result<(), Error> {
         self.at_least = None;
         let dice = &mut self.dice;
@@ -59,7 +59,7 @@ impl Task {
         self.hold(guard, ticket, job.permits).await
     }
 
-    /// Has the hold of somebody end who is inside.
+    /// Revokes the hold of a random current holder.
     pub(super) async fn revoke(&mut self) -> Result<(), Error> {
         let Some((key, owner)) = referee::pick(&mut self.dice) else {
             return Ok(());
@@ -72,7 +72,7 @@ impl Task {
         Ok(())
     }
 
-    /// Leaves the lock to whoever does the job. False where it is not held any more.
+    /// Passes the lock on to the runner of a new job. False if the guard is lost then.
     pub(super) async fn pass_on(&mut self, guard: &Guard, permits: Option<Permits>) -> bool {
         let lease = Duration::from_millis(self.dice.pick(&self.plan.leases));
         let patience = self.dice.percent(25).then(|| self.dice.within(0..=20));

@@ -87,7 +87,7 @@ impl Server {
         })
     }
 
-    /// The request was not refused: its box is there, and what refused it before is not told any more.
+    /// The request was accepted: its box exists from now on, and an unsent refusal of the same request is withdrawn.
     fn accepted(&mut self, key: &[u8], request: &Request<'_>, mailbox: Option<&[u8]>) {
         if let Some(mailbox) = mailbox {
             self.open_box(mailbox);
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// The request cannot be granted. It waits, if it says for how long and by which box.
+    /// The request cannot be granted. It waits if it names a time and a box.
     fn wait(
         &mut self,
         key: &[u8],
@@ -148,7 +148,7 @@ impl Server {
         })
     }
 
-    /// Requests for several keys wait at the key, and the lock would admit this one if nobody waited.
+    /// Whether requests for several keys wait here, and the lock would admit this one if none did.
     fn may_pass(&mut self, key: &[u8], request: &Request<'_>) -> bool {
         let queue = self.queues.get(key_ref(key));
         queue.is_some_and(|queue| queue.first_several().is_some())
@@ -156,7 +156,7 @@ impl Server {
             && self.with_live(key, |_, live| live.admits(request))
     }
 
-    /// It was moved ahead of all that wait at the key, to end a cycle.
+    /// Whether the request moved ahead of all waiters at the key to end a cycle.
     fn is_let_past(&self, key: &[u8], rank: Rank) -> bool {
         let queue = self.queues.get(key_ref(key));
         matches!(rank, Rank::Head | Rank::Foremost)

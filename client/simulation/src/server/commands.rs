@@ -41,7 +41,7 @@ impl<'a> Words<'a> {
 }
 
 impl Server {
-    /// The reply, unless it is given later. `from`: over which connection it came, if anybody is there to be answered.
+    /// Returns the reply, unless it comes later. `from` is the command's connection, if it still exists.
     pub(crate) fn command(
         &mut self,
         from: Option<ConnId>,
@@ -253,7 +253,7 @@ impl Server {
         Some(Out::number_or_null(stake.map(|it| it.token.get())))
     }
 
-    /// What is inside writes the token; a smaller one than the last is what a fence keeps out.
+    /// The command inside writes the token. A smaller one than the last is what a fence must refuse.
     fn guard(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
         let (key, owner) = words.who()?;
         let token = Token::new(words.number()?)?;

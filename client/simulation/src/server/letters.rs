@@ -1,4 +1,4 @@
-//! Boxes, letters and who waits for them.
+//! Boxes, letters and the LOCK.MAIL calls that wait for them.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
 use mortise_core::{Instant, Mode, WaiterId};
@@ -7,10 +7,10 @@ use super::resp::Out;
 use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN};
 use crate::parts::ConnId;
 
-/// Everybody is the same user.
+/// All clients are the same ACL user.
 const USER: &[u8] = b"default";
 
-/// What a LOCK.MAIL asks for.
+/// The options of a LOCK.MAIL.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) after: Option<(u64, u64)>,
@@ -33,13 +33,13 @@ impl Server {
     pub(super) fn post(&mut self, waiter: WaiterId, letter: Letter) {
         let number = self.next_number();
         match self.mail.post(waiter, number, letter) {
-            Posted::In(id) => self.let_reader_go(id, None),
+            Posted::In(id) => self.answer_reader(id, None),
             Posted::Returned(Some(undelivered)) => self.give_back(&undelivered),
             Posted::Returned(None) | Posted::NotByMail(_) => {}
         }
     }
 
-    /// `None`: it waits.
+    /// `None` if the call waits.
     pub(super) fn collect(
         &mut self,
         from: Option<ConnId>,
@@ -53,11 +53,11 @@ impl Server {
             .map(|it| it.1);
         let has_letters = found.is_some_and(|id| self.mail.has_letters_after(id, after));
         let id = self.open_box(name);
-        self.let_reader_go(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
+        self.answer_reader(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
         let listened = self.listened();
         self.mail.ask(id, after, listened);
         let Some(wait) = call.wait.filter(|_| !has_letters) else {
-            return Some(self.tell(id, self.now, call.count));
+            return Some(self.deliver(id, self.now, call.count));
         };
         let longest = MAIL_TIMEOUT / 2;
         let wait = if wait == 0 {
@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// `[since, waited, letters]`.
-    fn tell(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
+    fn deliver(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
         let (now, listened) = (self.now, self.listened());
         let letters = self.mail.deliver(id, count, listened);
         let mut out = Out::default();
@@ -84,32 +84,32 @@ impl Server {
         out.int(id.0);
         out.int((now - arrived) / 1_000);
         out.array(letters.len());
-        for told in letters {
-            write_letter(&mut out, told.number, told.letter, now);
+        for letter in letters {
+            write_letter(&mut out, letter.number, letter.letter, now);
         }
         out.0
     }
 
-    /// The one that waits for the box is answered: with letters, or with an error.
-    fn let_reader_go(&mut self, id: BoxId, error: Option<&str>) {
+    /// Answers the call that waits for the box, with letters or with an error.
+    fn answer_reader(&mut self, id: BoxId, error: Option<&str>) {
         let Some(reader) = self.readers.remove(&id) else {
             return;
         };
         let reply = match error {
             Some(error) => Out::error(error),
-            None => self.tell(id, reader.arrived, reader.count),
+            None => self.deliver(id, reader.arrived, reader.count),
         };
         self.out.extend(reader.from.map(|from| (from, reply)));
     }
 
-    pub(super) fn let_readers_go(&mut self) {
+    pub(super) fn answer_due_readers(&mut self) {
         let now = self.instant();
         let due = self.readers.iter().filter(|(_, it)| it.limit <= now);
         let due: Vec<BoxId> = due.map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|id| self.let_reader_go(id, None));
+        due.into_iter().for_each(|id| self.answer_reader(id, None));
     }
 
-    /// A connection is closed: what waits over it ends.
+    /// A connection is closed: calls that wait on it end.
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
         self.readers.retain(|_, it| it.from != Some(conn));
     }
@@ -117,9 +117,9 @@ impl Server {
     pub(super) fn close_overdue(&mut self) {
         let listened = self.listened().as_millis();
         let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-        let (asked, told) = (before(MAIL_TIMEOUT), before(MAIL_TIMEOUT * UNFORGOTTEN));
-        while let Some(id) = self.mail.overdue(asked, told) {
-            self.let_reader_go(id, None);
+        let (asked, sent) = (before(MAIL_TIMEOUT), before(MAIL_TIMEOUT * UNFORGOTTEN));
+        while let Some(id) = self.mail.overdue(asked, sent) {
+            self.answer_reader(id, None);
             self.mail.close(id);
             let mut requests = Vec::new();
             while let Some(leaving) = self.mail.next_leaving() {
@@ -129,7 +129,7 @@ impl Server {
                     Leaving::Request(id) => requests.push(id),
                 }
             }
-            // They come in no order.
+            // `next_leaving` gives them in no order.
             requests.sort_unstable();
             for id in requests {
                 self.remove(id);

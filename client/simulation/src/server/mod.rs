@@ -1,5 +1,5 @@
-//! A server in memory: RESP in, `mortise-core` decides, RESP out. What the module does around the core, in the fewest
-//! words: one key space, a replica that only has copies, no files, no limits on how many may wait.
+//! A server in memory: RESP in, `mortise-core` decides, RESP out. It does what the module does around the core, as briefly as
+//! possible: one key space, a replica that only keeps copies, no files, no limits on the number of waiters.
 
 mod acquire;
 mod commands;
@@ -17,19 +17,19 @@ use mortise_core::{
 
 use crate::parts::{Clock, ConnId, Data};
 
-/// How long a box lives that nobody asks for: the server's default.
+/// How long a box lives without a LOCK.MAIL: the server's default.
 pub(crate) const MAIL_TIMEOUT: u64 = 5_000;
-/// Letters that are told for so many times that long and not forgotten: their box goes.
+/// A box is closed when its letters were sent and not forgotten for this many times that long.
 const UNFORGOTTEN: u64 = 10;
-/// How often boxes are looked at.
+/// How often boxes are checked.
 const TICK: u64 = 100;
-/// How many are decided at once.
+/// How many requests are decided in one step.
 const MOST: usize = 64;
 
 /// A LOCK.MAIL that waits.
 #[derive(Debug)]
 struct Reader {
-    /// `None`: nobody is there any more to be answered.
+    /// `None` if its connection is closed.
     from: Option<ConnId>,
     /// When it arrived, in microseconds.
     arrived: u64,
@@ -42,13 +42,13 @@ struct Reader {
 pub(crate) struct Server {
     pub(crate) run_id: u64,
     pub(crate) clock: Clock,
-    /// What its wall clock shows more than the others', in microseconds.
+    /// How far its wall clock is ahead, in microseconds.
     pub(crate) wall_ahead: u64,
     locks: BTreeMap<Vec<u8>, Lock>,
-    /// What its replica has of these, and of the tokens.
+    /// Its replica's copy of the locks and of the token clock.
     replica: (BTreeMap<Vec<u8>, Lock>, TokenClock),
     queues: Queues,
-    /// To be settled at the end of the turn: others than the key of a command have changed there.
+    /// Keys to settle at the end of the turn: those that changed besides the command's own.
     dirty: BTreeSet<KeyId>,
     tokens: TokenClock,
     numbers: TokenClock,
@@ -61,11 +61,11 @@ pub(crate) struct Server {
     graced: bool,
     /// Written by `LOCK.GUARD`: the last token by key.
     written: BTreeMap<Vec<u8>, u64>,
-    /// Now, in microseconds of its own clock.
+    /// The present moment, in microseconds of its own clock.
     now: u64,
-    /// Replies to others than whoever sent the command.
+    /// Replies to connections other than the command's.
     pub(crate) out: Vec<(ConnId, Vec<u8>)>,
-    /// What it did that it must not.
+    /// A rule that the server itself broke.
     pub(crate) wrong: Option<String>,
 }
 
@@ -94,8 +94,8 @@ impl Server {
         }
     }
 
-    /// The process ends and starts again. Without all of its data it grants nothing for `grace` milliseconds, and renews
-    /// nothing: others may have been granted what it does not know.
+    /// The process ends and starts again. Without all its data it neither grants nor renews for `grace` milliseconds, because it
+    /// does not know all grants.
     pub(crate) fn restart(&mut self, data: Data, grace: u64, run_id: u64, now: u64) {
         let old = std::mem::replace(self, Server::new(run_id, self.clock, self.wall_ahead));
         self.now = now;
@@ -113,12 +113,12 @@ impl Server {
         }
     }
 
-    /// Its replica has everything now.
+    /// Copies everything to the replica.
     pub(crate) fn replicate(&mut self) {
         self.replica = (self.locks.clone(), self.tokens.clone());
     }
 
-    /// It was stopped for so long, and has read nothing meanwhile.
+    /// The server was stopped for this long, and read nothing meanwhile.
     pub(crate) fn was_stalled(&mut self, millis: u64) {
         self.deaf += millis;
     }
@@ -147,7 +147,7 @@ impl Server {
         number.map_or(0, Token::get)
     }
 
-    /// The lock as it is now, or a free one; it goes again if nobody holds it afterwards.
+    /// Runs `act` on the lock as it is now, or on a free one. The key is deleted if nobody holds the lock afterwards.
     fn with_live<T>(&mut self, key: &[u8], act: impl FnOnce(&mut Server, &mut Live<'_>) -> T) -> T {
         let mut lock = self.locks.remove(key).unwrap_or_default();
         let mut live = lock.at(self.instant(), |_, _| {});
@@ -159,7 +159,7 @@ impl Server {
         result
     }
 
-    /// Lets in whom the lock admits.
+    /// Grants the waiters that the lock admits.
     fn settle(&mut self, key: &[u8]) {
         loop {
             if self.queues.get(key_ref(key)).is_none() {
@@ -188,7 +188,7 @@ impl Server {
         }
     }
 
-    /// Settles what else has changed, and grants requests for several keys.
+    /// Settles the other keys that changed, and grants requests for several keys.
     fn end_turn(&mut self) {
         loop {
             if let Some(key) = self.dirty.pop_first() {
@@ -212,7 +212,7 @@ impl Server {
         self.post(waiter.id, letter);
     }
 
-    /// True if it closed a cycle, and is refused.
+    /// True if the upgrade closed a cycle and was refused.
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let Some((key, waiter)) = self.queues.waiter(id) else {
             return false;
@@ -230,7 +230,7 @@ impl Server {
         is_closed
     }
 
-    /// Moves waiters that stand behind a request for several keys, to end cycles. True if the wait closes one all the same.
+    /// Moves waiters behind a request for several keys ahead, to end cycles. True if the wait still closes one.
     fn end_cycles(&mut self, wait: &mut Wait) -> bool {
         let held = self.locks.get(&*wait.key.name).map(Lock::observe);
         let now = self.instant();
@@ -239,14 +239,14 @@ impl Server {
         ended.deadlock.is_some()
     }
 
-    /// A request leaves all its queues.
+    /// Removes a request from all its queues.
     fn remove(&mut self, id: WaiterId) -> Option<Removed> {
         let removed = self.queues.remove(id)?;
         self.dirty.extend(removed.keys().iter().cloned());
         Some(removed)
     }
 
-    /// A request leaves its queues with an answer.
+    /// Removes a request from its queues, and posts the outcome.
     fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) {
         if let Some(Removed { key, waiter, keys }) = self.remove(id) {
             self.post(id, Letter::of(key, keys, &waiter, outcome));
@@ -258,7 +258,7 @@ impl Server {
         self.give_back_except(undelivered, None);
     }
 
-    /// The same at all its keys but this one.
+    /// The same, at all its keys except this one.
     fn give_back_except(&mut self, undelivered: &UndeliveredLetter, but: Option<&[u8]>) {
         let (owner, undo) = (undelivered.owner.as_ref(), &undelivered.undo);
         let key = std::slice::from_ref(&undelivered.key);
@@ -281,7 +281,7 @@ impl Server {
         }
     }
 
-    /// What is due by now is done; whatever is still to come is due at the moment that this answers, in milliseconds.
+    /// Does what is due by now. Returns when the next thing is due, in milliseconds.
     pub(crate) fn on_time(&mut self, now: u64) -> Option<u64> {
         self.now = now;
         let at = self.instant();
@@ -300,7 +300,7 @@ impl Server {
         while let Some(key) = self.queues.due(at) {
             self.settle(&key.name);
         }
-        self.let_readers_go();
+        self.answer_due_readers();
         self.close_overdue();
         self.left.forget_over(at, usize::MAX);
         self.end_turn();
@@ -316,14 +316,14 @@ impl Server {
         due.map(Instant::as_millis).chain(tick).min()
     }
 
-    /// How many permits that owner has of the key now.
+    /// How many permits the owner has at the key now.
     pub(crate) fn reads_of(&self, key: &[u8], owner: &[u8]) -> u32 {
         let hold = self.locks.get(key).zip(OwnerRef::new(owner));
         let hold = hold.and_then(|(lock, owner)| lock.hold(owner));
         hold.map_or(0, |stake| stake.read)
     }
 
-    /// Whether that owner holds the key now.
+    /// Whether the owner holds the key now.
     pub(crate) fn is_held_by(&self, key: &[u8], owner: &[u8], now: u64) -> bool {
         let at = Instant::from_millis(now / 1_000);
         let hold = self.locks.get(key).zip(OwnerRef::new(owner));
@@ -331,7 +331,7 @@ impl Server {
         hold.is_some_and(|stake| !stake.is_over(at))
     }
 
-    /// What is left of clients, in words; empty if nothing is but holds of the names in `jobs`.
+    /// Describes the holds, waiters, boxes and letters left by clients, without the holds of `jobs`. Empty if there are none.
     pub(crate) fn leftovers(
         &mut self,
         now: u64,

@@ -1,8 +1,8 @@
-//! Replies as they are on the wire (RESP2).
+//! Encodes replies (RESP2).
 
 use mortise_core::mail::BoxId;
 
-/// A reply that is being written.
+/// A reply under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Out(pub(crate) Vec<u8>);
 
@@ -25,7 +25,7 @@ impl Out {
         format!("-{line}\r\n").into_bytes()
     }
 
-    /// It waits by mail, in this box.
+    /// The reply of a request that waits by mail in this box.
     pub(crate) fn queued(id: BoxId) -> Vec<u8> {
         let mut out = Out::default();
         out.array(2);

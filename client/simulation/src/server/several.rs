@@ -15,20 +15,20 @@ const WAITS_HERE: &str = "ERR the owner waits at one of these keys";
 struct Call<'a> {
     keys: KeyList,
     request: Request<'a>,
-    /// For how long, and by which box.
+    /// How long, and by which box.
     by_mail: Option<(u64, &'a [u8])>,
 }
 
-/// A key as the request has found it.
+/// The state of a key when the request came.
 struct Found {
     hold: Option<Stake>,
     has_waiters: bool,
-    /// Nobody holds, and the server grants.
+    /// Whether nobody holds it and the server grants.
     is_free: bool,
     held: Observed,
 }
 
-/// What a request that stood in its queues was granted.
+/// The grant of a queued request.
 struct Granted {
     stake: Stake,
     waiter: Waiter,
@@ -108,7 +108,7 @@ impl Server {
         if let Some((_, mailbox)) = call.by_mail {
             return self.expect_several(call, id, mailbox);
         }
-        // It cannot wait. Perhaps it was moved to the head of all its queues, to end a cycle.
+        // It cannot wait. It is granted only if it moved to the head of all its queues to end a cycle.
         let granted = self.grant_enqueued(id);
         self.remove(id);
         Out::number_or_null(granted.map(|granted| granted.stake.token.get()))
@@ -127,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Its owner holds some of the keys. If it holds all by one token, the request has come twice: it is a renewal.
+    /// The owner holds some of the keys. If it holds all by one token, this is the same request again, which renews.
     fn repeat_several(&mut self, call: &Call<'_>, found: &[Found]) -> Vec<u8> {
         let holds: Option<Vec<Stake>> = found.iter().map(|found| found.hold).collect();
         let token = holds.as_deref().map(|holds| holds[0].token);
@@ -154,7 +154,7 @@ impl Server {
         Out::number(token.get())
     }
 
-    /// The request that waits for exactly these keys; an error if its owner waits at one of them for something else.
+    /// The owner's request that waits for exactly these keys; an error if it waits at one of them for anything else.
     fn several_queued_already(&self, call: &Call<'_>) -> Result<Option<WaiterId>, &'static str> {
         let owner = call.request.owner;
         let there = |key: &KeyId| self.queues.requests_of(key.as_ref(), owner);
@@ -238,7 +238,7 @@ impl Server {
             .withdraw_refusal(first, Some(&call.keys), owner, Mode::Write);
     }
 
-    /// Grants a request that waits, if it is the first at each of its keys and all of them are free.
+    /// Grants a queued request if it is the first at each of its keys and all of them are free.
     pub(super) fn grant_several(&mut self, id: WaiterId) {
         let Some(Granted {
             stake,
