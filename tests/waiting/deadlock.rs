@@ -32,7 +32,7 @@ fn refused(conn: &mut Conn, mode: &str, key: &str, owner: &str, cycle: &[&str]) 
 }
 
 #[test]
-fn two_owners_crosswise() {
+fn two_owners_crosswise_are_a_cycle() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");

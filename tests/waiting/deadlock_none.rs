@@ -91,7 +91,7 @@ fn a_wait_after_the_other_has_given_way_is_none() {
 }
 
 #[test]
-fn a_lease_that_is_over_counts_for_nothing() {
+fn an_expired_lease_closes_no_cycle() {
     let server = Server::start();
     let mut conn = server.connect();
     // With sweeps of its own the server would drop the hold; in a pause it cannot, but nobody can wait either. So the

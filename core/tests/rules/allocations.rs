@@ -1,4 +1,4 @@
-//! The memory of locks: the common lock allocates nothing, each step among many readers little, and all of it is freed.
+//! The memory of locks: a common lock allocates nothing, a step among many readers little, and all of it is freed.
 
 use allocation_counter::{AllocationInfo, measure};
 use mortise_core::codec::{Arrival, BootId, Effect, Stamp, decode_effect, encode_effect};
@@ -57,7 +57,7 @@ fn renew(lock: &mut Lock, name: &[u8], ms: u64) {
 }
 
 #[test]
-fn sizes_in_memory() {
+fn locks_and_owners_keep_their_size_in_memory() {
     assert_eq!(size_of::<Lock>(), 56);
     assert_eq!(size_of::<Owner>(), 24);
     assert_eq!(size_of::<Option<Owner>>(), 24);
@@ -65,7 +65,7 @@ fn sizes_in_memory() {
 }
 
 #[test]
-fn a_lock_of_one_owner_who_is_short_or_a_uuid_allocates_nothing() {
+fn a_lock_with_one_short_or_uuid_owner_allocates_nothing() {
     let tagged = [UUID, b":12345"].concat();
     for name in [&b"o"[..], &[b'o'; INLINE], UUID, &tagged] {
         let (mut lock, mut tokens) = (Lock::free(), TokenClock::new());
@@ -108,7 +108,7 @@ fn a_longer_owner_is_allocated_once_and_freed_with_its_hold() {
 }
 
 #[test]
-fn what_is_refused_allocates_nothing() {
+fn refused_requests_allocate_nothing() {
     for len in [1, 255] {
         let (holder, name) = (vec![b'h'; len], vec![b'o'; len]);
         let (mut lock, mut tokens) = (Lock::free(), TokenClock::new());
@@ -169,7 +169,7 @@ fn assert_bounded(len: usize, most: u64, often: u64, mut step: impl FnMut(&[u8],
 }
 
 #[test]
-fn a_step_of_one_reader_among_10_000_allocates_a_few_nodes_at_most() {
+fn one_step_of_a_reader_among_10_000_allocates_a_few_nodes_at_most() {
     for (len, copies) in [(36, 0), (200, 3)] {
         let (mut lock, mut tokens) = held_by_readers(len);
         assert_bounded(len, copies + NODES, copies + 1, |name, number| {
@@ -183,7 +183,7 @@ fn a_step_of_one_reader_among_10_000_allocates_a_few_nodes_at_most() {
             assert_eq!(lock.next_deadline(), lock.next_deadline().max(Some(NOW)));
             assert_eq!(lock.mode(NOW), Some(Mode::Read));
         });
-        // The list of free slots grows beside.
+        // The list of free slots grows as well.
         assert_bounded(len, copies + 3, copies + 1, |name, _| {
             release(&mut lock, name)
         });
@@ -192,7 +192,7 @@ fn a_step_of_one_reader_among_10_000_allocates_a_few_nodes_at_most() {
 }
 
 #[test]
-fn readers_that_leave_give_all_their_memory_back() {
+fn readers_that_leave_free_all_their_memory() {
     for len in [36, 200] {
         let names: Vec<Vec<u8>> = (0..READERS).map(|number| reader(number, len)).collect();
         let count = measure(|| {
@@ -223,7 +223,7 @@ fn the_reported_heap_size_is_near_the_true_one() {
             let (told, real) = (lock.heap_size() as f64, count.bytes_current as f64);
             assert!(
                 (0.7..1.5).contains(&(told / real)),
-                "{readers} of {len} bytes: {told} told, {real} allocated"
+                "{readers} of {len} bytes: {told} reported, {real} allocated"
             );
         }
     }

@@ -75,11 +75,11 @@ impl Crowd {
 }
 
 #[test]
-fn a_crowd_that_has_ended_leaves_the_lock_free_in_one_piece() {
+fn a_crowd_that_has_ended_is_taken_out_in_one_piece_and_the_lock_is_free() {
     let mut crowd = Crowd::new(CROWD, &[]);
     let mut live = crowd
         .lock
-        .at(NOW.after(10), |_, _| panic!("told one by one"));
+        .at(NOW.after(10), |_, _| panic!("reported one by one"));
     assert!(live.is_empty());
     let mut remains = live.take_remains().expect("a crowd has ended");
     assert!(crowd.lock.is_free());
@@ -93,7 +93,7 @@ fn a_crowd_that_has_ended_leaves_the_lock_free_in_one_piece() {
 }
 
 #[test]
-fn whoever_is_left_of_a_crowd_is_alone_at_once() {
+fn the_only_reader_left_of_a_crowd_upgrades_at_once() {
     let mut crowd = Crowd::new(CROWD, &[b"left"]);
     let then = NOW.after(10);
     let upgraded = crowd.acquire(then, b"left", Mode::Write, 10);
@@ -102,20 +102,20 @@ fn whoever_is_left_of_a_crowd_is_alone_at_once() {
 }
 
 #[test]
-fn a_few_are_dropped_at_a_time_while_several_others_hold() {
+fn a_crowd_is_dropped_a_few_at_a_time_while_several_others_hold() {
     let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
     let then = NOW.after(10);
-    let mut looks = 0;
+    let mut steps = 0;
     while crowd.lock.has_ended_holds(then) {
-        let told = crowd.ended;
+        let before = crowd.ended;
         let ended = &mut crowd.ended;
         let live = crowd.lock.at(then, |_, _| *ended += 1);
         assert_eq!(live.next_deadline(), Some(NOW.after(1_000)));
         assert_eq!(live.len(), 2);
-        assert!((1..=64).contains(&(crowd.ended - told)));
-        looks += 1;
+        assert!((1..=64).contains(&(crowd.ended - before)));
+        steps += 1;
     }
-    assert!(looks > 10);
+    assert!(steps > 10);
     assert_eq!((crowd.lock.len(), crowd.ended), (2, CROWD));
 }
 
@@ -130,11 +130,14 @@ fn permits_of_a_crowd_that_has_ended_are_free_before_they_are_dropped() {
     request.owner = owner(b"one too many");
     let busy = live.acquire(&request, Turn::First, &mut crowd.tokens, WALL);
     assert_eq!(busy, Err(AcquireError::Busy(Busy::Held)));
-    assert!(live.lock().len() > 3, "some have ended and are there");
+    assert!(
+        live.lock().len() > 3,
+        "some have ended and are not dropped yet"
+    );
 }
 
 #[test]
-fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
+fn a_hold_that_has_ended_grants_nothing_before_it_is_dropped() {
     let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
     let then = NOW.after(10);
     crowd.lock.at(then, |_, _| {});
@@ -161,7 +164,7 @@ fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
     assert_eq!(live.release(&release), Err(ReleaseError::NotHeld));
     let raised = live.fence(owner(&last), old.token, &mut crowd.tokens, WALL);
     assert_eq!(raised, Ok(None));
-    assert_eq!(lock.hold(owner(&last)), Some(old), "it is there still");
+    assert_eq!(lock.hold(owner(&last)), Some(old), "it is not dropped yet");
     let busy = crowd.acquire(then, &last, Mode::Write, 1_000);
     assert!(
         matches!(busy, Err(AcquireError::Busy(Busy::Held))),
@@ -178,7 +181,7 @@ fn a_hold_that_has_ended_and_is_not_dropped_yet_is_nobodys() {
 }
 
 #[test]
-fn the_holds_are_counted_right_whatever_moment_is_asked_for() {
+fn live_holds_are_counted_correctly_at_any_moment() {
     let mut crowd = Crowd::new(0, &[]);
     for number in 0..200_u64 {
         let name = format!("reader {number}");
@@ -214,7 +217,7 @@ fn no_command_on_a_crowd_frees_more_than_a_few_holds() {
             let mut live = crowd.lock.at(NOW.after(10), |_, _| {});
             std::mem::forget(live.take_remains());
         });
-        // A few nodes of two trees, or none where all go in one piece.
+        // A few nodes of two trees, or none if all are dropped in one piece.
         assert!(
             (-128..=2).contains(&count.count_current),
             "{count:?} beside {others:?}"

@@ -1,5 +1,5 @@
-//! The lease order against a sorted set: no entry is due before its deadline, every entry is due 32 ms after it, and a removed entry leaves
-//! nothing behind.
+//! The lease order, compared with a sorted set: no entry is due before its deadline, every entry is due 32 ms after it, and a removed entry
+//! leaves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ enum Step {
     },
     /// Time passes without a call of `due`.
     Pause(u64),
-    /// Removes due entries, up to so many, and puts every second one off by so much.
+    /// Removes due entries, up to this many, and postpones every second one by this much.
     Sweep {
         most: usize,
         put_off: Option<u64>,
@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn due_is_what_a_sorted_set_says(
+    fn the_order_reports_due_entries_like_a_sorted_set(
         boot in 0..DAY,
         sparse in any::<bool>(),
         steps in prop::collection::vec(steps(), 1..300),
@@ -106,14 +106,14 @@ proptest! {
     }
 }
 
-/// An order and what it should hold.
+/// An order, and a model of it.
 struct World {
     order: LeaseOrder<u64>,
     now: u64,
     /// By key, which distinguishes entries.
     entries: BTreeMap<u64, Entry>,
-    /// By the moment from which on an entry is due: a deadline in the past counts from when it
-    /// was set.
+    /// By the moment from which an entry is due: a deadline in the past counts from when it was
+    /// set.
     by_due: BTreeSet<(u64, u64)>,
     inserted: u64,
 }
@@ -239,7 +239,7 @@ impl World {
 }
 
 #[test]
-fn nothing_is_due_before_its_deadline_and_all_is_due_a_bucket_later() {
+fn entries_are_due_at_their_deadline_or_a_bucket_later() {
     for boot in [0, 31, 32, 1_000_003] {
         for after in [
             0,
@@ -264,7 +264,7 @@ fn nothing_is_due_before_its_deadline_and_all_is_due_a_bucket_later() {
 }
 
 #[test]
-fn the_ends_of_time_are_deadlines_too() {
+fn the_ends_of_time_are_valid_deadlines() {
     let mut order = LeaseOrder::new();
     order.insert(at(5), at(u64::MAX), "never");
     let zero = order.insert(at(5), at(0), "long ago");
@@ -278,9 +278,9 @@ fn the_ends_of_time_are_deadlines_too() {
     );
 }
 
-/// A machine that was suspended, or a replica, where nobody asks what is due until it is promoted.
+/// As on a machine that was suspended, or on a replica, which calls `due` only after its promotion.
 #[test]
-fn a_century_in_which_nobody_asked_is_crossed_at_once() {
+fn a_century_without_a_call_of_due_is_crossed_at_once() {
     let century = 36_525 * DAY;
     let mut order = LeaseOrder::new();
     let early = order.insert(at(0), at(1_000), "early");
@@ -317,7 +317,7 @@ fn a_stale_id_finds_nothing_while_its_slot_is_empty() {
 }
 
 #[test]
-fn a_million_entries_give_their_memory_back() {
+fn a_million_removed_entries_free_their_memory() {
     let mut order = LeaseOrder::new();
     let mut ids = Vec::new();
     ids.push(order.insert(at(0), at(30_000), 0));
@@ -343,11 +343,11 @@ fn a_million_entries_give_their_memory_back() {
     assert!(resting < 100_000, "{resting} bytes");
 }
 
-/// What is kept of a crowd's room: less than this.
+/// After a crowd, less than this stays allocated.
 const SPARE: usize = 4_096;
 
 #[test]
-fn half_a_million_entries_give_their_memory_back_though_one_of_them_stays() {
+fn half_a_million_removed_entries_free_their_memory_though_one_stays() {
     const ALL: u64 = 500_000;
     for kept in [0, ALL / 2, ALL - 1] {
         let mut order = LeaseOrder::new();
@@ -359,14 +359,14 @@ fn half_a_million_entries_give_their_memory_back_though_one_of_them_stays() {
             assert!(i as u64 == kept || order.remove(*id).is_some());
         }
         let left = order.heap_size();
-        // The ring, which is always there, and of the entries' room a few bytes a chunk.
+        // The ring, which is always allocated, and a few bytes for each chunk of entries.
         assert!(left < full / 20, "{left} of {full} bytes");
         assert_eq!(order.get(ids[kept as usize]), Some(&kept));
     }
 }
 
 #[test]
-fn a_sparse_order_takes_little_while_it_has_few_entries() {
+fn a_sparse_order_with_few_entries_takes_little_memory() {
     let mut order = LeaseOrder::sparse();
     let small = |order: &LeaseOrder<u64>| order.heap_size() < 1_500;
     let few: Vec<LeaseId> = (0..10)
@@ -387,7 +387,7 @@ fn a_sparse_order_takes_little_while_it_has_few_entries() {
 }
 
 #[test]
-fn pairs_of_insert_and_remove_take_no_more_memory_than_one() {
+fn repeated_insert_and_remove_takes_no_more_memory_than_once() {
     let mut order = LeaseOrder::new();
     let kept = order.insert(at(0), at(30_000), 0);
     let resting = order.heap_size();

@@ -1,5 +1,5 @@
-//! The tables of all databases against a list of locks: what they count, what is due first, and what a database without
-//! locks takes.
+//! The tables of all databases, compared with a list of locks: their counts, what is due first, and the memory of a database
+//! without locks.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use mortise_core::{Db, Instant, KeyRef, LeaseTables, Listed};
 use proptest::prelude::*;
 
-/// By database and name: how it is listed, and when its first lease ends.
+/// By database and name: the entry, and when the first lease ends.
 type Model = BTreeMap<(u32, u8), (Listed, u64)>;
 
 /// A deadline may be noticed this late.
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_tables_know_what_a_list_of_all_locks_knows(
+    fn the_tables_agree_with_a_list_of_all_locks(
         steps in prop::collection::vec(steps(), 1..600),
     ) {
         let (mut tables, mut model, mut now) = (LeaseTables::new(), Model::new(), 1_000);
@@ -128,7 +128,7 @@ fn sweep(tables: &mut LeaseTables, model: &mut Model, now: u64) {
 const MOST: i64 = 1_000;
 
 #[test]
-fn a_database_costs_nothing_without_locks_and_little_with_one() {
+fn a_database_takes_no_memory_without_locks_and_little_with_one() {
     const DATABASES: u32 = 100_000;
     let mut tables = LeaseTables::new();
     let one = measure(|| {
@@ -154,7 +154,7 @@ fn a_database_costs_nothing_without_locks_and_little_with_one() {
 }
 
 #[test]
-fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
+fn a_database_whose_locks_have_gone_takes_no_memory_again() {
     let mut tables = LeaseTables::new();
     let round = measure(|| {
         for db in 0..10_000 {
@@ -164,12 +164,12 @@ fn a_database_that_has_no_locks_any_more_costs_nothing_again() {
         }
     });
     assert_eq!((tables.locks(), tables.holders()), (0, 0));
-    // The rings of the first ones, which are kept.
+    // The rings of the first databases stay allocated.
     assert!(round.bytes_current < 1_000_000, "{round:?}");
 }
 
 #[test]
-fn an_entry_that_no_key_belongs_to_goes_and_others_stay() {
+fn an_entry_without_a_key_is_dropped_and_others_stay() {
     let mut tables = LeaseTables::new();
     let lost = tables.follow(key(7, b"lost"), None, 1, at(1_000), at(0));
     tables.follow(key(7, b"kept"), None, 1, at(9_000), at(0));

@@ -1,5 +1,5 @@
-//! The rules of locks without a server: random programs against models of the contract, the bytes of every version, and
-//! what all of it costs.
+//! The rules of locks without a server: random programs compared with models of the contract, the bytes of every version, and
+//! the cost of it all.
 
 mod allocations;
 mod codec;

@@ -1,4 +1,4 @@
-//! What an observer sees of a lock without opening its key.
+//! What the queues can read of a lock without opening its key.
 
 use mortise_core::{
     How, Instant, Lease, Lock, Micros, Mode, Observed, ObservedReaders, OwnerRef, Release, Request,
@@ -53,7 +53,7 @@ fn held_by_readers(names: &[&[u8]]) -> (Lock, ObservedReaders) {
 }
 
 #[test]
-fn one_holder_is_seen_with_mode_and_deadline() {
+fn one_holder_is_observed_with_mode_and_deadline() {
     let mut lock = Lock::free();
     assert!(matches!(lock.observe(), Observed::Free));
     acquire(&mut lock, b"a", Mode::Write, 100);
@@ -72,7 +72,7 @@ fn one_holder_is_seen_with_mode_and_deadline() {
 }
 
 #[test]
-fn readers_are_seen_as_they_come_and_go() {
+fn readers_are_observed_as_they_come_and_go() {
     let (mut lock, readers) = held_by_readers(&[b"a", b"b"]);
     acquire(&mut lock, b"c", Mode::Read, 200);
     release(&mut lock, b"a");
@@ -90,7 +90,7 @@ fn readers_are_seen_as_they_come_and_go() {
 }
 
 #[test]
-fn the_readers_of_a_copy_are_others() {
+fn a_copy_of_a_lock_has_its_own_readers() {
     let (mut lock, readers) = held_by_readers(&[b"a", b"b", b"c"]);
     let mut copy = lock.clone();
     release(&mut copy, b"a");
@@ -100,7 +100,7 @@ fn the_readers_of_a_copy_are_others() {
 }
 
 #[test]
-fn nobody_is_seen_when_the_lock_is_gone() {
+fn no_reader_is_observed_after_the_lock_is_dropped() {
     let (lock, readers) = held_by_readers(&[b"a", b"b"]);
     drop(lock);
     assert!(!readers.holds(owner(b"a"), NOW) && !readers.holds_for_task(owner(b"a##"), None, NOW));
@@ -108,7 +108,7 @@ fn nobody_is_seen_when_the_lock_is_gone() {
 }
 
 #[test]
-fn a_task_holds_by_an_owner_of_its_own_and_no_longer_than_that() {
+fn a_task_holds_only_while_one_of_its_owners_does() {
     let (mut lock, readers) = held_by_readers(&[b"a##1", b"a##x##2", b"b##1", b"c"]);
     assert!(
         readers.holds_for_task(owner(b"a##"), None, NOW)

@@ -1,17 +1,17 @@
-//! Collections that clients can make large grow in steps: no call allocates much memory at once, as a call does that copies a full table.
+//! Collections that clients can fill grow in steps: no call allocates much memory at once, as copying a full table would.
 //! The size of an allocation stands for the time that it takes.
 
 use allocation_counter::measure;
 use mortise_core::mail::{BoxId, Letter, Outcome};
 use mortise_core::{Db, Instant, KeyId, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId};
 
-/// Tables of 16 bytes an entry that double would ask for 8 MB.
+/// A table of this many entries of 16 bytes would double to 8 MB.
 const CROWD: u64 = 300_000;
 /// In bytes.
 const MOST: u64 = 1_000_000;
 const NOW: Instant = Instant::from_millis(0);
 
-/// Calls `step` for each of the crowd. The most that a call has allocated.
+/// Calls `step` for each of the crowd. Returns the most that a call allocated.
 fn most_at_once(mut step: impl FnMut(u64)) -> u64 {
     let bytes = |number| measure(|| step(number)).bytes_total;
     (1..=CROWD).map(bytes).max().unwrap_or(0)

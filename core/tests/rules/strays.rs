@@ -1,4 +1,4 @@
-//! Locks without a known key: they count until their leases are over, however they go.
+//! Locks without a known key: they count until their leases are over, however they end.
 
 use mortise_core::{
     Instant, Lease, Lock, Micros, Mode, OwnerRef, Request, StrayId, Strays, Terms, TokenClock, Turn,
@@ -8,7 +8,7 @@ fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// Held by one reader for each of these leases, from the first millisecond on.
+/// A lock held from the first millisecond by one reader for each of these leases.
 fn held(leases: &[u64]) -> Lock {
     let (mut lock, mut tokens) = (Lock::free(), TokenClock::new());
     for (number, lease) in leases.iter().enumerate() {
@@ -64,7 +64,7 @@ fn strays_count_until_their_leases_are_over() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_is_no_stray() {
+fn a_lock_that_nobody_holds_does_not_count_as_a_stray() {
     let mut strays = Strays::new();
     assert_eq!(strays.insert(&held(&[]), at(0)), None);
     assert_eq!(strays.insert(&held(&[100, 200]), at(200)), None);
@@ -73,7 +73,7 @@ fn a_lock_that_nobody_holds_is_no_stray() {
 }
 
 #[test]
-fn readers_that_are_dropped_elsewhere_count_until_they_would_have_ended_at_most() {
+fn readers_dropped_elsewhere_count_no_longer_than_their_leases() {
     let mut strays = Strays::new();
     let crowd = held(&[500, 1_000]);
     let id = strays.insert(&crowd, at(0)).expect("it is held");
@@ -85,7 +85,7 @@ fn readers_that_are_dropped_elsewhere_count_until_they_would_have_ended_at_most(
 }
 
 #[test]
-fn what_all_are_forgotten_for_counts_no_more_and_goes_later() {
+fn strays_that_were_forgotten_do_not_count_and_can_be_removed_later() {
     let mut strays = Strays::new();
     let before: Vec<StrayId> = (0..100)
         .filter_map(|n| strays.insert(&held(&[1_000 + n, 5_000]), at(0)))

@@ -1,4 +1,4 @@
-//! How much of a lease is left on arrival. Never more than remained; live, or from another machine, never less.
+//! How much of a lease is left on arrival: never more than remained, and, live or from another machine, never less.
 
 use mortise_core::Instant;
 use mortise_core::codec::{Arrival, BootId, Stamp, decode_lock, encode_lock};
@@ -31,7 +31,7 @@ fn other_machine(boot_ms: u64, wall_ms: u64) -> Stamp {
     }
 }
 
-/// What is left of the lease, and for how long it has been held, of a hold that arrives `here`.
+/// What is left of the lease of a hold that arrives `here`, and how long it has been held.
 fn arrive(arrival: Arrival, here: &Stamp) -> (u64, u64) {
     arrive_of(&lock(7, &[READER]), arrival, here)
 }
@@ -52,7 +52,7 @@ fn arrive_of(bytes: &[u8], arrival: Arrival, here: &Stamp) -> (u64, u64) {
 const BOOT: u64 = 1_000_000;
 const WALL: u64 = WRITTEN.wall_ms;
 
-/// Fails unless what arrives at a time of the boot-time clock and one of the wall clock goes by the latter.
+/// Fails unless the wall clock decides what is left on arrival, whatever the boot-time clock shows.
 #[track_caller]
 fn assert_read_by_the_wall_clock(arrive: impl Fn(u64, u64) -> (u64, u64)) {
     for boot in [100_000, BOOT, BOOT + 1_000, 1 << 41] {
@@ -71,7 +71,7 @@ fn assert_read_by_the_wall_clock(arrive: impl Fn(u64, u64) -> (u64, u64)) {
     }
 }
 
-/// Fails unless no time of either clock takes anything off.
+/// Fails unless the whole lease is left, whatever the clocks show.
 #[track_caller]
 fn assert_whole(arrive: impl Fn(u64, u64) -> (u64, u64)) {
     for wall in [0, WALL, WALL + 1_000, WALL * 2, u64::MAX] {
@@ -82,7 +82,7 @@ fn assert_whole(arrive: impl Fn(u64, u64) -> (u64, u64)) {
 }
 
 #[test]
-fn live_bytes_bring_the_whole_remaining_lease_whatever_the_clocks_say() {
+fn live_bytes_keep_the_whole_remaining_lease_whatever_the_clocks_show() {
     for place in [same_boot, other_boot, other_machine] {
         for arrive in [arrive, arrive_of_version_1] {
             assert_whole(|boot, wall| arrive(Arrival::Live, &place(boot, wall)));
@@ -113,7 +113,7 @@ fn a_file_of_another_boot_of_the_same_machine_is_read_by_the_wall_clock_alone() 
 }
 
 #[test]
-fn a_file_of_a_replica_of_another_boot_brings_the_whole_remaining_lease() {
+fn a_file_of_a_replica_of_another_boot_keeps_the_whole_remaining_lease() {
     for place in [other_boot, other_machine] {
         for arrive in [arrive, arrive_of_version_1] {
             assert_whole(|boot, wall| arrive(Arrival::ReplicaFile, &place(boot, wall)));
@@ -122,7 +122,7 @@ fn a_file_of_a_replica_of_another_boot_brings_the_whole_remaining_lease() {
 }
 
 #[test]
-fn a_file_of_another_machine_brings_the_whole_remaining_lease() {
+fn a_file_of_another_machine_keeps_the_whole_remaining_lease() {
     assert_whole(|boot, wall| arrive(Arrival::File, &other_machine(boot, wall)));
 }
 
@@ -142,7 +142,7 @@ fn unknown_machines_are_not_the_same() {
 }
 
 #[test]
-fn a_file_of_version_1_is_believed_to_be_of_the_same_machine() {
+fn a_file_of_version_1_counts_as_of_the_same_machine() {
     for place in [other_boot, other_machine] {
         assert_read_by_the_wall_clock(|boot, wall| {
             arrive_of_version_1(Arrival::File, &place(boot, wall))
@@ -151,12 +151,12 @@ fn a_file_of_version_1_is_believed_to_be_of_the_same_machine() {
 }
 
 #[test]
-fn a_hold_older_than_the_machine_it_arrives_on_began_when_that_started() {
+fn a_hold_older_than_the_boot_of_its_new_machine_counts_from_that_boot() {
     assert_eq!(arrive(Arrival::Live, &other_boot(2, WALL)), (LEASE, 2));
 }
 
 #[test]
-fn a_lease_that_was_over_when_it_was_written_is_over_on_arrival() {
+fn a_lease_that_had_ended_when_it_was_written_has_ended_on_arrival() {
     let over = Spelled {
         remaining: 0,
         ..READER
@@ -175,7 +175,7 @@ fn a_lease_that_was_over_when_it_was_written_is_over_on_arrival() {
 }
 
 #[test]
-fn the_longest_lease_that_can_be_written_ends_after_all_others() {
+fn the_longest_encodable_lease_ends_after_all_others() {
     let long = Spelled {
         remaining: 1 << 53,
         held: 1 << 53,

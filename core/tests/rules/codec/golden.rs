@@ -116,7 +116,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// `bytes`, of version 2, as `golden`'s version has them.
+/// Turns `bytes` of version 2 into those of `golden`'s version.
 fn of_version(golden: &Golden, bytes: &[u8]) -> Vec<u8> {
     match golden.version {
         1 => as_version_1(bytes),
@@ -135,7 +135,7 @@ fn assert_golden_lock(golden: &Golden, text: &str, holds: &[Spelled<'_>]) {
     let mut written = Vec::new();
     encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut written);
     assert_eq!(written, spelled, "version 2 is written");
-    let (lock, last) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("a version there was");
+    let (lock, last) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("a known version");
     assert_eq!((holds_of(&lock), last), (holds, LAST));
 }
 
@@ -147,7 +147,7 @@ fn locks_of_every_version_keep_their_bytes() {
     }
 }
 
-/// Bytes, the last token, what they say, and the kind and the rest by which it is spelled.
+/// For each: bytes, the last token, the effect, and the kind and rest of its spelling.
 type Sample<'a> = (&'a str, u64, &'a (Effect<'a>, Fact<'a>), u8, &'a [u8]);
 
 #[test]
@@ -182,7 +182,7 @@ fn effects_of_every_version_keep_their_bytes() {
     }
 }
 
-/// Version 3 is written where a hold is revoked, and differs from version 2 in a byte behind each hold.
+/// A revoked hold takes version 3, which has one more byte after each hold than version 2.
 #[test]
 fn locks_and_effects_with_a_revoked_hold_keep_their_bytes() {
     const LOCK: &str = "\
@@ -238,7 +238,7 @@ fn locks_and_effects_with_a_revoked_hold_keep_their_bytes() {
 }
 
 #[test]
-fn bytes_are_appended_to_what_is_there() {
+fn encoding_appends_to_the_buffer() {
     let mut out = b"before".to_vec();
     encode_effect(&Effect::Free, LAST, &WRITTEN, &mut out);
     assert_eq!(out, [&b"before"[..], &hex(VERSION_2.free)].concat());

@@ -1,4 +1,4 @@
-//! Damaged and forged bytes: they are refused, or are a possible lock; there is never a panic.
+//! Damaged and forged bytes: decoding refuses them or returns a possible lock, and never panics.
 
 use mortise_core::codec::{
     Arrival, BootId, DecodeError, Fact, Stamp, decode_effect, decode_lock, encode_lock,
@@ -13,7 +13,7 @@ use super::spelling::{
 
 const LAST: u64 = 1_700_000_000_000_123;
 
-/// Where bytes arrive: where they were written, and elsewhere at the ends of time.
+/// Where bytes arrive: on the machine that wrote them, and on others at the ends of time.
 const PLACES: [Stamp; 3] = [
     WRITTEN,
     Stamp {
@@ -62,7 +62,7 @@ fn revoked(hold: Spelled<'_>) -> Spelled<'_> {
     }
 }
 
-/// `samples`, which are of version 2, and the same of version 1.
+/// `samples`, which have version 2, and the same in version 1.
 fn of_older_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let older = samples.iter().map(|sample| as_version_1(sample));
     older.chain(samples.iter().cloned()).collect()
@@ -87,7 +87,7 @@ fn samples_of_effects() -> Vec<Vec<u8>> {
     [of_older_versions(&plain), marked.to_vec()].concat()
 }
 
-/// Reads `bytes` as a lock everywhere. True if they were one; then it must be possible, and survive encoding.
+/// Decodes `bytes` as a lock everywhere. True if they are one; then it must be possible, and survive encoding.
 fn probe_lock(bytes: &[u8]) -> bool {
     let mut valid = false;
     for here in &PLACES {
@@ -113,7 +113,7 @@ fn assert_comes_back(lock: &Lock, last: u64) {
     assert_eq!((holds_of(&back), seen), (holds_of(lock), last));
 }
 
-/// Reads `bytes` as an effect everywhere, and applies what it says to a lock that others hold.
+/// Decodes `bytes` as an effect everywhere, and applies it to a lock that others hold.
 fn probe_effect(bytes: &[u8]) -> bool {
     let mut valid = false;
     for here in &PLACES {
@@ -171,7 +171,7 @@ fn bytes_after_the_end_are_refused() {
 }
 
 #[test]
-fn one_flipped_bit_anywhere_gives_a_possible_lock_or_none() {
+fn one_flipped_bit_anywhere_is_possible_or_refused() {
     let flips = |sample: &[u8], probe: fn(&[u8]) -> bool| {
         let mut sample = sample.to_vec();
         let mut valid = 0;
@@ -293,7 +293,7 @@ fn a_writer_beside_others_is_impossible() {
 }
 
 #[test]
-fn an_owner_twice_or_out_of_order_is_impossible() {
+fn a_repeated_or_unordered_owner_is_impossible() {
     for owners in [[b"a", b"a"], [b"b", b"a"]] {
         let holds = owners.map(|owner| named(owner));
         assert_eq!(
@@ -314,7 +314,7 @@ fn a_hold_of_nothing_is_impossible() {
 }
 
 #[test]
-fn numbers_out_of_their_bounds_are_refused_and_those_at_the_bounds_are_not() {
+fn numbers_at_their_bounds_are_accepted_and_those_beyond_refused() {
     let out_of_bounds = |hold| assert_eq!(refusal_of_hold(hold), Some(DecodeError::OutOfBounds));
     let fine = |hold| assert_eq!(refusal_of_hold(hold), None);
     for token in [0, 1 << 53, u64::MAX] {
@@ -361,7 +361,7 @@ fn numbers_out_of_their_bounds_are_refused_and_those_at_the_bounds_are_not() {
 }
 
 #[test]
-fn owners_of_no_byte_and_of_256_are_out_of_bounds() {
+fn owners_of_0_and_of_256_bytes_are_refused() {
     for len in [0, 256, 300] {
         let owner = vec![b'o'; len];
         assert_eq!(
@@ -378,7 +378,7 @@ fn owners_of_no_byte_and_of_256_are_out_of_bounds() {
 }
 
 #[test]
-fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
+fn the_error_names_a_newer_version_and_version_0_does_not_exist() {
     let mut bytes = spelling::lock(LAST, &[READER]);
     for version in [4, 255] {
         bytes[0] = version;
@@ -393,7 +393,7 @@ fn a_newer_version_is_named_and_an_older_one_than_the_first_is_none() {
 }
 
 #[test]
-fn a_mark_is_nothing_but_0_or_1_and_only_version_3_has_it() {
+fn the_mark_of_a_revocation_is_0_or_1_and_exists_only_in_version_3() {
     for (mark, is_revoked) in [(0, Some(false)), (1, Some(true)), (2, None), (255, None)] {
         let mut bytes = spelling::marked_lock(LAST, &[READER]);
         *bytes.last_mut().expect("a mark") = mark;
@@ -430,7 +430,7 @@ fn an_unknown_kind_of_effect_is_refused() {
 }
 
 #[test]
-fn a_count_of_holds_that_the_bytes_do_not_bear_out_costs_nothing() {
+fn a_count_of_holds_beyond_the_bytes_allocates_nothing() {
     let mut bytes = spelling::lock(LAST, &[]);
     bytes.pop();
     bytes.extend(spelling::number(u64::from(u32::MAX)));

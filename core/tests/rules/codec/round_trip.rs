@@ -30,7 +30,7 @@ fn owners() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A UUID in text, and what stands behind it.
+/// A UUID as text, with a suffix.
 fn uuid((number, suffix): (u128, Vec<u8>)) -> Vec<u8> {
     let digits = format!("{number:032x}");
     let groups = [
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn locks_come_back_as_they_went(held in held(), last in 0..1_u64 << 53) {
+    fn decoding_a_lock_returns_what_was_encoded(held in held(), last in 0..1_u64 << 53) {
         let lock = lock_of(&held);
         prop_assert_eq!(&holds_of(&lock), &held);
         let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn effects_come_back_as_they_went(held in held(), last in 0..1_u64 << 53) {
+    fn decoding_an_effect_returns_what_was_encoded(held in held(), last in 0..1_u64 << 53) {
         for (name, stake) in &held {
             let name = owner(name);
             for (effect, fact) in [
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn heartbeats_come_back_as_they_went() {
+fn decoding_a_heartbeat_returns_what_was_encoded() {
     for suspect_ms in [0, 1, 1 << 53] {
         for acknowledged_ms in [None, Some(0), Some(1), Some((1 << 53) - 1)] {
             let heartbeat = Heartbeat {
@@ -138,7 +138,7 @@ fn heartbeats_come_back_as_they_went() {
 }
 
 #[test]
-fn whoever_reads_can_tell_when_and_where_it_was_written() {
+fn decoding_returns_when_and_where_it_was_written() {
     let (name, stake) = (owner(READER.owner), READER.stake());
     let heartbeat = Heartbeat {
         suspect_ms: 0,
@@ -164,7 +164,7 @@ fn whoever_reads_can_tell_when_and_where_it_was_written() {
 }
 
 #[test]
-fn owners_of_every_length_and_of_every_byte_come_back() {
+fn owners_of_every_length_and_every_byte_come_back() {
     let lengths = (1..=255).map(|len| vec![b'x'; len]);
     let bytes = (0..=255).map(|byte| vec![byte, 0, byte]);
     let mut held: Held = lengths
@@ -179,7 +179,7 @@ fn owners_of_every_length_and_of_every_byte_come_back() {
 }
 
 #[test]
-fn the_connection_that_was_granted_stays_behind() {
+fn the_connection_id_is_not_encoded() {
     let mut stake = READER.stake();
     stake.touched = Touched::by(42).again(Some(43));
     let mut bytes = Vec::new();

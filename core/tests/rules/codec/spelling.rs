@@ -8,7 +8,7 @@ use mortise_core::{Instant, Lock, Mode, OwnerRef, Stake, Token, Touched};
 pub(crate) const BOOT_ID: [u8; 16] =
     *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
 
-/// Ten to seventeen.
+/// The bytes 10 to 17.
 pub(crate) const MACHINE: u64 = 0x0a0b_0c0d_0e0f_1011;
 
 /// Where and when all samples are written.
@@ -26,7 +26,7 @@ pub(crate) const fn machine(number: u64) -> Option<MachineId> {
     }
 }
 
-/// A hold as the bytes have it: times are relative to the stamp.
+/// A hold as encoded: times are relative to the stamp.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spelled<'a> {
     pub(crate) owner: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) const READER: Spelled<'_> = Spelled {
 };
 
 impl Spelled<'_> {
-    /// As version 2 has it.
+    /// Encoded by version 2.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = number(self.owner.len() as u64);
         out.extend(self.owner);
@@ -61,7 +61,7 @@ impl Spelled<'_> {
         out
     }
 
-    /// As version 3 has it.
+    /// Encoded by version 3.
     pub(crate) fn marked_bytes(&self) -> Vec<u8> {
         [self.bytes(), vec![u8::from(self.revoked)]].concat()
     }
@@ -124,7 +124,7 @@ fn lock_of_version<'a>(
     out
 }
 
-/// The same bytes as version 1 spelled them: without the machine.
+/// The same in version 1, which has no machine.
 pub(crate) fn as_version_1(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     out[0] = 1;

@@ -9,7 +9,7 @@ use mortise_core::{
     Request, Terms, TokenClock, Turn, Wait, Waiter,
 };
 
-/// How many wait. Unoptimized, a tenth shows as much.
+/// How many wait. Unoptimised, a tenth is enough.
 const CROWD: usize = if cfg!(debug_assertions) {
     1_000
 } else {
@@ -17,7 +17,7 @@ const CROWD: usize = if cfg!(debug_assertions) {
 };
 /// No search checks more.
 const MOST: usize = 15_000;
-/// The search from the other end finds at least this many tasks that wait for the asking one.
+/// The search from the other end finds at least this many tasks that wait for the requester's.
 const BLOCKED: usize = 150;
 const NOW: Instant = Instant::from_millis(1_000);
 
@@ -77,14 +77,14 @@ impl Crowd {
         cycle.is_some()
     }
 
-    /// A wait that closes no cycle begins.
+    /// Begins a wait that closes no cycle.
     fn wait(&mut self, key: KeyId, owner: Owner, mode: Mode) {
         let wait = wait(key, owner, mode);
         assert!(!self.closes(&wait));
         self.push(wait);
     }
 
-    /// A wait begins without a search for a cycle.
+    /// Begins a wait without a search for a cycle.
     pub(super) fn push(&mut self, wait: Wait) {
         let waiter = Waiter {
             id: self.queues.next_id(),
@@ -97,7 +97,7 @@ impl Crowd {
         self.queues.observe(wait.key.as_ref(), self.held(&wait.key));
     }
 
-    /// The key gets its first waiter, or its holders have changed.
+    /// Adds many waiters at a key.
     fn push_all(&mut self, key: &KeyId, name: &str, count: usize) {
         for number in 0..count {
             self.push(wait(key.clone(), owner(name, number), Mode::Write));
@@ -132,7 +132,7 @@ fn terms(mode: Mode) -> Terms {
     }
 }
 
-/// Every third a writer.
+/// Every third is a writer.
 fn mixed(number: usize) -> Mode {
     if number.is_multiple_of(3) {
         Mode::Write
@@ -181,7 +181,7 @@ fn a_crowd_with_a_lock_each_costs_no_check() {
 }
 
 #[test]
-fn a_crowd_behind_a_crowd_of_readers_while_others_wait_elsewhere() {
+fn a_crowd_behind_a_crowd_of_readers_costs_no_check_while_others_wait_elsewhere() {
     let mut crowd = Crowd::default();
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
     for number in 0..CROWD {
@@ -196,7 +196,7 @@ fn a_crowd_behind_a_crowd_of_readers_while_others_wait_elsewhere() {
 }
 
 #[test]
-fn a_holder_that_asks_for_what_a_crowd_reads_while_another_crowd_waits_elsewhere() {
+fn a_cycle_of_two_is_found_while_crowds_read_and_wait_elsewhere() {
     let mut crowd = Crowd::default();
     for number in 0..9_000 {
         crowd.hold(key(0), &owner("reader", number), Mode::Read);
@@ -209,7 +209,7 @@ fn a_holder_that_asks_for_what_a_crowd_reads_while_another_crowd_waits_elsewhere
     assert!(!crowd.closes(&closing));
     // One of the readers, neither the first nor the last, waits for the holder.
     crowd.push(wait(key(2), owner("reader", 7_777), Mode::Write));
-    assert!(crowd.closes(&closing), "a circle of two");
+    assert!(crowd.closes(&closing), "a cycle of two");
     crowd.print("9,000 readers, 6,000 waiters elsewhere");
 }
 
@@ -221,7 +221,7 @@ fn read(crowd: &mut Crowd, key: &KeyId, first: usize, count: usize) {
 }
 
 #[test]
-fn a_cycle_through_one_of_a_crowd_of_readers_is_found_whoever_waits_elsewhere() {
+fn a_cycle_through_one_of_a_crowd_of_readers_is_found() {
     for (readers, others) in [
         (499, 500),
         (600, 600),
@@ -247,15 +247,15 @@ fn a_cycle_through_one_of_a_crowd_of_readers_is_found_whoever_waits_elsewhere() 
 }
 
 #[test]
-fn a_cycle_is_found_where_both_ends_are_crowded() {
+fn a_cycle_with_a_crowd_at_both_ends_is_found() {
     let mut crowd = Crowd::default();
-    // A crowd reads what the asking owner wants, and another one waits for what that holds.
+    // One crowd reads what the requester wants, and another waits for what the requester holds.
     read(&mut crowd, &key(0), 0, 10 * CROWD);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
     crowd.push_all(&key(1), "other", 10 * CROWD);
     crowd.hold(key(2), &owner("asking", 0), Mode::Write);
     crowd.push_all(&key(2), "waiter", CROWD);
-    // As many of the readers wait, too, but not for it, as the search checks, less those in the cycle.
+    // Other readers wait, too, but not for the requester: as many as the search checks, less those in the cycle.
     crowd.push_all(&key(1), "reader", 990);
     let closing = wait(key(0), owner("asking", 0), Mode::Write);
     assert!(!crowd.closes(&closing));
@@ -270,7 +270,7 @@ fn a_cycle_is_found_where_both_ends_are_crowded() {
 }
 
 #[test]
-fn a_ring_of_locks_that_a_crowd_reads_each_is_found() {
+fn a_ring_of_locks_each_read_by_a_crowd_is_found() {
     const LENGTH: usize = 50;
     let mut crowd = Crowd::default();
     for number in 0..LENGTH {
@@ -287,7 +287,7 @@ fn a_ring_of_locks_that_a_crowd_reads_each_is_found() {
 }
 
 #[test]
-fn a_cycle_through_many_locks_with_several_readers_each_is_found() {
+fn a_cycle_through_many_locks_each_with_several_readers_is_found() {
     // Each of these reads the lock that the one before it wants, together with others.
     const LENGTH: usize = 15;
     let mut crowd = Crowd::default();
@@ -306,8 +306,8 @@ fn a_cycle_through_many_locks_with_several_readers_each_is_found() {
 }
 
 #[test]
-fn a_crowd_that_waits_for_the_asking_owner_hides_no_cycle_of_others() {
-    // All of the crowd wait at the asking owner's lock and at one more: the way there is through them.
+fn a_crowd_that_waits_for_the_requester_hides_no_cycle() {
+    // The whole crowd waits at the requester's lock and at one more: the cycle leads through it.
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("asking", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
@@ -318,11 +318,11 @@ fn a_crowd_that_waits_for_the_asking_owner_hides_no_cycle_of_others() {
     crowd.hold(key(3), &owner("holder", 3), Mode::Write);
     crowd.push_all(&key(3), "other", CROWD);
     assert!(crowd.closes(&wait(key(2), owner("asking", 0), Mode::Write)));
-    crowd.print("behind the asking owner");
+    crowd.print("behind the requester");
 }
 
 #[test]
-fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
+fn a_crowd_that_waits_for_the_same_two_locks_costs_no_check_and_hides_no_cycle() {
     let count = 3_000;
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
@@ -340,7 +340,7 @@ fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
     crowd.push(wait(key(0), owner("ahead", 0), Mode::Write));
     crowd.push_all(&key(0), "waiter", count);
-    // Others stand behind each of them in the other line.
+    // Others stand behind each of them in the other queue.
     for number in 0..count - 1 {
         crowd.wait(key(1), owner("waiter", number), Mode::Write);
     }
@@ -348,21 +348,21 @@ fn a_crowd_of_which_everybody_waits_for_the_same_two_locks() {
     let closing = wait(key(1), owner("holder", 0), Mode::Write);
     assert!(
         crowd.closes(&closing),
-        "the first one that is looked at waits for it"
+        "the first one that is checked waits for it"
     );
     let closing = wait(key(1), owner("ahead", 0), Mode::Write);
     assert!(crowd.closes(&closing), "all of them wait for it");
 }
 
 #[test]
-fn a_crowd_of_which_everybody_waits_for_two_of_many_locks() {
+fn a_crowd_that_waits_for_two_of_many_locks_each_hides_no_cycle() {
     let count = 3_000;
     let mut crowd = Crowd::default();
     for number in 0..=count {
         crowd.hold(key(number), &owner("holder", number), Mode::Write);
     }
     for number in 0..count {
-        // Each for its own, and for the one that all wait for.
+        // Each waits for its own lock, and for the one that all wait for.
         crowd.push(wait(key(number + 1), owner("waiter", number), Mode::Write));
         crowd.push(wait(key(0), owner("waiter", number), Mode::Write));
     }
@@ -374,7 +374,7 @@ fn a_crowd_of_which_everybody_waits_for_two_of_many_locks() {
 }
 
 #[test]
-fn one_owner_that_asks_again_and_again_costs_a_check_or_two_each_time() {
+fn repeated_requests_of_one_owner_cost_a_check_or_two_each() {
     let mut crowd = Crowd::default();
     crowd.hold(key(0), &owner("holder", 0), Mode::Write);
     crowd.hold(key(1), &owner("holder", 1), Mode::Write);
@@ -388,7 +388,7 @@ fn one_owner_that_asks_again_and_again_costs_a_check_or_two_each_time() {
 }
 
 #[test]
-fn a_task_with_a_crowd_of_names_costs_no_more_than_one_with_two() {
+fn a_task_with_a_thousand_names_costs_no_more_than_one_with_two() {
     let mut crowd = Crowd::default();
     let name = |number: usize| {
         let name = format!("task##{number}");
@@ -400,7 +400,7 @@ fn a_task_with_a_crowd_of_names_costs_no_more_than_one_with_two() {
     for number in 1..CROWD {
         crowd.wait(key(0), name(number), Mode::Write);
     }
-    // Another owner stands in the same line, and is in no cycle with them.
+    // Another owner stands in the same queue, and is in no cycle with them.
     crowd.wait(key(0), owner("waiter", 0), Mode::Write);
     crowd.wait(key(0), name(CROWD), Mode::Write);
     crowd.wait(key(1), name(CROWD + 1), Mode::Write);
@@ -436,7 +436,7 @@ fn a_ring_of_a_thousand_is_found_and_a_longer_one_costs_no_more() {
 }
 
 #[test]
-fn a_chain_costs_nothing_where_nobody_waits_for_who_joins_it() {
+fn joining_a_chain_costs_nothing_when_nobody_waits_for_the_requester() {
     let mut crowd = chain(CROWD);
     crowd.wait(key(0), owner("waiter", 0), Mode::Write);
     assert_eq!(crowd.most_steps, 0);

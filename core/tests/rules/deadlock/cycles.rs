@@ -1,11 +1,11 @@
-//! Cycles, each with a test of its own. Owners are A to D, keys are numbers.
+//! Cycles, one in each test. Owners are A to D, keys are numbers.
 
 use mortise_core::Mode::{Read, Write};
 
 use super::story::{A, B, C, D, Story};
 
 #[test]
-fn two_owners_crosswise() {
+fn two_owners_crosswise_are_a_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);
@@ -15,7 +15,7 @@ fn two_owners_crosswise() {
 }
 
 #[test]
-fn two_owners_crosswise_over_two_databases() {
+fn two_owners_crosswise_in_two_databases_are_a_cycle() {
     let mut story = Story::default();
     // Keys 0 and 3 have the same name.
     story.takes(A, Write, 0);
@@ -25,7 +25,7 @@ fn two_owners_crosswise_over_two_databases() {
 }
 
 #[test]
-fn cycles_of_three_and_four() {
+fn cycles_of_three_and_four_owners_are_found() {
     for size in [3, 4] {
         let mut story = Story::default();
         for who in 0..size {
@@ -40,13 +40,13 @@ fn cycles_of_three_and_four() {
 }
 
 #[test]
-fn of_two_cycles_the_shorter_is_named() {
+fn the_reply_names_the_shorter_of_two_cycles() {
     let mut story = Story::default();
     for who in [A, B, C, D] {
         story.takes(who, Read, 0);
         story.takes(who, Write, who + 1);
     }
-    // Whoever writes key 0 waits for B, C and D, of whom only D waits for A directly.
+    // A writer of key 0 waits for B, C and D. Only D waits for A directly.
     story.waits(B, Write, C + 1);
     story.waits(C, Write, D + 1);
     story.waits(D, Write, A + 1);
@@ -54,7 +54,7 @@ fn of_two_cycles_the_shorter_is_named() {
 }
 
 #[test]
-fn upgrade_against_upgrade() {
+fn two_upgrades_of_the_same_lock_are_a_cycle() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.takes(B, Read, 0);
@@ -65,25 +65,25 @@ fn upgrade_against_upgrade() {
 }
 
 #[test]
-fn a_cycle_through_one_of_several_readers() {
+fn a_cycle_through_one_of_several_readers_is_found() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.takes(B, Read, 0);
     story.takes(C, Write, 1);
     story.waits(B, Read, 1);
     story.deadlocks(C, Write, 0, &[0, 1]);
-    // A, who waits for nobody, is in no cycle.
+    // A waits for nobody, so it is in no cycle.
     story.waits(A, Write, 1);
 }
 
 #[test]
-fn a_cycle_through_a_place_behind_a_queued_writer() {
+fn a_cycle_through_a_place_behind_a_queued_writer_is_found() {
     let mut story = Story::default();
     story.takes(D, Read, 0);
     story.takes(A, Write, 1);
     story.waits(B, Write, 0);
     story.waits(B, Write, 1);
-    // D reads, and so would A, but for B, who stands ahead and waits for A.
+    // A could read beside D, but B stands ahead and waits for A.
     story.deadlocks(A, Read, 0, &[0, 1]);
 }
 
@@ -98,31 +98,31 @@ fn a_reader_behind_a_queued_writer_waits_for_the_holder_too() {
 }
 
 #[test]
-fn a_reader_waits_for_all_that_the_writers_ahead_wait_for() {
+fn a_reader_waits_for_every_owner_that_the_writers_ahead_wait_for() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.takes(A, Write, 1);
     story.waits(C, Read, 0);
     story.waits(B, Write, 0);
     story.waits(C, Write, 1);
-    // A reads like C, but B between them waits for C.
+    // A and C both read, but B between them waits for C.
     story.deadlocks(A, Read, 0, &[0, 1]);
 }
 
 #[test]
-fn a_later_request_stands_ahead_of_those_it_came_after() {
+fn the_second_request_of_an_owner_stands_ahead_of_others_behind_its_first() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.takes(C, Write, 1);
     story.waits(A, Read, 0);
     story.waits(C, Read, 0);
     story.waits(A, Write, 0);
-    // When D releases, A will read and at once write, and C will wait for it.
+    // When D releases, A gets its read and its write before C, so C waits for A.
     story.deadlocks(A, Write, 1, &[1, 0]);
 }
 
 #[test]
-fn a_later_request_closes_a_cycle_from_behind() {
+fn the_second_request_of_an_owner_closes_a_cycle_with_one_behind_its_first() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.takes(C, Write, 1);
@@ -133,7 +133,7 @@ fn a_later_request_closes_a_cycle_from_behind() {
 }
 
 #[test]
-fn a_cycle_that_passes_a_key_twice_names_it_once_and_its_own_first() {
+fn a_cycle_that_passes_a_key_twice_names_it_once_and_the_key_of_the_request_first() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.takes(C, Write, 1);
@@ -162,7 +162,7 @@ fn a_queued_request_that_becomes_an_upgrade_closes_a_cycle() {
 }
 
 #[test]
-fn upgrades_that_wait_out_a_grace_close_a_cycle_when_it_ends() {
+fn upgrades_that_wait_during_a_grace_close_a_cycle_when_it_ends() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.takes(B, Read, 0);

@@ -1,4 +1,4 @@
-//! Who waits for whom, by the letter of the contract, section 2, "Deadlock": a graph of all owners that is searched exhaustively.
+//! The graph of all waits, built literally from the contract, section 2, "Deadlock", and searched exhaustively.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::queues::server::task;
 pub(crate) struct Ask {
     pub(crate) owner: usize,
     pub(crate) write: bool,
-    /// It stands among the upgrades, ahead of the line.
+    /// It stands among the upgrades, ahead of the queue.
     pub(crate) upgrade: bool,
     /// How many permits it takes, and what its limit is.
     pub(crate) permits: u32,
     pub(crate) limit: Option<u32>,
 }
 
-/// A key at one moment: who holds with a lease that runs, and who waits, the next one first.
+/// A key at one moment: holders with a running lease, and waiters in queue order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scene {
     /// Owners, and whether each holds write.
@@ -27,8 +27,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// An owner's later requests stand where its first one does, because they are decided when
-    /// that is granted.
+    /// An owner's later requests stand where its first one does: they are decided when that one
+    /// is granted.
     fn place(&self, owner: usize) -> Option<usize> {
         self.queue.iter().position(|ask| ask.owner == owner)
     }
@@ -42,7 +42,7 @@ impl Scene {
         !ask.upgrade && self.is_held_by(ask.owner)
     }
 
-    /// An upgrade whose read hold has ended: it is about to be answered.
+    /// An upgrade whose read hold has ended: it is about to get null.
     fn is_lost(&self, ask: Ask) -> bool {
         ask.upgrade && !self.is_held_by(ask.owner)
     }
@@ -68,7 +68,7 @@ impl Scene {
         let mut all: BTreeSet<usize> = holders.chain(ahead).collect();
         all.extend(self.only_reader().filter(|_| self.waits_for_limit(ask)));
         for other in &self.queue {
-            // Its own first request is ahead, too.
+            // The owner's first request is ahead, too.
             let is_ahead = self.place(other.owner) <= self.place(ask.owner) && *other != ask;
             let is_compatible = !ask.write && !other.write;
             if is_ahead && is_compatible && self.waits_for_limit(*other) {
@@ -87,8 +87,8 @@ impl Scene {
         }
     }
 
-    /// It is the first request of an owner that holds nothing, and the holds there are leave no room for it. (Later ones are
-    /// decided when the first one is granted, and a holder never waits for a limit.)
+    /// The request is the first of an owner that holds nothing, and the holds leave no room for it. (Later ones are decided
+    /// when the first one is granted, and a holder never waits for a limit.)
     fn waits_for_limit(&self, ask: Ask) -> bool {
         let first = self.queue.iter().find(|other| other.owner == ask.owner);
         let reads: u64 = self.reads.iter().sum();
@@ -98,7 +98,7 @@ impl Scene {
         is_past && first == Some(&ask) && !self.is_held_by(ask.owner)
     }
 
-    /// `ask` begins to wait: behind the other upgrades, or behind all.
+    /// Queues `ask` behind the other upgrades, or behind all.
     pub(crate) fn push(&mut self, ask: Ask) {
         let place = if ask.upgrade {
             self.queue.iter().take_while(|other| other.upgrade).count()
@@ -135,7 +135,7 @@ fn asks(scenes: &[Scene]) -> impl Iterator<Item = (usize, Ask)> {
     scenes.flat_map(|(key, scene)| scene.queue.iter().map(move |ask| (key, *ask)))
 }
 
-/// A wait that is about to begin, or that has become an upgrade and stands in the queue already.
+/// A wait that is about to begin, or a queued one that has become an upgrade.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) key: usize,
@@ -144,7 +144,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// The scenes once it waits.
+    /// The scenes after it has begun.
     pub(crate) fn added_to(self, scenes: &[Scene]) -> Vec<Scene> {
         let mut scenes = scenes.to_vec();
         if !self.is_queued {
@@ -153,12 +153,12 @@ impl Wait {
         scenes
     }
 
-    /// It closes a cycle: somebody whom it waits for waits, through any chain, for its task. "But its
-    /// own holds and requests on the same key are no deadlock": at its own key that has to be for its
-    /// very owner.
+    /// Whether it closes a cycle: an owner that it waits for waits, through any chain, for its task.
+    /// "But its own holds and requests on the same key are no deadlock": at its own key the chain has
+    /// to lead back to its own owner.
     ///
-    /// Where its owner waits already it stands ahead of others, who come to wait for it: there a
-    /// chain counts, too, that begins with any wait of its task and ends with that.
+    /// If its owner waits already, it stands ahead of others, which then wait for it: there, a chain
+    /// also counts that begins with any wait of its task and ends with this one.
     pub(crate) fn closes_a_cycle(self, scenes: &[Scene]) -> bool {
         let owner = self.ask.owner;
         let stood = scenes[self.key].place(owner).is_some();
@@ -174,8 +174,8 @@ impl Wait {
         self.leads_back(&scenes, others, at_own)
     }
 
-    /// Through some chain that begins with one of `waits` another task waits for its own: at a key
-    /// and for an owner that count as `back`.
+    /// Whether a chain from one of `waits` leads through another task back to its own, at a key and for an
+    /// owner that count as `back`.
     fn leads_back(
         self,
         scenes: &[Scene],
@@ -185,7 +185,7 @@ impl Wait {
         let own = task(self.ask.owner);
         let starts = waits.into_iter().map(|(key, ask)| (key, ask, false));
         let (mut pending, mut reached) = (starts.collect::<Vec<_>>(), BTreeSet::new());
-        // The last one says whether another task has been on the way.
+        // The last field: whether the chain has passed another task.
         while let Some((key, ask, left)) = pending.pop() {
             for other in scenes[key].waited_for(ask) {
                 let is_own = task(other) == own;
@@ -196,7 +196,7 @@ impl Wait {
                 if !reached.insert((key, other, left)) {
                     continue;
                 }
-                // At one key each name of a task counts by itself. And the asking task waits elsewhere with or without this wait.
+                // At one key each name of a task counts by itself. And the requester's task waits elsewhere with or without this wait.
                 let next = asks(scenes).filter(|(at, ask)| {
                     let elsewhere = *at != key && !is_own && task(ask.owner) == task(other);
                     elsewhere || *at == key && ask.owner == other
@@ -208,8 +208,8 @@ impl Wait {
     }
 }
 
-/// `keys` is the right answer to whether `wait` closes a cycle in `scenes`, and where. Among
-/// requests that wait out a grace an alarm may be false, but none may be missing.
+/// Checks that `keys` names a cycle that `wait` closes in `scenes`, or none if there is none. During
+/// a grace a deadlock may be reported falsely, but none may be missed.
 pub(crate) fn check_answer(scenes: &[Scene], wait: Wait, keys: Option<&[usize]>) {
     let any = |is: fn(&Scene, Ask) -> bool| {
         let mut scenes = scenes.iter();
@@ -234,8 +234,7 @@ pub(crate) fn check_answer(scenes: &[Scene], wait: Wait, keys: Option<&[usize]>)
     assert_eq!(keys[0], wait.key, "{keys:?} for {wait:?}");
 }
 
-/// There is a closed walk through `owner` that meets new keys in the order of `keys`, and no other keys. It may begin anywhere on the
-/// cycle.
+/// Whether a closed walk through `owner` meets exactly `keys`, each first in this order. It may begin anywhere on the cycle.
 fn is_cycle(edges: &[Edge], owner: usize, keys: &[usize]) -> bool {
     let distinct: BTreeSet<&usize> = keys.iter().collect();
     distinct.len() == keys.len()
@@ -244,9 +243,9 @@ fn is_cycle(edges: &[Edge], owner: usize, keys: &[usize]) -> bool {
             .any(|edge| walks(edges, edge.from, owner, keys))
 }
 
-/// From `start` back to `start` by way of `owner`.
+/// Whether a walk leads from `start` through `owner` back to `start`.
 fn walks(edges: &[Edge], start: usize, owner: usize, keys: &[usize]) -> bool {
-    // Where the walk stands, how many of the keys it has come upon, and whether it met `owner`.
+    // Where the walk is, how many of the keys it has met, and whether it has met `owner`.
     let mut states = vec![(start, 0, start == owner)];
     let mut next = 0;
     while let Some(&(at, seen, met)) = states.get(next) {

@@ -1,5 +1,5 @@
-//! The search for deadlocks against an exhaustive search of the whole graph, in random states; its answers in situations with a test of
-//! their own; and its cost. `PROPTEST_CASES` sets how many states.
+//! The search for deadlocks, compared in random states with an exhaustive search of the whole graph; in single situations; and its cost.
+//! `PROPTEST_CASES` sets how many states.
 
 mod cost;
 mod cycles;
@@ -34,12 +34,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_wait_closes_a_cycle_where_the_graph_has_one(state in state::states()) {
+    fn the_search_finds_a_cycle_exactly_where_the_graph_has_one(state in state::states()) {
         state::check_every_wait(&state);
     }
 }
 
-/// For states of which each costs as much as `times` others.
+/// Fewer states, because each costs as much as `times` others.
 fn config_of(times: u32) -> ProptestConfig {
     let config = config();
     let cases = config.cases.div_ceil(times);
@@ -50,13 +50,13 @@ proptest! {
     #![proptest_config(config_of(50))]
 
     #[test]
-    fn a_crowd_that_is_in_no_cycle_hides_none(state in state::states()) {
+    fn a_crowd_outside_every_cycle_hides_none(state in state::states()) {
         state::check_every_wait_in_a_crowd(&state);
     }
 }
 
 #[test]
-fn states_in_which_it_was_wrong_once_are_judged_right() {
+fn states_that_once_gave_a_wrong_answer_give_the_right_one() {
     for state in state::found() {
         state::check_every_wait(&state);
     }

@@ -1,4 +1,4 @@
-//! Waits that are no cycle, or no longer one. Owners are A to D, keys are numbers.
+//! Waits that close no cycle, or no longer close one. Owners are A to D, keys are numbers.
 
 use mortise_core::Mode::{Read, Write};
 use mortise_core::{Instant, Lock, Verdict};
@@ -7,7 +7,7 @@ use super::story::{A, B, C, D, Story};
 use crate::queues::server::{Patience, owner};
 
 #[test]
-fn a_reader_is_in_no_cycle_with_readers_that_hold() {
+fn a_reader_does_not_wait_for_readers_that_hold() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.takes(B, Write, 1);
@@ -26,7 +26,7 @@ fn readers_in_one_queue_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_later_request_stands_where_the_first_one_does() {
+fn a_later_request_of_an_owner_does_not_wait_for_requests_behind_its_first() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.takes(C, Write, 1);
@@ -34,13 +34,13 @@ fn a_later_request_stands_where_the_first_one_does() {
     story.waits(B, Read, 0);
     story.waits(A, Write, 0);
     story.waits(B, Write, 1);
-    // C waits for A's write, but that waits for D alone: it will be decided before B's read, for
-    // which C waits as little.
+    // C waits for A's write, which waits for D alone: it is decided before B's read. C does not wait for that
+    // read either.
     story.waits(C, Read, 0);
 }
 
 #[test]
-fn reentry_that_waits_out_a_grace_raises_no_alarm() {
+fn re_entry_that_waits_during_a_grace_is_no_deadlock() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(A, Write, 1);
@@ -48,7 +48,7 @@ fn reentry_that_waits_out_a_grace_raises_no_alarm() {
     story.waits(B, Write, 0);
     story.waits(A, Write, 0);
     story.waits(A, Read, 0);
-    // A stands behind B, for which it waits as little as it will when the grace is over.
+    // A stands behind B but does not wait for it: when the grace ends, A's requests are decided first.
     story.waits(B, Write, 0);
     story.waits(B, Write, 1);
     story.server.grace = false;
@@ -68,7 +68,7 @@ fn an_owner_does_not_wait_for_itself() {
 }
 
 #[test]
-fn the_same_request_on_a_second_connection_raises_no_alarm() {
+fn the_same_request_on_a_second_connection_is_no_deadlock() {
     let mut story = Story::default();
     story.takes(D, Write, 0);
     story.waits(A, Write, 0);
@@ -81,7 +81,7 @@ fn the_same_request_on_a_second_connection_raises_no_alarm() {
 }
 
 #[test]
-fn the_same_upgrade_on_a_second_connection_raises_no_alarm() {
+fn the_same_upgrade_on_a_second_connection_is_no_deadlock() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.takes(B, Read, 0);
@@ -92,7 +92,7 @@ fn the_same_upgrade_on_a_second_connection_raises_no_alarm() {
 }
 
 #[test]
-fn a_lease_that_is_over_counts_for_nothing() {
+fn an_expired_lease_closes_no_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.pass(1);
@@ -106,7 +106,7 @@ fn a_lease_that_is_over_counts_for_nothing() {
 }
 
 #[test]
-fn the_lease_of_a_reader_in_the_middle_that_is_over_breaks_the_cycle() {
+fn an_expired_lease_of_a_reader_in_the_middle_breaks_the_cycle() {
     let mut story = Story::default();
     story.takes(A, Read, 0);
     story.pass(1);
@@ -121,7 +121,7 @@ fn the_lease_of_a_reader_in_the_middle_that_is_over_breaks_the_cycle() {
 }
 
 #[test]
-fn a_wait_that_has_ended_closes_nothing() {
+fn a_wait_that_has_ended_closes_no_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);
@@ -132,7 +132,7 @@ fn a_wait_that_has_ended_closes_nothing() {
 }
 
 #[test]
-fn one_of_two_waits_that_has_ended_leaves_the_other() {
+fn the_end_of_one_of_two_waits_leaves_the_other_in_the_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);
@@ -151,7 +151,7 @@ fn one_of_two_waits_that_has_ended_leaves_the_other() {
 }
 
 #[test]
-fn a_wait_that_has_timed_out_closes_nothing() {
+fn a_wait_that_has_timed_out_closes_no_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);
@@ -165,7 +165,7 @@ fn a_wait_that_has_timed_out_closes_nothing() {
 }
 
 #[test]
-fn a_wait_that_has_been_granted_closes_nothing() {
+fn a_granted_wait_closes_no_cycle() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);
@@ -176,7 +176,7 @@ fn a_wait_that_has_been_granted_closes_nothing() {
 }
 
 #[test]
-fn a_wait_goes_on_under_its_key_when_the_lock_is_replaced() {
+fn a_wait_stays_at_its_key_when_the_lock_is_replaced() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);

@@ -1,5 +1,5 @@
-//! Random states of a few keys, whether or not requests could lead to them, and every wait that
-//! could begin in them.
+//! Random states of a few keys, reachable by requests or not, and every wait that could begin
+//! in them.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const NOW: Instant = Instant::from_millis(1_000);
 
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Owners wait for what they hold already.
+    /// Owners may wait for a key that they hold.
     pub(crate) in_grace: bool,
     pub(crate) keys: Vec<KeyState>,
 }
@@ -50,7 +50,7 @@ struct Holder {
 enum How {
     Write,
     Read,
-    /// So many permits of so many.
+    /// This many permits, of this many.
     Permits(u32, u32),
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn key() -> impl Strategy<Value = KeyState> {
         })
 }
 
-/// States in which the search was wrong once.
+/// States in which the search once gave a wrong answer.
 pub(crate) fn found() -> [State; 1] {
     let key = |holders: &[usize], write, asks: &[(usize, bool)]| KeyState {
         holders: (holders.iter())
@@ -148,8 +148,8 @@ pub(crate) fn check_every_wait(state: &State) {
     World::of(state).check_all(state);
 }
 
-/// The same where each lock that is read has very many more readers, some of whom wait elsewhere among others, and where
-/// very many wait for each owner. None of these is in a cycle, so the answers stay the same.
+/// The same with crowds: each read lock has thousands more readers, some of which wait elsewhere, and thousands wait for each
+/// owner. None of them is in a cycle, so the answers stay the same.
 pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
     let mut world = World::of(state);
     world.add_readers(0..READERS / 2);
@@ -191,13 +191,13 @@ impl World {
         }
     }
 
-    /// Very many wait at another key, some of them readers of those that are read.
+    /// Adds a crowd that waits at another key, some of them readers of the read locks.
     fn add_others(&mut self) {
         let others = (0..OTHERS).map(|number| crowd(READERS - WAITING + number));
         self.add_queue("elsewhere", crowd(READERS + OTHERS).as_ref(), others);
     }
 
-    /// Very many wait for each owner, at a key of its own.
+    /// Adds a crowd that waits for each owner, at a key of its own.
     fn add_blocked(&mut self) {
         for holder in OWNERS {
             let blocked = (0..BLOCKED).map(|number| crowd(10_000 * (holder + 1) + number));
@@ -230,13 +230,13 @@ impl World {
     }
 }
 
-/// More than the search looks at from either end.
+/// More than the search checks from either end.
 const READERS: usize = 2_500;
 const OTHERS: usize = 1_000;
 const BLOCKED: usize = 300;
-/// Others that read.
+/// Additional readers.
 const WAITING: usize = 100;
-/// In the graph one of them represents all.
+/// In the graph, one of them represents all.
 const READER: usize = 10;
 
 fn crowd(number: usize) -> Owner {
@@ -272,7 +272,7 @@ impl World {
             }
         }
         let mut gone = Vec::new();
-        // In turns, so that an owner comes and goes on several keys.
+        // Alternately, so that an owner comes and goes at several keys.
         for turn in 0..6 {
             for (key, state) in all.keys.iter().enumerate() {
                 let Some(queued) = state.asks.get(turn) else {
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// Write for a reader is an upgrade.
+    /// A reader's write request is an upgrade.
     fn ask(&self, key: usize, asker: usize, how: How) -> Ask {
         let write = matches!(how, How::Write);
         let (permits, limit) = match how {
@@ -340,7 +340,7 @@ impl World {
         !ask.upgrade && holds.any(|(holder, _)| *holder == ask.owner)
     }
 
-    /// The answer about a wait that would begin now, and about the same wait once it has begun.
+    /// Checks the answer for a wait that would begin now, and for the same wait after it has begun.
     fn check(&mut self, key: usize, asker: usize, how: How) {
         let ask = self.ask(key, asker, how);
         let mut wait = Wait {

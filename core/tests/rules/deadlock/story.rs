@@ -1,4 +1,4 @@
-//! What a few owners do with a few keys, one step after the other.
+//! Steps of a few owners at a few keys.
 
 use mortise_core::Mode::{self, Write};
 use mortise_core::{Decided, How, WaiterId};
@@ -12,7 +12,7 @@ pub(crate) const D: usize = 3;
 
 pub(crate) struct Story {
     pub(crate) server: Server,
-    /// Of those who ask from now on.
+    /// The patience of requests from now on.
     pub(crate) patience: Patience,
 }
 
@@ -44,7 +44,7 @@ impl Story {
         assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
     }
 
-    /// Queued: it closes no cycle.
+    /// The request is queued: it closes no cycle.
     pub(crate) fn waits(&mut self, who: usize, mode: Mode, key: usize) -> WaiterId {
         match self.ask(who, mode, key) {
             Answer::Waits { id, .. } => id,
@@ -52,7 +52,7 @@ impl Story {
         }
     }
 
-    /// `DEADLOCK`, with these keys.
+    /// The reply is `DEADLOCK`, with these keys.
     pub(crate) fn deadlocks(&mut self, who: usize, mode: Mode, key: usize, keys: &[usize]) {
         let before = self.server.queues.len();
         assert_eq!(self.ask(who, mode, key), Answer::Deadlock(keys.to_vec()));

@@ -1,4 +1,4 @@
-//! Tasks, which hold and wait by several names. Owners T1 and T2 are of one task, and so on.
+//! Tasks that hold and wait by several names. Owners T1 and T2 are of one task, and so on.
 
 use mortise_core::Mode::{Read, Write};
 
@@ -12,7 +12,7 @@ const V1: usize = 8;
 const V2: usize = 9;
 
 #[test]
-fn what_one_name_waits_for_the_task_waits_for() {
+fn a_task_waits_for_whatever_one_of_its_names_waits_for() {
     let mut story = Story::default();
     story.takes(T1, Write, 0);
     story.takes(U1, Write, 1);
@@ -23,7 +23,7 @@ fn what_one_name_waits_for_the_task_waits_for() {
 }
 
 #[test]
-fn a_circle_of_three_tasks_and_of_a_task_with_an_owner_by_itself() {
+fn cycles_of_three_tasks_and_of_a_task_with_a_plain_owner_are_found() {
     let mut story = Story::default();
     story.takes(T1, Write, 0);
     story.takes(U1, Write, 1);
@@ -40,7 +40,7 @@ fn a_circle_of_three_tasks_and_of_a_task_with_an_owner_by_itself() {
 }
 
 #[test]
-fn a_circle_through_one_of_several_readers_of_a_task() {
+fn a_cycle_through_one_of_several_readers_of_a_task_is_found() {
     let mut story = Story::default();
     for reader in [A, T1, T2, B] {
         story.takes(reader, Read, 0);
@@ -51,18 +51,18 @@ fn a_circle_through_one_of_several_readers_of_a_task() {
 }
 
 #[test]
-fn a_circle_through_a_place_that_a_task_has_in_a_line() {
+fn a_cycle_through_a_place_of_a_task_in_a_queue_is_found() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(U1, Write, 1);
     story.waits(T1, Write, 0);
     story.waits(T2, Write, 1);
-    // U would stand behind T, who waits for it.
+    // U2 would stand behind T1, whose task waits for U1.
     story.deadlocks(U2, Write, 0, &[0, 1]);
 }
 
 #[test]
-fn a_task_that_waits_for_itself_at_one_key_simply_waits() {
+fn a_task_that_waits_for_itself_at_one_key_is_no_deadlock() {
     let mut story = Story::default();
     story.takes(T1, Write, 0);
     story.waits(T2, Write, 0);
@@ -77,7 +77,7 @@ fn a_task_that_waits_for_itself_at_one_key_simply_waits() {
 }
 
 #[test]
-fn tasks_that_want_one_key_by_several_names_are_in_no_circle() {
+fn tasks_that_request_one_key_by_several_names_are_no_deadlock() {
     for mode in [Read, Write] {
         let mut story = Story::default();
         story.takes(T1, Write, 0);
@@ -91,32 +91,32 @@ fn tasks_that_want_one_key_by_several_names_are_in_no_circle() {
 }
 
 #[test]
-fn readers_of_two_tasks_of_which_one_name_each_asks_for_write_are_in_no_circle() {
+fn two_reading_tasks_that_each_request_write_by_another_name_are_no_deadlock() {
     let mut story = Story::default();
     story.takes(T1, Read, 0);
     story.takes(U1, Read, 0);
     story.waits(T2, Write, 0);
     story.waits(U2, Write, 0);
-    // But two that wait for each other's holds are, whatever else their tasks have here.
+    // But two owners that wait for each other's holds are in one, whatever else their tasks have here.
     story.waits(T1, Write, 0);
     story.deadlocks(U1, Write, 0, &[0]);
 }
 
 #[test]
-fn a_task_in_the_middle_that_holds_a_key_and_wants_it_by_another_name_closes_nothing() {
+fn a_task_in_the_middle_that_holds_a_key_and_requests_it_by_another_name_closes_no_cycle() {
     let mut story = Story::default();
     story.takes(V1, Write, 0);
     story.takes(T2, Write, 1);
     story.waits(T1, Write, 0);
     story.waits(U1, Write, 0);
     story.waits(V2, Write, 0);
-    // U waits for T, and T for V, who also has a request behind U. But V can release when it likes.
+    // U waits for T, and T for V, which also has a request behind U. But V can release at any time.
     story.waits(U2, Write, 1);
     assert_eq!(story.releases(V1, 0).len(), 1);
 }
 
 #[test]
-fn owners_without_a_mark_are_no_task() {
+fn owners_without_the_mark_are_separate_tasks() {
     let mut story = Story::default();
     story.takes(A, Write, 0);
     story.takes(B, Write, 1);

@@ -1,5 +1,5 @@
-//! Among a thousand owners the search misses no cycle and invents none, however they wait for each other: random graphs of that size,
-//! against an exhaustive search of the whole graph.
+//! Among a thousand owners the search misses no cycle and invents none: random graphs of that size, compared with an exhaustive
+//! search of the whole graph.
 //!
 //! Each owner reads one lock at most, in crowds of every size, and holds any number alone. How much more an owner may have
 //! before the search gives up is in `docs/waiting.md`.
@@ -12,7 +12,7 @@ use mortise_core::{Mode, Owner};
 
 use super::cost::{Crowd, key, owner, wait};
 
-/// With those who ask, a thousand.
+/// A thousand with the requesters.
 const WAITING: usize = 960;
 const ASKING: usize = 40;
 
@@ -57,7 +57,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         })
 }
 
-/// Who holds each key, who waits there, in order, and where each owner waits.
+/// The holders and waiters of each key, and where each owner waits.
 #[derive(Default)]
 struct Graph {
     holders: Vec<Vec<(usize, Mode)>>,
@@ -70,7 +70,7 @@ fn conflict(one: Mode, other: Mode) -> bool {
 }
 
 impl Graph {
-    /// The owners for which a request of the owner for `mode` waits that stands behind `ahead` at the key.
+    /// The owners for which the owner's request for `mode` waits at the key, standing behind `ahead`.
     fn waited_for(
         &self,
         asker: usize,
@@ -85,7 +85,7 @@ impl Graph {
             .collect()
     }
 
-    /// All owners that can be reached from the wait of `asker` at the end of the line.
+    /// All owners that `asker`'s wait at the end of the queue leads to.
     fn reached(&self, asker: usize, key: usize, mode: Mode) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         let mut pending = self.waited_for(asker, key, mode, &self.queues[key]);
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(super::config_of(40))]
 
     #[test]
-    fn among_a_thousand_owners_no_cycle_is_missed(plan in plans()) {
+    fn the_search_misses_and_invents_no_cycle_among_a_thousand_owners(plan in plans()) {
         let (mut crowd, graph) = build(&plan);
         for (asker, place) in plan.owners.iter().enumerate().skip(WAITING) {
             let (at, mode) = (place.waits.0 as usize % plan.keys, place.waits.1);

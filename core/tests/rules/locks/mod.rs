@@ -1,5 +1,5 @@
-//! The lock against a naive model of the contract: random programs run on both, and every reply
-//! and every state is compared after every step. `PROPTEST_CASES` sets how many programs.
+//! The lock, compared with a naive model of the contract: random programs run on both, and after every step
+//! every reply and every state must agree. `PROPTEST_CASES` sets how many programs.
 
 mod perform;
 pub(crate) mod program;
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_program_runs_on_the_lock_as_on_the_model(program in program::programs()) {
+    fn every_program_gives_the_same_on_the_lock_and_the_model(program in program::programs()) {
         run(&program);
     }
 }
@@ -101,7 +101,7 @@ fn a_count_stops_at_its_bound_in_both_modes() {
 }
 
 #[test]
-fn the_last_reader_left_of_many_upgrades() {
+fn the_last_of_many_readers_upgrades_at_once() {
     run(&program(vec![
         acquire(0, Mode::Read, None),
         acquire(1, Mode::Read, None),

@@ -98,7 +98,7 @@ pub(crate) fn perform(
                     client: *client,
                 },
             };
-            // A command checks the bound before it asks.
+            // A command checks the bound first.
             if let Some(fence) = request.terms.fence
                 && let Err(error) = tokens.check(fence, wall)
             {

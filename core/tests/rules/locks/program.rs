@@ -1,5 +1,5 @@
-//! Random programs: what few owners do to few keys, and how time passes meanwhile. Tokens and moments are relative to the state that they
-//! meet ("the held one", "just past the bound"), so that a random program comes close to every bound.
+//! Random programs: actions of a few owners at a few keys, and how time passes. Tokens and moments are relative to the state at that step
+//! ("the held one", "just past the bound"), so that a random program comes close to every bound.
 
 use mortise_core::{How, Mode};
 use proptest::collection::vec;
@@ -44,7 +44,7 @@ pub(crate) struct Program {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) pause: Pause,
-    /// How far the wall clock steps beside the time that passes, microseconds.
+    /// How far the wall clock steps in addition to the time that passes, microseconds.
     pub(crate) wall: i64,
     pub(crate) key: usize,
     pub(crate) deed: Deed,
@@ -56,7 +56,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
     Millis(u64),
-    /// Until the first lease on the key is over, and so many milliseconds more.
+    /// Until the first lease on the key is over, and this many milliseconds more.
     FirstDeadline(i64),
     /// The same for the last lease on it.
     LastDeadline(i64),
@@ -74,11 +74,11 @@ pub(crate) enum Fence {
     Max,
 }
 
-/// Who acts.
+/// The owner that acts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
     Anybody(usize),
-    /// Somebody who holds the key, if anybody does.
+    /// A holder of the key, if there is one.
     Holder(usize),
 }
 
@@ -87,7 +87,7 @@ pub(crate) enum Who {
 pub(crate) enum Ownership {
     Unnamed,
     Held,
-    /// So many more than the held one.
+    /// The held one plus this.
     Off(i64),
     /// One that was granted before, on any key.
     Earlier(usize),
@@ -307,7 +307,7 @@ fn pauses() -> impl Strategy<Value = Pause> {
 
 fn deeds() -> impl Strategy<Value = Deed> {
     let terms = (modes(), leases(), holds(), limits(), fences());
-    // Mostly there is nothing to add to.
+    // Most requests name no token.
     let adds_to = prop_oneof![3 => Just(Ownership::Unnamed), 1 => ownerships()];
     let acquire = (owners(), terms, adds_to, clients()).prop_map(
         |(owner, (mode, lease, holds, limit, fence), token, client)| Deed::Acquire {

@@ -1,5 +1,5 @@
-//! The contract, sections 1, 2 and 4, in the plainest words: every hold on every key in one flat
-//! list, found by walking the list, with plain numbers. Nothing here is fast.
+//! The contract, sections 1, 2 and 4, as simply as possible: one flat list of all holds on all keys,
+//! searched from the start, with plain numbers. Nothing here is fast.
 
 use mortise_core::{How, Mode};
 
@@ -119,8 +119,8 @@ impl Reference {
         self.last.max(wall + HOUR).min(MAX_TOKEN)
     }
 
-    /// "A hold is over from the millisecond its lease ends." Takes those of `key` away, the one
-    /// that ended first in front.
+    /// "A hold is over from the millisecond its lease ends." Removes and returns those of `key`, in
+    /// the order in which they ended.
     pub(crate) fn end(&mut self, key: usize, now: u64) -> Vec<Hold> {
         let is_over = |hold: &Hold| hold.key == key && hold.ends <= now;
         let mut ended: Vec<Hold> = self
@@ -134,7 +134,7 @@ impl Reference {
         ended
     }
 
-    /// What `key` is held in at `now`.
+    /// The mode in which `key` is held at `now`.
     pub(crate) fn mode(&self, key: usize, now: u64) -> Option<Mode> {
         let live = || {
             self.holds
@@ -172,7 +172,7 @@ impl Reference {
         Some(token)
     }
 
-    /// Answers `call` at `now`, once [`Self::end`] has taken the ended holds away.
+    /// Runs `call` at `now`, after [`Self::end`] has removed the ended holds.
     pub(crate) fn answer(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
         match call {
             Call::Acquire { .. } => self.acquire(key, now, wall, call),

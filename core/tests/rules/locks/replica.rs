@@ -1,4 +1,4 @@
-//! A replica that gets the effects of every step, as bytes, and whose boot-time clock shows another
+//! A replica that receives the effects of every step as bytes, and whose boot-time clock shows another
 //! time. It must hold what the primary holds, for as long.
 
 use mortise_core::codec::{
@@ -96,7 +96,7 @@ impl Replica {
             boot_id: BootId([2; 16]),
             machine: None,
             boot: Instant::from_millis(self.boot(written.boot.as_millis())),
-            // A wall clock that is as wrong as possible: it must not matter for live data.
+            // The wall clock is as wrong as possible: it must not matter for live data.
             wall_ms: u64::MAX,
         }
     }
@@ -134,7 +134,7 @@ impl Replica {
         assert_eq!(seen(&self.locks[key], boot), seen(primary, now));
     }
 
-    /// The whole lock at once comes to the same as its effects one by one.
+    /// Sending the whole lock at once gives the same as sending its effects one by one.
     fn full_sync(&self, primary: &Lock, last: u64, written: &Stamp) {
         let mut bytes = Vec::new();
         encode_lock(primary, last, written, &mut bytes);
@@ -152,7 +152,7 @@ impl Replica {
         }
     }
 
-    /// Whatever was missed: no writer beside others, and of the caller the last effect received.
+    /// Whatever the replica missed: it has no writer together with others, and the caller's hold is as of the last effect received.
     fn check(&self, key: usize, primary: &Lock, call: &Call, heard: bool) {
         let lock = &self.locks[key];
         let mut first = None;

@@ -104,7 +104,7 @@ impl World {
         held.max(granted).unwrap_or(0)
     }
 
-    /// All holds with all they consist of, and every view of them.
+    /// Compares all holds with all their fields, and every view of them.
     fn compare_states(&self) {
         assert_eq!(self.tokens.last(), self.model.last, "last token");
         for (key, lock) in self.locks.iter().enumerate() {
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Every hold that began ends once: reported, released, or still there.
+    /// Checks that every hold that began ended once (expired or released) or is still there.
     fn check_ledger(&mut self, key: usize, (ended, reply): &Outcome, call: &Call) {
         for (owner, _) in ended {
             *self.ledger.entry((key, owner.clone())).or_default() -= 1;
@@ -171,8 +171,8 @@ impl World {
         }
     }
 
-    /// What is refused changes nothing, not even the serial; what is granted touches its own hold
-    /// and no other.
+    /// Checks that a refusal changes nothing, not even the serial, and that a grant changes only its
+    /// own hold.
     fn check_what_changed(&self, before: &Lock, after: &Lock, reply: Reply, call: &Call) {
         let mut before = before.clone();
         before.at(Instant::from_millis(self.now), |_, _| {});
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// A lock that got its holds in another way, and was never more than it is, does the same.
+    /// Checks that a fresh lock with the same holds behaves the same, whatever this one went through.
     fn check_that_only_the_holds_matter(
         &self,
         before: &Lock,
@@ -229,7 +229,7 @@ impl World {
         assert_eq!(tokens.last(), self.tokens.last());
     }
 
-    /// A pass that is sent again finds nothing to pass on, and an earlier grant that is given back leaves the new hold.
+    /// Checks that a repeated pass finds no hold, and that undoing an earlier grant leaves the new hold.
     fn check_pass(&self, before: &Lock, after: &Lock, reply: Reply, call: &Call) {
         let (Reply::Passed(_), Some(old), [_, new]) = (reply, call.owner(), &call.owners()[..])
         else {
@@ -247,7 +247,7 @@ impl World {
         assert_eq!(tokens.last(), self.tokens.last());
     }
 
-    /// With HOLDS, a call sent twice does what it does once.
+    /// Checks that with HOLDS a repeated call changes nothing.
     fn check_repetition(&self, after: &Lock, reply: Reply, call: &Call) {
         let token = match (reply, call) {
             (
@@ -266,8 +266,8 @@ impl World {
         assert_eq!(tokens.last(), self.tokens.last());
     }
 
-    /// A grant that is taken back leaves what was there before, but a count that it had lowered stays lower; one whose
-    /// hold was touched since stays, and what ended meanwhile does not come back.
+    /// Checks that undoing a grant restores the hold as it was, except that a count which the grant had lowered stays lower. A
+    /// grant whose hold was touched since stays, and a hold that ended meanwhile does not come back.
     fn check_undo(&self, before: &Lock, after: &Lock, reply: Reply, call: &Call) {
         let (Reply::New(_) | Reply::Reentry(_) | Reply::Upgrade(_), Some(name)) =
             (reply, call.owner())
@@ -306,7 +306,7 @@ impl World {
             assert_eq!(live.hold(owner(name)), None);
         }
 
-        // A revocation is no touch, and outlives the grant if the hold does.
+        // A revocation does not touch the hold. If the hold outlives the grant, so does the revocation.
         let mut revoked = after.clone();
         let mut live = revoked.at(now, |_, _| {});
         assert!(live.revoke(owner(name), None).is_some());
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// Ended holds are reported once, the first to end first; those that end together in any order.
+/// Checks that ended holds are reported once, the earliest first; those that end together in any order.
 fn compare_outcome((told, reply): &Outcome, ended: &[Hold], expected: Reply, call: &Call) {
     assert_eq!(*reply, expected, "reply to {call:?}");
     assert!(told.is_sorted_by_key(|(_, stake)| stake.deadline));

@@ -1,4 +1,4 @@
-//! Boxes and letters against a naive model of the contract: random programs run on both, and every answer is compared.
+//! Boxes and letters, compared with a naive model of the contract: random programs run on both, and every answer must agree.
 //! `PROPTEST_CASES` sets how many programs.
 
 mod reference;
@@ -41,7 +41,7 @@ pub(crate) enum Op {
         mailbox: u8,
         count: usize,
     },
-    /// To a client that never reads it.
+    /// Delivers to a client that never reads it.
     TellInVain {
         mailbox: u8,
         count: usize,
@@ -71,7 +71,7 @@ pub(crate) enum Op {
     },
 }
 
-/// A letter, delivered by its parts.
+/// The parts of a delivered letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) key: u8,
@@ -156,7 +156,7 @@ fn letter(kind: Kind, number: u64) -> Letter {
     }
 }
 
-/// The number of the grant to take back.
+/// The number of the grant to undo.
 fn returned(undelivered: &UndeliveredLetter) -> u64 {
     undelivered.undo.token.get()
 }
@@ -171,7 +171,7 @@ impl Run {
         self.number
     }
 
-    /// The box, made if need be.
+    /// Finds the box, or makes it.
     fn open(&mut self, mailbox: u8) -> BoxId {
         let name = [mailbox];
         assert_eq!(
@@ -272,7 +272,7 @@ impl Run {
     }
 
     fn post(&mut self, waiter: u64, kind: Kind) {
-        // One that is no letter leaves its number to the next.
+        // An answer that becomes no letter leaves its number to the next.
         let number = self.number + 1;
         let posted = self
             .mail
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// One piece of a box that has gone. False if there is none.
+    /// Frees one part of a closed box. False if there is none.
     fn let_leave(&mut self) -> bool {
         match self.mail.next_leaving() {
             None => {
@@ -331,7 +331,7 @@ pub(crate) fn run(ops: Vec<Op>) {
         run.step(op);
         run.compare();
     }
-    // Each box by itself, so that undelivered grants are taken back; all at once none is.
+    // Box by box, so that undelivered grants are undone. Closing all at once undoes none.
     for mailbox in 0..BOXES {
         run.step(Op::Close { mailbox });
         while run.let_leave() {}
@@ -346,7 +346,7 @@ proptest! {
     #![proptest_config(super::queues::config())]
 
     #[test]
-    fn every_program_runs_on_the_boxes_as_on_the_model(ops in ops()) {
+    fn every_program_gives_the_same_on_the_boxes_and_the_model(ops in ops()) {
         run(ops);
     }
 }
@@ -381,7 +381,7 @@ fn a_box_of_another_user_is_not_found() {
 }
 
 #[test]
-fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
+fn a_grant_is_undone_in_the_database_to_which_a_swap_moved_its_lock() {
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
     let granted = Kind {
@@ -402,12 +402,12 @@ fn what_a_swap_of_databases_moved_is_given_back_where_it_is() {
             dbs.push(undelivered.key.db.0);
         }
     }
-    // The later one was swapped once, the earlier one there and back.
+    // The later grant was swapped once, the earlier one there and back.
     assert_eq!(dbs, [7, 0]);
 }
 
 #[test]
-fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_queue_is() {
+fn after_a_swap_a_grant_is_withdrawn_where_its_lock_is_and_a_refusal_where_its_queue_is() {
     let mut mail = Mail::new();
     let (id, now) = (
         mail.make(b"box", b"", 1, Instant::from_millis(0)),
@@ -449,7 +449,7 @@ fn a_grant_is_withdrawn_where_a_swap_has_put_its_lock_and_a_refusal_where_its_qu
 }
 
 #[test]
-fn an_undelivered_grant_takes_over_what_the_one_before_it_had_changed() {
+fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
     let first = Undo {

@@ -18,7 +18,7 @@ struct Entry {
     delivered: bool,
 }
 
-/// What becomes of an answer.
+/// Where an answer goes.
 #[derive(Debug)]
 pub(crate) enum Sent {
     In(u64),
@@ -31,7 +31,7 @@ pub(crate) struct Reference {
     boxes: Vec<Mailbox>,
     /// Each waiter with the `since` of its box.
     requests: Vec<(u64, u64)>,
-    /// Grants of boxes that have gone, not given back yet.
+    /// Grants of closed boxes that are not undone yet.
     to_return: Vec<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Reference {
         }
     }
 
-    /// The number of the nth letter of the box; of none, one that is behind all.
+    /// The number of the nth letter of the box, or one past all.
     pub(crate) fn number_of(&self, name: u8, nth: u8) -> u64 {
         let letters = self.get(name).map(|mailbox| &mailbox.letters);
         let nth = letters.and_then(|letters| letters.get(usize::from(nth)));
@@ -227,10 +227,10 @@ impl Reference {
     pub(crate) fn grant_leaves(&mut self, number: u64) {
         let at = self.to_return.iter().position(|grant| *grant == number);
         self.to_return
-            .remove(at.expect("a grant that nobody was told of"));
+            .remove(at.expect("a grant that was delivered to nobody"));
     }
 
-    /// Nothing is left of boxes that have gone.
+    /// Whether nothing is left of closed boxes.
     pub(crate) fn has_left(&self) -> bool {
         let gone = |since: &u64| self.boxes.iter().all(|mailbox| mailbox.since != *since);
         self.to_return.is_empty() && !self.requests.iter().any(|(_, since)| gone(since))

@@ -1,4 +1,4 @@
-//! Compares what the queues show with what the model has.
+//! Compares the queues with the model.
 
 use std::collections::BTreeSet;
 
@@ -70,8 +70,8 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
     }
 }
 
-/// Whoever comes to hold was the first of `queue`, as it stood before, that was left. Only an
-/// owner that holds already is decided ahead of others.
+/// Checks that each grant went to the first of `queue` that was left, as it stood before. Only an owner
+/// that holds already is decided ahead of others.
 pub(crate) fn nobody_was_overtaken(queue: &[u64], decided: &[Decided]) {
     let mut left = queue.to_vec();
     for Decided {
@@ -91,7 +91,7 @@ pub(crate) fn nobody_was_overtaken(queue: &[u64], decided: &[Decided]) {
     }
 }
 
-/// Every lock, every queue, and all that spans the queues.
+/// Compares every lock, every queue, and what spans the queues.
 pub(crate) fn states(server: &Server, model: &Reference) {
     assert_eq!(server.tokens.last(), model.last_token);
     for key in 0..KEYS {
@@ -155,7 +155,7 @@ fn queue(server: &Server, model: &Reference, key: usize) {
     for (actual, expected) in queue.iter().zip(expected) {
         waiter(actual, expected);
         let found = server.queues.waiter(WaiterId(expected.id));
-        let (at, found) = found.expect("who waits is found");
+        let (at, found) = found.expect("each waiter is found");
         assert_eq!(key_number(at), key);
         waiter(found, expected);
         let asker = expected.asked.owner;
@@ -183,7 +183,7 @@ fn listings(server: &Server, model: &Reference) {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), expected);
 }
 
-/// Queues without waiters report nothing.
+/// Checks that queues without waiters report nothing.
 pub(crate) fn nothing_is_left(queues: &Queues) {
     assert!(queues.is_empty());
     assert_eq!(queues.iter().count(), 0);

@@ -7,10 +7,10 @@ use mortise_core::{How, Instant, WaiterId};
 use super::server::{Answer, Asked, Patience, Server};
 
 const CROWD: usize = 10_000;
-/// When the time of all waiters is up.
+/// When all waiters time out.
 const END: Instant = Instant::from_millis(CROWD as u64);
 
-/// The most that a step may allocate: a few nodes and lists, whoever else waits.
+/// The most that a step may allocate: a few nodes and lists, however many wait.
 const FEW: u64 = 40;
 
 fn asked(owner: usize, write: bool) -> Asked {
@@ -35,7 +35,7 @@ fn crowd(write: bool) -> Server {
         let mut answer = Answer::Denied;
         let count = measure(|| answer = server.ask(0, asked(owner, write), patience));
         assert!(matches!(answer, Answer::Waits { .. }));
-        // The tables by hash are copied as they grow, which does not count.
+        // Hash tables are copied as they grow, which does not count.
         assert!(count.count_total < FEW, "{count:?}");
     }
     server
@@ -84,7 +84,7 @@ fn a_batch_of_readers_costs_its_size() {
 }
 
 #[test]
-fn a_crowd_that_has_gone_leaves_no_memory_behind() {
+fn a_crowd_that_has_left_frees_its_memory() {
     let count = measure(|| {
         let mut server = crowd(true);
         while let Some(id) = server.queues.timed_out(END) {
@@ -94,6 +94,6 @@ fn a_crowd_that_has_gone_leaves_no_memory_behind() {
         std::mem::forget(server);
     });
     let AllocationInfo { bytes_current, .. } = count;
-    // Room for a few waiters, and the lock.
+    // Space for a few waiters, and the lock.
     assert!(bytes_current < 8_192, "{count:?}");
 }

@@ -1,4 +1,4 @@
-//! Every program of a few steps, by three owners at one key, on the queues and on the model.
+//! Every program of a few steps, by three owners at one key, run on the queues and on the model.
 //!
 //! Random programs find faults that need many steps. This finds all that need few.
 
@@ -11,7 +11,7 @@ const STEPS: usize = 4;
 const KEY: usize = 0;
 const LEASE: u64 = 40;
 
-/// Asks for the lock, and waits.
+/// Requests the lock, and waits.
 fn ask(owner: usize, write: bool, holds: Option<u32>, limit: Option<u32>) -> Op {
     let asked = Asked {
         owner,
@@ -29,7 +29,7 @@ fn ask(owner: usize, write: bool, holds: Option<u32>, limit: Option<u32>) -> Op 
     }
 }
 
-/// What one owner may do.
+/// The possible steps of one owner.
 fn of_owner(owner: usize) -> Vec<Op> {
     let new_owner = (owner + 1) % OWNERS;
     vec![
@@ -54,9 +54,9 @@ fn of_owner(owner: usize) -> Vec<Op> {
 }
 
 #[test]
-fn every_program_of_a_few_steps_runs_on_the_queues_as_on_the_model() {
+fn every_short_program_gives_the_same_on_the_queues_and_the_model() {
     let mut ops: Vec<Op> = (0..OWNERS).flat_map(of_owner).collect();
-    // Owners are alike, so that the first step may be the first owner's.
+    // Owners are identical, so the first step can be the first owner's.
     let first = ops.len() / OWNERS;
     ops.extend([Op::Pass(LEASE), Op::Undo(0)]);
     let programs = first * ops.len().pow(STEPS as u32 - 1);

@@ -10,7 +10,7 @@ use mortise_core::{
 const CROWD: usize = 20_000;
 const NOW: Instant = Instant::from_millis(1_000);
 
-/// As clients make them: a UUID and a counter.
+/// An owner as clients make it: a UUID and a counter.
 fn owner(number: usize) -> Owner {
     let name = format!("{number:08x}-d9cb-469f-a165-70867728950e##1z");
     let owner = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
@@ -42,7 +42,7 @@ fn key_of(name: &str) -> KeyRef<'_> {
     }
 }
 
-/// Somebody's lock, as the queues observe it.
+/// A lock of another owner, as the queues observe it.
 fn observe(queues: &mut Queues, key: &str, holder: usize) {
     let (mut lock, holder) = (Lock::free(), owner(holder));
     let request = Request {
@@ -66,7 +66,7 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
     queues.observe(key_of(key), lock.observe());
 }
 
-/// Bytes of a waiter, whose key is from `key`.
+/// The bytes that a waiter takes, at the key that `key` returns.
 fn bytes(key: impl Fn(usize) -> String) -> u64 {
     let count = measure(|| {
         let mut queues = Queues::new();
@@ -81,7 +81,7 @@ fn bytes(key: impl Fn(usize) -> String) -> u64 {
 }
 
 #[test]
-fn a_waiter_takes_little_in_one_queue_with_others_and_at_a_key_of_its_own() {
+fn a_waiter_takes_little_memory_in_a_shared_queue_and_at_its_own_key() {
     let one_queue = bytes(|_| "{tenant}:orders:1".to_owned());
     let key_each = bytes(|number| format!("{{tenant}}:orders:{number:08}"));
     println!("{one_queue} bytes in one queue, {key_each} at a key of its own");
@@ -90,7 +90,7 @@ fn a_waiter_takes_little_in_one_queue_with_others_and_at_a_key_of_its_own() {
 }
 
 #[test]
-fn of_a_crowd_that_has_gone_little_is_left_though_a_few_stay() {
+fn a_crowd_that_has_left_frees_its_memory_though_a_few_stay() {
     let mut queues = Queues::new();
     let count = measure(|| {
         for number in 0..CROWD {

@@ -1,5 +1,5 @@
-//! The queues against a naive model of the contract: random programs run on both, and every
-//! decision and every state is compared after every step. `PROPTEST_CASES` sets how many programs.
+//! The queues, compared with a naive model of the contract: random programs run on both, and after every
+//! step every decision and every state must agree. `PROPTEST_CASES` sets how many programs.
 
 mod compare;
 mod cost;
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_program_runs_on_the_queues_as_on_the_model(program in program::programs()) {
+    fn every_program_gives_the_same_on_the_queues_and_the_model(program in program::programs()) {
         run(&program);
     }
 }

@@ -1,10 +1,10 @@
-//! Random programs: what clients, time and the key space do to a server.
+//! Random programs: steps of clients, time and the key space.
 
 use proptest::prelude::*;
 
 use super::server::{Asked, DBS, KEYS, Patience};
 
-/// Some of them are of one task.
+/// Some of the owners are one task.
 const OWNERS: [usize; 5] = [0, 1, 4, 5, 6];
 
 fn owner() -> impl Strategy<Value = usize> {
@@ -39,17 +39,17 @@ pub(crate) enum Op {
         key: usize,
         owner: usize,
     },
-    /// Time passes, and no timer has fired yet.
+    /// Time passes, but no timer fires.
     Pass(u64),
-    /// The timers check leases, limits and marked keys.
+    /// The timers check leases, wait limits and marked keys.
     Timers,
-    /// One of the waiters goes away.
+    /// A waiter leaves.
     Leave(usize),
-    /// One of the waiters asks for the same again.
+    /// A waiter repeats its request.
     TakeOver(usize, Asked, Patience),
-    /// One of the last grants to a waiter could not be delivered.
+    /// One of the last grants to waiters could not be delivered.
     Undo(usize),
-    /// What happens to locks in the key space only marks their keys.
+    /// A change of the key space, which only marks keys.
     KeySpace(KeySpace),
     Grace(bool),
 }
@@ -72,7 +72,7 @@ pub(crate) struct Program {
 }
 
 pub(crate) fn programs() -> impl Strategy<Value = Program> {
-    // On fewer keys more requests meet.
+    // More requests meet on fewer keys.
     let slice = prop::option::of(1..4_usize);
     (1..=KEYS, any::<bool>(), slice).prop_flat_map(|(keys, ignore_cycles, slice)| {
         prop::collection::vec(op(keys), 1..100).prop_map(move |ops| Program {

@@ -1,4 +1,4 @@
-//! The contract, sections 1 to 3, in the plainest words: for every key a list of holds and a list of waiters, found by walking them, with
+//! The contract, sections 1 to 3, as simply as possible: for every key a list of holds and a list of waiters, searched from the start, with
 //! plain numbers. Nothing here is fast.
 
 use super::server::{Asked, KEYS};
@@ -13,7 +13,7 @@ pub(crate) struct Hold {
     pub(crate) token: u64,
     /// Over from this millisecond on.
     pub(crate) ends: u64,
-    /// Another number after every change.
+    /// Changes with every change of the lock.
     pub(crate) touched: u64,
     pub(crate) revoked: bool,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Hold {
 pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) asked: Asked,
-    /// It stands ahead of the line.
+    /// It stands ahead of the queue.
     pub(crate) upgrade: bool,
     pub(crate) since: u64,
     pub(crate) limit: Option<u64>,
@@ -57,7 +57,7 @@ pub(crate) enum Outcome {
     CountTooHigh,
     NoRoom,
     Revoked,
-    /// An upgrade stands ahead of the line.
+    /// An upgrade stands ahead of the queue.
     Busy {
         upgrade: bool,
     },
@@ -83,7 +83,7 @@ pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
 }
 
-/// The result of a settle: decisions in their order, and waiters that have become upgrades.
+/// The result of a settle: decisions in order, and waiters that have become upgrades.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) decided: Vec<Decision>,
@@ -135,7 +135,7 @@ impl Reference {
         asked.limit.is_none_or(|limit| sum + count <= limit.into())
     }
 
-    /// An owner that holds nothing would be granted this if it were the next one.
+    /// Whether an owner that holds nothing would be granted this if it were first in the queue.
     pub(crate) fn may_come_in(&self, key: usize, asked: &Asked) -> bool {
         let count = asked.holds.unwrap_or(1).into();
         self.is_compatible(key, asked) && self.is_within_limit(key, asked, count)
@@ -162,13 +162,13 @@ impl Reference {
         self.acquire(key, asked)
     }
 
-    /// As if nobody were queued.
+    /// Acquires as if nobody were queued.
     fn acquire(&mut self, key: usize, asked: &Asked) -> Outcome {
         let mine = self.hold(key, asked.owner);
         if mine.is_some_and(|mine| mine.revoked) {
             return Outcome::Revoked;
         }
-        // An owner that holds write is alone, so it is compatible with all.
+        // An owner that holds write is the only holder, so all its requests are compatible.
         if !self.is_compatible(key, asked) {
             return Outcome::Busy {
                 upgrade: mine.is_some(),
@@ -215,7 +215,7 @@ impl Reference {
         Outcome::Granted(kind, hold)
     }
 
-    /// Begins to wait: behind the other upgrades, or behind all.
+    /// Queues a request: behind the other upgrades, or behind all.
     pub(crate) fn push(&mut self, key: usize, waiter: Waiter) {
         let queue = &mut self.keys[key].queue;
         let is_ahead = |other: &Waiter| {

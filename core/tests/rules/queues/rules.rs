@@ -1,4 +1,4 @@
-//! Rules of the queue, one at a time.
+//! The rules of the queue, one by one.
 
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ fn releases(server: &mut Server, owner: usize) -> Vec<(usize, Verdict)> {
     settle(server, false)
 }
 
-/// Which waiters were decided, by number, and how.
+/// The waiters that were decided, by number, and the verdicts.
 fn settle(server: &mut Server, recheck_holders: bool) -> Vec<(usize, Verdict)> {
     let settled = server.settle(0, recheck_holders);
     let number = |client: u64| client as usize - 1;
@@ -69,7 +69,7 @@ fn a_free_place_goes_to_a_writer_or_to_every_reader_up_to_the_next_one() {
 }
 
 #[test]
-fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
+fn when_a_queued_writer_leaves_the_readers_behind_it_are_granted() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
     let writer = waits(&mut server, 1, true);
@@ -80,7 +80,7 @@ fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
 }
 
 #[test]
-fn an_upgrade_that_is_lost_is_answered_behind_one_that_is_not() {
+fn a_lost_upgrade_is_denied_while_another_upgrade_still_waits_ahead() {
     let mut server = Server {
         ignore_cycles: true,
         ..Server::default()
@@ -97,7 +97,7 @@ fn an_upgrade_that_is_lost_is_answered_behind_one_that_is_not() {
 }
 
 #[test]
-fn an_owner_that_came_to_hold_by_a_rename_is_decided_ahead_of_the_queue() {
+fn requests_of_an_owner_that_comes_to_hold_by_a_rename_are_decided_first() {
     let mut server = Server::default();
     takes(&mut server, 0, true);
     for owner in [1, 2, 3, 2] {
@@ -128,7 +128,7 @@ fn an_owner_that_came_to_hold_by_a_rename_is_decided_ahead_of_the_queue() {
         .decided
         .iter()
         .map(|decided| decided.waiter.terms.client);
-    // Both of 2's. 3 now waits for 2 as an upgrade, and 1 behind it.
+    // Both are requests of 2. Now 3 waits for 2 as an upgrade, and 1 behind it.
     assert_eq!(decided.collect::<Vec<_>>(), [3, 3]);
     assert_eq!(settled.upgrading.len(), 1);
     assert_eq!(server.queues.len(), 2);
@@ -136,7 +136,7 @@ fn an_owner_that_came_to_hold_by_a_rename_is_decided_ahead_of_the_queue() {
 }
 
 #[test]
-fn undelivered_grants_are_undone_the_last_one_first() {
+fn undelivered_grants_are_undone_in_reverse_order() {
     let mut server = Server::default();
     takes(&mut server, 0, true);
     waits(&mut server, 1, true);
@@ -146,7 +146,7 @@ fn undelivered_grants_are_undone_the_last_one_first() {
     let settled = server.settle(0, false);
     let handed: Vec<Handed> = settled.decided.iter().filter_map(Handed::of).collect();
     assert_eq!(handed.len(), 2);
-    // The first one has been touched by the second.
+    // The second grant has touched the first.
     assert!(!server.undo(0, 1, handed[0]));
     assert!(server.undo(0, 1, handed[1]));
     assert!(!server.undo(0, 1, handed[1]), "only once");
@@ -155,7 +155,7 @@ fn undelivered_grants_are_undone_the_last_one_first() {
 }
 
 #[test]
-fn a_grant_that_has_been_renewed_or_raised_is_not_given_back() {
+fn a_grant_that_was_renewed_or_raised_is_not_undone() {
     let renewed = |server: &mut Server| assert!(server.renew(0, 1, 1));
     let raised = |server: &mut Server| takes(server, 1, true);
     for touch in [renewed as fn(&mut Server), raised] {
@@ -172,7 +172,7 @@ fn a_grant_that_has_been_renewed_or_raised_is_not_given_back() {
 }
 
 #[test]
-fn an_undelivered_upgrade_that_is_undone_leaves_the_read_hold_and_its_token() {
+fn undoing_an_undelivered_upgrade_leaves_the_read_hold_and_its_token() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
     takes(&mut server, 1, false);
@@ -243,7 +243,7 @@ fn the_last_database_costs_no_more_than_the_first() {
 }
 
 #[test]
-fn a_walk_over_the_keys_goes_on_behind_what_it_has_seen() {
+fn a_walk_over_the_keys_continues_after_the_last_key() {
     let mut queues = Queues::new();
     for number in 0..100_u32 {
         let waiter = Waiter {

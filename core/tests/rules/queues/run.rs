@@ -16,13 +16,13 @@ use crate::deadlock::graph::{Ask, Scene, Wait, check_answer};
 pub(crate) struct Run {
     pub(crate) server: Server,
     pub(crate) model: Reference,
-    /// Keys that the key space has changed and nobody has settled yet.
+    /// Keys that the key space has changed and that are not settled yet.
     marked: BTreeSet<usize>,
-    /// Those of them about whose lock the queues know nothing any more.
+    /// Those of them whose lock the queues no longer know.
     forgotten: BTreeSet<usize>,
-    /// The last grants to waiters: what the server and the model remember of them.
+    /// The last grants to waiters, as the server and the model remember them.
     handed: Vec<(usize, Handed, Hold, Option<Hold>)>,
-    /// Waiters that have an answer.
+    /// Waiters that have got an answer.
     decided: BTreeSet<u64>,
     clients: u64,
 }
@@ -98,7 +98,7 @@ impl Run {
             Op::Grace(grace) => {
                 (self.server.grace, self.model.grace) = (grace, grace);
                 if !grace {
-                    // Who held all along may have asked for more, so that all are recheck_holders.
+                    // Holders may have made requests during the grace, so all keys recheck their holders.
                     self.marked.extend(0..KEYS);
                     (0..KEYS).for_each(|key| self.settle(key));
                 }
@@ -127,7 +127,7 @@ impl Run {
             (Outcome::Granted(kind, hold), Answer::Granted(grant)) => {
                 assert_eq!(compare::kind_of(grant), (kind, hold.token));
                 match held.is_some_and(|held| held.read > hold.read) {
-                    // It has made room for others.
+                    // The request has freed permits for others.
                     true => self.settle(key),
                     false => self.is_settled(key),
                 }
@@ -176,8 +176,8 @@ impl Run {
         }
     }
 
-    /// Every key as the contract's rule for deadlocks sees it from `own`. Of other keys that the
-    /// key space has changed it knows no holders until they are settled.
+    /// Every key as the contract's rule for deadlocks applies to it, for a request at `own`. Other keys that the
+    /// key space has changed show no holders until they are settled.
     fn scenes(&self, own: usize) -> Vec<Scene> {
         let now = self.model.now;
         let scene = |(key, state): (usize, &reference::Key)| Scene {
@@ -225,7 +225,7 @@ impl Run {
         compare::nobody_was_overtaken(&line, &settled.decided);
         self.compare_liveness(key);
         for id in expected.upgrading {
-            self.look_again(key, id);
+            self.run_due(key, id);
         }
     }
 
@@ -238,8 +238,8 @@ impl Run {
         }
     }
 
-    /// A waiter has become an upgrade: it may have closed a cycle.
-    fn look_again(&mut self, key: usize, id: u64) {
+    /// A waiter has become an upgrade, which may close a cycle.
+    fn run_due(&mut self, key: usize, id: u64) {
         let mut queue = self.model.keys[key].queue.iter();
         let Some(waiter) = queue.find(|waiter| waiter.id == id).copied() else {
             return;
@@ -255,7 +255,7 @@ impl Run {
         }
     }
 
-    /// Waits and leases that are over, and keys that are marked. Then nothing is left to do.
+    /// Ends waits and leases that are over, and settles marked keys. Then nothing is left to do.
     fn timers(&mut self) {
         while let Some(id) = self.server.queues.timed_out(self.server.now) {
             self.compare();
@@ -271,14 +271,14 @@ impl Run {
         (0..KEYS).for_each(|key| self.is_settled(key));
     }
 
-    /// To settle `key` changes nothing.
+    /// Checks that settling `key` changes nothing.
     fn is_settled(&mut self, key: usize) {
         let settled = self.model.settle(key);
         assert!(settled.decided.is_empty() && settled.upgrading.is_empty());
         self.settle(key);
     }
 
-    /// The key that is due first, reported once.
+    /// The first due key, reported once.
     fn due(&mut self) -> Option<usize> {
         let now = self.model.now;
         let deadlines = self.model.keys.iter().enumerate();
@@ -300,7 +300,7 @@ impl Run {
         }
     }
 
-    /// One of the waiters asks for the same again, and keeps its place.
+    /// A waiter repeats its request, and keeps its place.
     fn take_over(&mut self, nth: usize, asked: Asked, patience: Patience) {
         let limit = match patience {
             Patience::Millis(ms) => Some(self.model.now + ms),
@@ -329,7 +329,7 @@ impl Run {
         self.settle(key);
     }
 
-    /// The owner's requests are refused before anybody is granted.
+    /// Refuses the owner's requests before any grant.
     fn revoke(&mut self, key: usize, owner: usize) {
         self.settle(key);
         let refused = self.server.revoke(key, owner);
@@ -342,7 +342,7 @@ impl Run {
         self.settle(key);
     }
 
-    /// A waiter leaves with an answer of its own, and its key is settled.
+    /// Removes a waiter with its own answer, and settles its key.
     fn take_out(&mut self, id: u64) {
         assert!(self.decided.insert(id), "decided twice");
         let removed = self.server.queues.remove(WaiterId(id)).expect("it waits");
@@ -375,7 +375,7 @@ impl Run {
         Some(stake.deadline.as_millis())
     }
 
-    /// The contract does not say whether the longer lease stays when a grant is given back.
+    /// The contract leaves open whether the longer lease stays when a grant is undone.
     fn accept_lease(&mut self, key: usize, holder: usize, longer: Option<u64>) {
         let Some(deadline) = self.deadline(key, holder) else {
             return;
@@ -438,7 +438,7 @@ impl Run {
         let admits = self.model.may_come_in(key, &head.asked);
         assert!(
             self.server.grace || !admits,
-            "the head could be let in: {head:?}"
+            "the head could be granted: {head:?}"
         );
     }
 

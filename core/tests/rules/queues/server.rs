@@ -1,4 +1,4 @@
-//! What a server does around the locks and the queues, in the fewest words. [`Server::ask`] is
+//! What a server does around the locks and the queues, as briefly as possible. [`Server::ask`] is
 //! the rule by which a request is granted, refused or queued.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) fn key_number(id: &KeyId) -> usize {
         .expect("a key of the tests")
 }
 
-/// The first one of those that are one task with owner `number`: from 4 on they come in twos.
+/// The first owner of the task of owner `number`: from 4 on, two owners are one task.
 pub(crate) fn task(number: usize) -> usize {
     if number < 4 { number } else { number / 2 * 2 }
 }
@@ -83,7 +83,7 @@ impl Asked {
 pub(crate) enum Patience {
     /// Not at all.
     None,
-    /// So many milliseconds.
+    /// Up to this many milliseconds.
     Millis(u64),
     /// Without limit.
     Endless,
@@ -96,7 +96,7 @@ pub(crate) enum Answer {
     Denied,
     /// The keys of the cycle.
     Deadlock(Vec<usize>),
-    /// Ahead of the line or in it. A cycle that it closes was to be ignored.
+    /// Queued, as an upgrade or behind all. A cycle that it closes was to be ignored.
     Waits {
         id: WaiterId,
         upgrade: bool,
@@ -105,7 +105,7 @@ pub(crate) enum Answer {
     Refused(AcquireError),
 }
 
-/// A grant to a waiter, as it has to be remembered until its reply has been written.
+/// A grant to a waiter, remembered until its reply is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handed {
     pub(crate) touched: Touched,
@@ -133,9 +133,9 @@ pub(crate) struct Server {
     pub(crate) wall: Micros,
     /// In a grace nothing is granted.
     pub(crate) grace: bool,
-    /// Waits that close a cycle are accepted all the same.
+    /// Accepts waits that close a cycle.
     pub(crate) ignore_cycles: bool,
-    /// How many waiters a settle decides at once, if not all.
+    /// How many waiters a settle decides in one step, if not all.
     pub(crate) slice: Option<usize>,
 }
 
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// The numbers of the keys of a cycle that `wait` closes.
+    /// The keys of a cycle that `wait` closes, by number.
     pub(crate) fn find_cycle(&self, wait: &Wait) -> Option<Vec<usize>> {
         let held = self.locks.get(&key_number(&wait.key)).map(Lock::observe);
         let keys = self
@@ -244,7 +244,7 @@ impl Server {
         all
     }
 
-    /// The lock of `key` is gone, or another one is there: callbacks notify the queues at once.
+    /// Removes or replaces the lock of `key`: callbacks notify the queues at once.
     pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
         let id = key_id(key);
         self.queues.forget_holders(id.as_ref());
@@ -252,7 +252,7 @@ impl Server {
         self.locks.extend(lock.map(|lock| (key, lock)));
     }
 
-    /// A waiter that has become an upgrade: the keys of the cycle that it closes.
+    /// The keys of the cycle that a waiter closes by becoming an upgrade.
     pub(crate) fn cycle_of_upgrade(&self, id: WaiterId) -> Option<Vec<usize>> {
         let (key, waiter) = self.queues.waiter(id).expect("it waits");
         self.find_cycle(&Wait {
@@ -307,7 +307,7 @@ impl Server {
         Ok(passed)
     }
 
-    /// The requests of the owner, which are to be refused; `None` if it holds nothing.
+    /// Revokes the owner's hold. Returns its requests, which have to be refused; `None` if it holds nothing.
     pub(crate) fn revoke(&mut self, key: usize, holder: usize) -> Option<Vec<u64>> {
         let (id, holder) = (key_id(key), owner(holder));
         self.with(key, |live| live.revoke(holder.as_ref(), None))?;

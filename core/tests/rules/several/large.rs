@@ -56,7 +56,7 @@ fn push(queues: &mut Queues, number: usize, keys: &BTreeSet<u64>) -> WaiterId {
     waiter.id
 }
 
-/// Numbers that look drawn (Marsaglia, "Xorshift RNGs", 2003).
+/// Pseudo-random numbers (Marsaglia, "Xorshift RNGs", 2003).
 struct Draw(u64);
 
 impl Draw {

@@ -1,5 +1,5 @@
-//! Requests for several keys at once, beside requests for one: random programs on the queues, compared with a naive model
-//! ([`reference`]), and checked against a graph of all waits that is built by walking all queues ([`waits`]).
+//! Requests for several keys at once, together with requests for one: random programs on the queues, compared with a naive model
+//! ([`reference`]), and with a graph of all waits built from all queues ([`waits`]).
 
 mod large;
 mod moved;
@@ -63,7 +63,7 @@ pub(crate) fn keys_of(mask: u8) -> Vec<usize> {
     (0..KEYS).filter(|key| mask & 1 << key != 0).collect()
 }
 
-/// Checks that no owner waits for itself, that each reported deadlock is one, and that all waiters are served when the holders release.
+/// Checks that no owner waits for itself, that each reported deadlock is one, and that all waiters are granted when the holders release.
 fn check_waits(ops: Vec<Op>) {
     let mut server = Server::default();
     // The server does not search for a cycle that a pass closes.
@@ -71,7 +71,7 @@ fn check_waits(ops: Vec<Op>) {
         let answer = server.run(op);
         let real = server.last_wait.take();
         if answer == Answer::Deadlock {
-            let wait = real.expect("somebody was to wait");
+            let wait = real.expect("a request was about to wait");
             assert!(
                 waits::closes_cycle(&server, &wait),
                 "{op:?}: no deadlock: {wait:?}"
@@ -80,7 +80,7 @@ fn check_waits(ops: Vec<Op>) {
         waits::assert_no_cycle(&server, op);
         server.assert_settled(op);
     }
-    // All holders release, and all waiters are served.
+    // All holders release, and all waiters are granted.
     for _ in 0..OWNERS * KEYS * OWNERS {
         for key in 0..KEYS {
             for (owner, _) in server.holders(key) {
@@ -88,7 +88,7 @@ fn check_waits(ops: Vec<Op>) {
             }
         }
     }
-    assert!(server.queues.is_empty(), "somebody waits for ever");
+    assert!(server.queues.is_empty(), "a request waits for ever");
 }
 
 proptest! {
@@ -111,16 +111,16 @@ proptest! {
     }
 
     #[test]
-    fn no_owner_ever_waits_for_itself_and_a_deadlock_is_one(
+    fn no_owner_waits_for_itself_and_each_reported_deadlock_is_one(
         ops in prop::collection::vec(op(), 1..60)
     ) {
         check_waits(ops);
     }
 }
 
-/// Programs that have found faults.
+/// Programs that once found faults.
 #[test]
-fn programs_that_found_faults_pass() {
+fn programs_that_once_found_faults_pass() {
     let read = |owner, key| Op::Ask {
         owner,
         key,
@@ -143,7 +143,7 @@ fn programs_that_found_faults_pass() {
             read(3, 1),
             several(2, 0b1110),
         ],
-        // A request moves, and then the wait is refused all the same: its keys have to be settled.
+        // A request moves, and then the wait is still refused: its keys have to be settled.
         vec![
             read(3, 0),
             several(0, 0b0100),
@@ -163,7 +163,7 @@ fn programs_that_found_faults_pass() {
             Op::Release { owner: 1, key: 0 },
             several(3, 0b1100),
         ],
-        // A deadlock that cycles through places behind others hide.
+        // Cycles through places behind other requests hide a deadlock.
         vec![
             several(0, 0b1000),
             read(0, 0),

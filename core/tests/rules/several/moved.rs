@@ -27,7 +27,7 @@ fn push_both(queues: &mut Queues, owner: &str) {
 }
 
 #[test]
-fn a_request_that_moves_ahead_lets_the_others_of_its_task_past_those_that_it_overtakes() {
+fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewhere() {
     let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
     push_both(&mut queues, "ahead");
     let of_task = waiter(&mut queues, "task##0", Mode::Write.into());

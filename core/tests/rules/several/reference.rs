@@ -1,4 +1,4 @@
-//! Who holds and who waits, in the plainest words: one list of holds, one list of requests in the order in which they came.
+//! Holders and waiters, as simply as possible: one list of holds, one list of requests in order of arrival.
 
 use super::server::Answer;
 use super::{Op, keys_of};

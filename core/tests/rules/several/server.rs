@@ -1,4 +1,4 @@
-//! What a server does around the queues for requests of one key and of several, in the fewest words.
+//! What a server does around the queues for requests of one key and of several, as briefly as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Of what asks for nothing.
+    /// The reply to steps that request nothing.
     Done,
-    /// The owner waits already, or holds one of the keys.
+    /// Refused: the owner waits already, or holds one of the keys.
     Skipped,
     Granted,
     Waits,
@@ -44,7 +44,7 @@ pub(super) struct Server {
     locks: BTreeMap<usize, Lock>,
     tokens: TokenClock,
     dirty: BTreeSet<KeyId>,
-    /// By owner, its only request.
+    /// The only request of each owner.
     waiting: BTreeMap<usize, WaiterId>,
 }
 
@@ -176,7 +176,7 @@ impl Server {
                 && !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank))
                 && self.acquire(key, &request, Turn::First).is_ok()
             {
-                // As a command does before it closes the key.
+                // A command does this before it closes the key.
                 self.dirty.insert(id);
                 return Answer::Granted;
             }
@@ -291,7 +291,7 @@ impl Server {
         }
     }
 
-    /// Settles what was marked, and grants what is due.
+    /// Settles marked keys, and grants the requests that are due.
     fn end_turn(&mut self) {
         loop {
             if let Some(key) = self.dirty.pop_first() {
@@ -353,7 +353,7 @@ impl Server {
         waiters.map(|waiter| owner_number(&waiter.owner)).collect()
     }
 
-    /// No request that is the first in all its queues could be granted.
+    /// Checks that no request that is first in all its queues could be granted.
     pub(super) fn assert_settled(&self, op: Op) {
         for (owner, id) in &self.waiting {
             let waiter = self.queues.waiter(*id).expect("it waits").1;

@@ -1,4 +1,4 @@
-//! Which owner waits for which, found by walking every queue.
+//! Which owner waits for which, computed from every queue.
 
 use mortise_core::{Mode, Rank};
 
@@ -72,7 +72,7 @@ pub(super) fn assert_no_cycle(server: &Server, op: Op) {
     }
 }
 
-/// The request would have closed a cycle through no place behind a MACQUIRE.
+/// Whether the request would have closed a cycle without a place behind a MACQUIRE.
 pub(super) fn closes_cycle(server: &Server, wait: &Waiting) -> bool {
     let mut graph = Graph::default();
     for key in 0..KEYS {
