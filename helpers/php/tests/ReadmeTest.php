@@ -56,13 +56,23 @@ final class ReadmeTest extends TestCase
         $block = str_replace(['6379', "require 'vendor/autoload.php';\n"], [(string) self::$server->port, "$0$predis"], $block);
         $block = str_replace('$0', "require 'vendor/autoload.php';\n", $block);
         file_put_contents(self::$project . '/stock.php', $block);
-        $output = self::shell([PHP_BINARY, '-d', 'zend.assertions=1', '-d', 'error_reporting=-1', 'stock.php']);
+        // Debian's PHP skips what stands in assert().
+        $output = self::shell([PHP_BINARY, '-d', 'zend.assertions=-1', '-d', 'error_reporting=-1', 'stock.php']);
         $this->assertDoesNotMatchRegularExpression('/Warning|Notice|Deprecated|others hold|lost/', $output);
-        if (str_contains($block, 'minutely')) {
-            $this->assertSame("the first machine runs it\n", $output);
-        } else {
-            $this->assertSame(0, self::$server->admin->dbSize());
-        }
+        $this->assertSame(self::output($block) ?? $output, $output);
+        $this->assertSame(str_contains($block, 'minutely') ? 1 : 0, self::$server->admin->dbSize());
+    }
+
+    /** What a block prints, if that is always the same. */
+    private static function output(string $block): ?string
+    {
+        preg_match_all('{var_dump\(.*\); +// (NULL|bool\(true\))}', $block, $values);
+        return match (true) {
+            $values[1] !== [] => implode("\n", $values[1]) . "\n",
+            str_contains($block, 'minutely') => "the first machine runs it\n",
+            str_contains($block, 'thrice') => "once: runs it\ntwice: it has a runner\nthrice: it has a runner\n",
+            default => null,
+        };
     }
 
     public function testWhereTheMachinesUptimeCannotBeReadLocksWorkByAnotherClock(): void
