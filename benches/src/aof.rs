@@ -1,4 +1,4 @@
-//! What acquire and release cost when effects have a receiver: every effect is written to an AOF (`appendfsync no`).
+//! The cost of acquire and release when the server writes every effect to an AOF (`appendfsync no`).
 
 use mortise_harness::Server;
 

@@ -1,8 +1,8 @@
-//! What the module costs those who do not use it: GET, SET and DEL on a server with it against one without; and on a server on which other
-//! clients use it.
+//! What the module costs clients that do not use it: GET, SET and DEL on a server with it against one without, and against one where
+//! other clients use it.
 //!
-//! Two processes of one build differ by a percent or two by where their memory happens to lie. So several pairs of
-//! servers are started, and the median is over all of them.
+//! Two processes of one build differ by a percent or two because of their memory layout. So the benchmark starts several
+//! pairs of servers, and takes the median over all.
 
 use mortise_harness::{Server, cmd};
 
@@ -54,7 +54,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
         let mut other = Stand::on(Server::builder().without_module().start());
         for round in 0..=scale.rounds {
             let batches = commands(scale.pairs);
-            // The later one finds warmer caches, so they also take turns at being first.
+            // The second one finds warmer caches, so they also take turns at being first.
             let mut turns = [
                 (&mut one, &mut with),
                 (&mut busy, &mut used),

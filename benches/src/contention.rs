@@ -1,4 +1,4 @@
-//! Many clients want one lock: hold it for a millisecond, think for a millisecond, again.
+//! Many clients compete for one lock. Each holds it for a millisecond, thinks for a millisecond, and acquires it again.
 
 use std::sync::{Barrier, OnceLock};
 use std::thread;
@@ -60,11 +60,11 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
                 rounds.push(&contend(*rival, &server, clients, scale.contention));
             }
         }
-        tell(report, clients, &rounds);
+        compare(report, clients, &rounds);
     }
 }
 
-fn tell(report: &mut Report, clients: usize, rounds: &[Rounds]) {
+fn compare(report: &mut Report, clients: usize, rounds: &[Rounds]) {
     let [ours, theirs @ ..] = rounds else { return };
     let what = |figure: &str| format!("{figure}, {clients} clients");
     if clients == 32 {
@@ -123,9 +123,9 @@ fn tell(report: &mut Report, clients: usize, rounds: &[Rounds]) {
     }
 }
 
-/// What one client did.
+/// The result of one client.
 struct Turns {
-    /// Milliseconds; a wait that was not over at the end counts with its length until then;
+    /// In milliseconds. A wait that is not over at the end counts with its length until then;
     /// otherwise clients that are never granted would improve the figure.
     waits: Vec<f64>,
     /// How often it was granted before the end.

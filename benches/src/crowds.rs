@@ -1,4 +1,4 @@
-//! What crowds that only wait, or end all at once, cost other clients: keys with waiters in a cluster, and readers of one lock.
+//! What crowds cost other clients while they wait, or when they end all at once: keys with waiters in a cluster, and readers of one lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn node() -> mortise_harness::Builder {
     Server::builder().module_arg("mail-timeout", "60000")
 }
 
-/// In a cluster of one node that owns all slots.
+/// Measures in a cluster of one node that owns all slots.
 fn keys_with_waiters(scale: &Scale, report: &mut Report) {
     let cluster = Cluster::start(1, node);
     let server = &cluster.primaries[0];
@@ -59,7 +59,7 @@ fn keys_with_waiters(scale: &Scale, report: &mut Report) {
     );
 }
 
-/// Percent of a core that the server uses by itself.
+/// Percent of a core that the idle server uses.
 fn idle(meter: &mut Meter, span: Duration) -> f64 {
     let (before, began) = (meter.cpu(), Instant::now());
     thread::sleep(span);
@@ -85,7 +85,7 @@ fn wait_at_keys(server: &Server, keys: usize) {
     assert_eq!(server.gauge("waiters"), keys as i64);
 }
 
-/// Milliseconds from the end of a lease to the grant, as a client sees both.
+/// Milliseconds from the end of a lease to the grant, seen by a client.
 fn lateness(server: &Server, leases: usize) -> Samples {
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     let mut late = Samples::default();
@@ -126,7 +126,7 @@ fn readers_that_end(scale: &Scale, report: &mut Report) {
     );
 }
 
-/// Lets `readers` owners read one lock, all until the returned moment.
+/// Makes `readers` owners read one lock, all until the returned moment.
 fn read_until_one_moment(server: &Server, readers: usize) -> Instant {
     let mut conn = server.connect();
     let mut ahead = Duration::from_secs(4);
@@ -152,7 +152,7 @@ fn read_until_one_moment(server: &Server, readers: usize) -> Instant {
     }
 }
 
-/// Pings from the end of the leases on until all have been counted.
+/// Pings from the end of the leases until all have been counted.
 fn ping_until_counted(server: &Server, end: Instant, readers: i64) -> Samples {
     let mut conn = server.connect();
     let before = server.gauge("total_expiries");
@@ -161,7 +161,7 @@ fn ping_until_counted(server: &Server, end: Instant, readers: i64) -> Samples {
     for turn in 0.. {
         let due = end + PACE * turn;
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        // A PING that could not be sent in time, because the one before had no answer yet, counts from when it was due.
+        // A PING that had to wait for the reply to the one before counts from when it was due.
         let now = Instant::now();
         let sent = if now > due + PACE { due } else { now };
         cmd!(conn, "PING");

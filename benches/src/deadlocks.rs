@@ -1,5 +1,5 @@
-//! What the search for deadlocks costs one more waiter, if a crowd of owners waits at two keys each, and if crowds are at both ends of the
-//! search.
+//! The cost of the search for deadlocks for one more waiter, while a crowd of owners waits at two keys each, and with crowds at both ends
+//! of the search.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ fn two_keys_each(scale: &Scale, report: &mut Report) {
     for key in ["one", "two", "three", "four"] {
         send(&mut conn, [command!("LOCK.ACQUIRE", key, "holder", LEASE)]);
     }
-    // They stand ahead of one crowd, so that it waits for them, and come to wait for another one, which does not.
+    // They stand ahead of one crowd, which waits for them, and later wait for another crowd, which does not.
     send(&mut conn, (0..PROBES).map(|n| waits("one", "ahead", n)));
     for (key, crowd) in [
         ("one", "behind"),
@@ -46,8 +46,8 @@ fn two_keys_each(scale: &Scale, report: &mut Report) {
     let mut meter = Meter::on(&server);
     let owners = count(CROWD);
     for (owner, what) in [
-        ("late", "whom nobody waits for"),
-        ("ahead", "whom as many others wait for"),
+        ("late", "of an owner that nobody waits for"),
+        ("ahead", "of an owner that as many others wait for"),
     ] {
         let mut took = Samples::default();
         for _ in 0..scale.crate_rounds.max(3) {
@@ -63,7 +63,7 @@ fn two_keys_each(scale: &Scale, report: &mut Report) {
             );
         }
         report.bound(
-            format!("a request {what} that comes to wait among {owners} owners that wait at two keys each"),
+            format!("a request {what}, which starts to wait among {owners} owners that wait at two keys each"),
             "µs",
             &took,
             MOST,
@@ -76,7 +76,7 @@ const READERS: usize = 20_000;
 /// How many of the readers wait, too: more than the search reaches.
 const WAITING: usize = 2_000;
 
-/// The search does all that it may: it reaches as many owners as it may, and then begins at the other end.
+/// The search runs to its limits: it reaches as many owners as it may, and then starts from the other end.
 fn both_ends(scale: &Scale, report: &mut Report) {
     let server = Server::builder()
         .module_arg("mail-timeout", "60000")

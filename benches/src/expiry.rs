@@ -1,4 +1,4 @@
-//! All leases end at once: how long other clients wait for a PING meanwhile, and how long until the keys are gone.
+//! All leases end at once: how long other clients wait for a PING meanwhile, and how long it takes until the keys are gone.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::scale::{SETTLING_IN, Scale};
 use crate::schemes::{LONG_LEASE, Scheme, key};
 use crate::wire::Clients;
 
-/// One PING every so often.
+/// The time between two PINGs.
 const PACE: Duration = Duration::from_millis(1);
 /// After this many of them, it reads DBSIZE.
 const PINGS_PER_LOOK: u32 = 20;
@@ -55,11 +55,11 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     );
 }
 
-/// Acquires `count` locks whose leases all end at the moment that is returned.
+/// Acquires `count` locks whose leases all end at the returned moment.
 fn hold_until_one_moment(scheme: &Scheme, server: &Server, count: usize) -> Instant {
     let mut clients = Clients::connect(server);
     let step = count / 20;
-    // How far ahead the moment must lie depends on how fast this machine is just now.
+    // How far ahead the moment must be depends on the present speed of this machine.
     let began = Instant::now();
     clients.run(&scheme.acquires(0, step, LONG_LEASE, key));
     let mut ahead = began.elapsed() * 40 + Duration::from_millis(500);
@@ -80,7 +80,7 @@ fn hold_until_one_moment(scheme: &Scheme, server: &Server, count: usize) -> Inst
     }
 }
 
-/// Pings from the end of the leases on until the database is empty.
+/// Pings from the end of the leases until the database is empty.
 fn watch(server: &Server, end: Instant, sweep: &mut Sweep) {
     let mut conn = server.connect();
     thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -88,7 +88,7 @@ fn watch(server: &Server, end: Instant, sweep: &mut Sweep) {
     for turn in 0.. {
         let due = end + PACE * turn;
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        // A PING that could not be sent in time, because the one before had no answer yet, counts from when it was due.
+        // A PING that had to wait for the reply to the one before counts from when it was due.
         let now = Instant::now();
         let sent = if now > due + PACE { due } else { now };
         cmd!(conn, "PING");

@@ -63,7 +63,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     }
 }
 
-/// Each in a database of its own, all locks held by owners of their own.
+/// Each in its own database, with another owner for each lock.
 fn stands(scale: &Scale, server: &Server) -> [Stand; 3] {
     let mut conn = server.connect();
     let tokens: Vec<String> = (0..scale.few)

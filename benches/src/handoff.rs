@@ -1,5 +1,5 @@
-//! From a release to the next holder: how long it takes, also with thousands queued, and what thousands of waiters do to
-//! other clients when they are all served, timed out or cut off at once.
+//! The time from a release to the next grant, also with thousands queued; and how thousands of waiters delay other clients when
+//! all are granted, timed out or cut off at once.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     crowd(&server, scale, report);
 }
 
-/// One waits, one releases; the time from sending the release to having the grant. Between them a PING.
+/// One client waits and one releases: the time from sending the release to receiving the grant. Alternates with a PING.
 fn latency(server: &Server, scale: &Scale, report: &mut Report) {
     let mut conns = [server.connect(), server.connect()];
     let (mut handoff, mut ping) = (Samples::default(), Samples::default());
@@ -64,8 +64,8 @@ fn micros(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e6
 }
 
-/// A queue that keeps its length: a client that has released waits again. Owners are of one line
-/// only: one that held in one and waited in another would close a cycle sooner or later.
+/// A queue of constant length: a client that has released waits again. Each owner uses one queue
+/// only: owners that hold in one and wait in another would sooner or later close a cycle.
 struct Line {
     holder: (String, Conn),
     waiters: VecDeque<(String, Conn)>,
@@ -138,7 +138,7 @@ fn queue(server: &Server, scale: &Scale, report: &mut Report) {
     await_waiters(server, 0);
 }
 
-/// All clients wait; then all are served, timed out or cut off, while another client sends PINGs.
+/// All clients wait; then all are granted, timed out or cut off, while another client sends PINGs.
 fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
     let waiters = scale.waiters - 50;
     for (place, key_of) in [
@@ -165,7 +165,7 @@ fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
                     1
                 );
             }
-            // All limits end together, however long it takes to set them up.
+            // All waits time out together, however long it takes to queue them.
             let end = Instant::now() + Duration::from_secs(20);
             let conns: Vec<Conn> = (0..waiters)
                 .map(|n| {
@@ -183,7 +183,6 @@ fn crowd(server: &Server, scale: &Scale, report: &mut Report) {
                 (0..waiters).for_each(|_| drop(holder.recv()));
                 drop(conns);
             } else if wait == 0 {
-                // Closing them is the event.
                 let closing = std::thread::spawn(move || drop(conns));
                 report_pings(server, report, waiters, what, place);
                 closing.join().expect("closing does not fail");

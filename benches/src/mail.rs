@@ -1,5 +1,5 @@
-//! Waiting by mail: what a request that waits takes in memory, how long a hand-off takes, how many tasks of one process can wait, and a
-//! million requests on one server, queued, granted in order, and released.
+//! Waiting by mail: the memory of a waiting request, the time of a hand-off, ten thousand tasks of one process, and a million requests
+//! on one server, queued, granted in order, and released.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ const KEY: &str = "mailed";
 const LEASE: u64 = 600_000;
 /// Requests in one write.
 const BATCH: usize = 500;
-/// How long a measurement may take at most.
+/// The longest that a measurement may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
@@ -40,7 +40,7 @@ fn server() -> Server {
 }
 
 fn request(key: &str, owner: usize, mailbox: &str) -> Cmd {
-    // As long as a client's names are: a UUID and a counter.
+    // As long as a client's owner names: a UUID and a counter.
     let owner = format!("0f8fad5b-d9cb-469f-a165-70867728950e:{owner}");
     command!(
         "LOCK.ACQUIRE",
@@ -108,7 +108,7 @@ fn memory(scale: &Scale, report: &mut Report) {
     }
 }
 
-/// One waits by mail, one releases; the time from sending the release to having the letter. Between them a PING.
+/// One client waits by mail and one releases: the time from sending the release to receiving the letter. Alternates with a PING.
 fn latency(scale: &Scale, report: &mut Report) {
     let server = server();
     let (mut commands, mut ear) = (server.connect(), server.connect());
@@ -190,8 +190,7 @@ fn tasks_by_mail(scale: &Scale) -> f64 {
     let began = Instant::now();
     while began.elapsed() < scale.contention {
         let told = ear.reply();
-        // The task releases and asks again, at the end of the queue; then the benchmark asks for
-        // the next letter.
+        // The task releases and queues again; then the benchmark requests the next letter.
         sent.clear();
         let release = command!("LOCK.RELEASE", KEY, field(&told, "owner"));
         sent.extend(release.get_packed_command());
@@ -218,7 +217,7 @@ fn blocked_clients(scale: &Scale) -> f64 {
         .map(|owner| {
             let mut wire = Wire::to(&server);
             wire.send(&again(owner)[1]);
-            // They queue in this order: below, each is read in its turn.
+            // They queue in this order, in which the loop below reads their replies.
             eventually("the request has arrived", || {
                 let seen = (server.gauge("holders"), server.gauge("waiters"));
                 if seen == (1, owner as i64) {
@@ -236,7 +235,7 @@ fn blocked_clients(scale: &Scale) -> f64 {
         let Some((mut wire, again)) = clients.pop_front() else {
             break;
         };
-        // The grant; behind it, but for the first time, stands the reply to the last release.
+        // The grant. Except for the first time, the reply to the last release follows it.
         wire.reply();
         wire.send(&again);
         wire.reply();
@@ -246,7 +245,7 @@ fn blocked_clients(scale: &Scale) -> f64 {
     f64::from(done) / began.elapsed().as_secs_f64()
 }
 
-/// A connection without a client's work: bytes go out, and whole replies come in.
+/// A bare connection: bytes go out, and whole replies come in.
 struct Wire {
     stream: TcpStream,
     unread: Vec<u8>,
@@ -297,7 +296,7 @@ fn end_of_reply(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The value behind `name` in a letter.
+/// The value of the field `name` in a letter.
 fn field<'a>(reply: &'a str, name: &str) -> &'a str {
     let mut lines = reply.split("\r\n").skip_while(|line| *line != name).skip(1);
     let first = lines.next().expect("a letter");
@@ -307,7 +306,7 @@ fn field<'a>(reply: &'a str, name: &str) -> &'a str {
     }
 }
 
-/// Queued at a thousand locks, then all locks released at once, letters collected, every grant released in its turn.
+/// Queues a million requests at a thousand locks, releases all locks at once, collects the letters, and releases every grant.
 fn million(scale: &Scale, report: &mut Report) {
     const LOCKS: usize = 1_000;
     let requests = scale.waiting_by_mail;
@@ -361,7 +360,7 @@ fn million(scale: &Scale, report: &mut Report) {
         &format!("{many} requests by mail"),
         &[
             ("taken in", "s", &seconds(taken)),
-            ("granted, told and released in", "s", &seconds(granted)),
+            ("granted, delivered and released in", "s", &seconds(granted)),
         ],
     );
     let worst = Samples::from(pings.max());

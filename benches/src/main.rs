@@ -1,16 +1,16 @@
-//! Side by side with what people use today.
+//! Benchmarks, side by side with what people use today.
 //!
 //! ```sh
 //! make bench [ARGS="NAME… --quick"]
 //! ```
 //!
-//! Each comparison runs in one go on one build of a server, in rounds that take turns (A B A B …), because a shared
-//! machine is never equally fast twice: only ratios of neighbouring rounds mean anything. `MORTISE_SERVER` and
-//! `MORTISE_MODULE` name the server and the module, as for the tests. `--quick` shows that everything works, with counts
-//! too small to judge by. `--write` puts the figures of `contention` and their plot into `docs`. The feature `clients` builds the comparison with other crates, and those crates.
+//! Each comparison runs on one build of a server, in rounds that alternate (A B A B …). The speed of a shared machine
+//! varies, so only ratios of neighbouring rounds mean anything. `MORTISE_SERVER` and `MORTISE_MODULE` name the server and the
+//! module, as for the tests. `--quick` shows that everything works, with counts too small to judge by. `--write` puts the figures of
+//! `contention` and their plot into `docs`. The feature `clients` builds the comparison with other crates, and those crates.
 
 #![forbid(unsafe_code)]
-// Some of it is for the comparison with other crates alone.
+// Some of it is used only by the comparison with other crates.
 #![cfg_attr(not(feature = "clients"), allow(dead_code))]
 
 mod aof;

@@ -1,5 +1,5 @@
-//! What a lock takes in memory, against a string of the same key, with the owner as its value and a TTL; and what one more reader of it
-//! takes, and one more blocked waiter. Waiters by mail are in `mail.rs`.
+//! The memory of a lock, against a string of the same key with the owner as its value and a TTL; of one more reader of it; and of one
+//! more blocked waiter. Waiters by mail are in `mail.rs`.
 
 use std::thread;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::wire::Clients;
 
 /// Bytes a key.
 struct Bytes {
-    /// Of the whole server, over all keys.
+    /// Of the whole server, divided by all keys.
     used: Samples,
-    /// By MEMORY USAGE, which leaves out what a TTL takes.
+    /// By MEMORY USAGE, which leaves out the TTL.
     told: Samples,
 }
 
@@ -92,15 +92,15 @@ fn blocked() -> Samples {
     taken.into()
 }
 
-/// By then the buffers of a connection are as small as they get.
+/// After this time a connection's buffers are as small as they get.
 const SHRUNK: Duration = Duration::from_secs(10);
 
-/// As long as a client's names are: a UUID and a counter.
+/// As long as a client's owner names: a UUID and a counter.
 fn name(n: usize) -> String {
     format!("0f8fad5b-d9cb-469f-a165-70867728950e:{n}")
 }
 
-/// On a server of its own, because nothing else may come or go meanwhile.
+/// Measures on a new server, where nothing else takes or frees memory.
 fn measure(server: &Server, scheme: &Scheme, count: usize) -> Bytes {
     let before = used(server);
     let mut clients = Clients::connect(server);

@@ -1,23 +1,23 @@
-//! What a load cost the server, by the server's own statistics.
+//! The server's cost of a load, by its own statistics.
 
 use std::time::Duration;
 
 use mortise_harness::{Conn, Server, cmd, info};
 
-/// Reads the server's statistics on a connection of its own.
+/// Reads the server's statistics on its own connection.
 #[derive(Debug)]
 pub(crate) struct Meter(Conn);
 
-/// What a load cost.
+/// The cost of a load.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// Microseconds spent in each of the commands asked for, all calls together.
+    /// Microseconds spent in each of the named commands, all calls together.
     ///
-    /// Each call counts in whole microseconds of a running clock, so single calls are off by up to one and sums are not.
+    /// Each call counts in whole microseconds of a running clock: single calls are off by up to one, sums are not.
     pub(crate) usec: Vec<f64>,
-    /// Microseconds of processor time of the server's main thread, network and all.
+    /// Microseconds of processor time of the server's main thread, with the network.
     pub(crate) cpu: f64,
-    /// Wall-clock time, as the load itself saw it.
+    /// Wall-clock time of the load.
     pub(crate) elapsed: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Figures for the plots of the documentation: measured here, written and drawn by `benches/contention.py`.
+//! Figures for the plots of the documentation, which `benches/contention.py` writes and draws.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -34,7 +34,7 @@ pub(crate) fn write(head: &[String], rows: &[Row]) -> io::Result<()> {
 
 fn json(head: &[String], rows: &[Row]) -> String {
     let rows: Vec<String> = rows.iter().map(row).collect();
-    // A string's `Debug` output is its JSON, as long as nothing in it has to be escaped.
+    // A string's `Debug` output is valid JSON if nothing in it has to be escaped.
     format!("{{\"head\": {head:?}, \"rows\": [{}]}}", rows.join(", "))
 }
 

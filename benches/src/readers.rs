@@ -1,5 +1,5 @@
-//! One reader of many leaves and comes back: a lock with many readers against as many locks with one reader each, so
-//! that both sides keep the same number of holds in memory. And the same with a limit: permits of one pool, and of as many
+//! One of many readers leaves and comes back: a lock with many readers against as many locks with one reader each, so
+//! that both keep the same number of holds in memory. The same with a limit: permits of one pool, and of as many
 //! pools, against readers without a limit.
 
 use std::thread;
@@ -59,7 +59,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     thread::sleep(SETTLING_IN);
 
     let mut meter = Meter::on(&server);
-    // As many readers as fill every connection's batch; the others stay.
+    // So many readers that each connection has a full batch; the others stay.
     let busy = scale.readers - scale.readers % (CONNECTIONS * PIPELINE);
     for round in 0..=scale.rounds {
         for crowd in &mut crowds {

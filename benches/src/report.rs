@@ -1,4 +1,4 @@
-//! What is printed: one table of comparisons, and the raw figures behind them.
+//! The output: one table of comparisons, and the raw figures behind them.
 
 use std::env;
 use std::fmt;
@@ -36,7 +36,7 @@ pub(crate) struct Figure<'a> {
     pub(crate) unit: &'static str,
     /// Whether the ratio means something.
     pub(crate) compared: bool,
-    /// In the order of those who are compared.
+    /// In the order of the compared ones.
     pub(crate) samples: Vec<&'a Samples>,
 }
 
@@ -100,7 +100,7 @@ impl Report {
         self.row(what, unit, ours, theirs, Some(at_most));
     }
 
-    /// A comparison without a promise.
+    /// A comparison without a bound.
     pub(crate) fn shown(
         &mut self,
         what: impl Into<String>,
@@ -144,7 +144,7 @@ impl Report {
         });
     }
 
-    /// A comparison of several, `names`, of which the first is ours.
+    /// A comparison of several `names`, of which the first is ours.
     pub(crate) fn table(&mut self, title: impl Into<String>, names: &[String], figures: &[Figure]) {
         let cell = |figure: &Figure, line: usize| {
             let (ours, samples) = (figure.samples[0], figure.samples[line]);
@@ -289,7 +289,7 @@ fn spread(samples: &Samples, unit: &str) -> String {
     }
 }
 
-/// Three significant digits, more if they stand before the point.
+/// Three significant digits, or all those before the point.
 fn number(figure: f64) -> String {
     match figure.abs() {
         size if size < 10.0 => format!("{figure:.2}"),
@@ -308,7 +308,7 @@ pub(crate) fn count(count: usize) -> String {
         .join(",")
 }
 
-/// The processor, and how many of it.
+/// The processor, and the number of cores.
 fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let models: Vec<&str> = text

@@ -6,7 +6,7 @@ use mortise_harness::{Conn, Server, array, cmd, int, is_nil, text};
 
 /// The lease of every lock, in milliseconds. It never runs out in a run.
 const LEASE: u64 = 30_000;
-/// The list from which waiters are woken, or that holds the only token.
+/// The list that wakes waiters, or that holds the only token.
 const SIGNAL: &str = "signal";
 const CHANNEL: &str = "released";
 pub(crate) const KEY: &str = "contended";
@@ -16,7 +16,7 @@ pub(crate) const KEY: &str = "contended";
 pub(crate) enum Rival {
     /// `LOCK.ACQUIRE … WAIT 0`.
     Mortise,
-    /// `SET NX PX` every so often.
+    /// `SET NX PX`, repeated after a pause.
     Poll(Duration),
     /// `SET NX PX`, and again when a message announces a release.
     PubSub,
@@ -46,7 +46,7 @@ impl Rival {
         }
     }
 
-    /// Before the first client comes.
+    /// Prepares the server for the first client.
     pub(crate) fn prepare(self, server: &Server) {
         let mut conn = server.connect();
         cmd!(conn, "FLUSHALL");
@@ -148,12 +148,12 @@ impl Client {
         self.commands += 1;
         cmd!(subscriber, "SUBSCRIBE", CHANNEL);
         while !self.try_set() {
-            // A message that was missed costs a second, as it does where people build this.
+            // A missed message costs a second, as in what people build.
             subscriber.recv_within(Duration::from_secs(1));
         }
         self.commands += 1;
         subscriber.send(&["UNSUBSCRIBE", CHANNEL]);
-        // Whatever was published meanwhile comes before the confirmation.
+        // Messages published meanwhile come before the confirmation.
         while text(&array(&subscriber.recv())[0]) != "unsubscribe" {}
         self.subscriber = Some(subscriber);
     }

@@ -1,4 +1,4 @@
-//! What the rounds of a comparison measured.
+//! The measurements of a comparison's rounds.
 
 /// One figure a round.
 #[derive(Debug, Clone, Default)]

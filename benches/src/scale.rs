@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The module skips effects once its cron has seen that they have no receiver, which takes up to a second. Until then an acquire costs more
-/// than usual.
+/// Once its cron has seen that effects have no receiver, within a second, the module skips them. Until then an acquire costs more than
+/// usual.
 pub(crate) const SETTLING_IN: Duration = Duration::from_millis(1500);
 
 /// How much each measurement does, and how often.
@@ -18,10 +18,10 @@ pub(crate) struct Scale {
     pub(crate) many: usize,
     /// Readers of one lock.
     pub(crate) readers: usize,
-    /// Readers of one lock that end together, and keys where somebody waits.
+    /// Readers of one lock that end together, and keys with a waiter.
     pub(crate) crowd: usize,
     pub(crate) waiting_keys: usize,
-    /// For how long nothing happens at those keys.
+    /// How long nothing happens at those keys.
     pub(crate) idle: Duration,
     /// Leases that end with a waiter.
     pub(crate) late: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Scale {
     pub(crate) server_pairs: usize,
     /// Rounds of a mass expiry.
     pub(crate) expiries: usize,
-    /// How long many clients want one lock, and how often each rival does.
+    /// How long many clients compete for one lock, and in how many rounds.
     pub(crate) contention: Duration,
     pub(crate) contention_rounds: usize,
     /// Hand-offs from one client to the next.
@@ -39,12 +39,12 @@ pub(crate) struct Scale {
     /// Requests that wait by mail on one server, and tasks of one process that contend by mail.
     pub(crate) waiting_by_mail: usize,
     pub(crate) tasks_by_mail: usize,
-    /// Rounds of a comparison of client crates, and how long one crate has the servers in each.
+    /// Rounds of a comparison of client crates, and how long each crate runs in a round.
     pub(crate) crate_rounds: usize,
     pub(crate) crate_span: Duration,
-    /// A crate that has not returned by then counts as stuck.
+    /// A crate that takes longer counts as stuck.
     pub(crate) patience: Duration,
-    /// How often a server stalls while a lock is being taken.
+    /// How often a server stalls during an acquisition.
     pub(crate) stalls: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The ways to lock that are compared: commands on the wire, and the scripts behind them.
+//! The compared ways to lock: commands on the wire, and the scripts behind them.
 //!
 //! The rival scripts are written for this comparison, as lean as their shape allows.
 
@@ -8,19 +8,19 @@ use crate::wire::{Batch, Clients, batches};
 
 /// The lease of a measured lock, in milliseconds: longer than its round.
 pub(crate) const LEASE: u64 = 30_000;
-/// The lease of a lock that is held throughout.
+/// The lease of a lock that stays held.
 pub(crate) const LONG_LEASE: u64 = 3_600_000;
 
 /// A way to acquire and release a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Scheme {
     pub(crate) name: &'static str,
-    /// What clients send, as INFO commandstats names it.
+    /// The commands that clients send, as INFO commandstats names them.
     pub(crate) commands: &'static [&'static str],
-    /// The commands: words, of which `$key`, `$owner` and `$lease` stand for something.
+    /// The words of the commands; `$key`, `$owner` and `$lease` are replaced.
     acquire: String,
     release: String,
-    /// What the replies to a success begin with.
+    /// The beginning of a successful reply.
     acquired: &'static str,
     released: &'static str,
 }
@@ -33,7 +33,7 @@ else
     return 0
 end";
 
-/// A re-entrant lock as a hash of owner and count, as client libraries build it. Null, or how long to wait.
+/// A re-entrant lock as a hash of owner and count, as client libraries build it. Returns null, or how long to wait.
 const HASH_ACQUIRE: &str = "
 if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return redis.call('pttl', KEYS[1])
@@ -56,7 +56,7 @@ else
 end
 return left";
 
-/// A read lock as a sorted set of owners by deadline, which is as cheap as a script with a lease for each reader gets.
+/// A read lock as a sorted set of owners by deadline: the cheapest script with a lease for each reader.
 const SET_READ: &str = "
 local now = redis.call('time')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -108,7 +108,7 @@ impl Scheme {
         }
     }
 
-    /// What the Redis documentation describes.
+    /// The lock that the Redis documentation describes.
     pub(crate) fn set_and_script(server: &Server) -> Scheme {
         let release = load_script(&mut server.connect(), COMPARE_AND_DELETE);
         Scheme {
@@ -121,7 +121,7 @@ impl Scheme {
         }
     }
 
-    /// The same without a script, where the server can.
+    /// The same without a script, on servers that can.
     pub(crate) fn set_and_delifeq(server: &Server) -> Option<Scheme> {
         server.version().is_valkey_from(9, 0).then(|| Scheme {
             name: "SET NX PX + DELIFEQ",
@@ -201,7 +201,7 @@ pub(crate) fn key(n: usize) -> String {
     format!("order:{n:012}")
 }
 
-/// Owner n: 36 bytes, a UUID as clients make them up.
+/// Owner n: 36 bytes, a UUID as clients make it.
 pub(crate) fn owner(n: usize) -> String {
     // The finalizer of MurmurHash3 scatters the numbers.
     let mut bits = n as u64 + 1;

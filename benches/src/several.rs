@@ -1,4 +1,4 @@
-//! Work that needs several of a hundred locks: taken at once by LOCK.MACQUIRE, or one after the other in the order of their
+//! Work that needs several of a hundred locks: acquired at once by LOCK.MACQUIRE, or one after the other in the order of their
 //! names, as careful programs do today.
 
 use std::sync::{Barrier, OnceLock};
@@ -15,7 +15,7 @@ use crate::wire::{Batch, CONNECTIONS, Clients, PIPELINE, in_turn};
 
 const CLIENTS: usize = 64;
 const KEYS: u64 = 100;
-/// How many of them a client needs at a time.
+/// How many locks a client needs at a time.
 const FEWEST: u64 = 2;
 const MOST: u64 = 8;
 const HOLD: Duration = Duration::from_millis(1);
@@ -88,7 +88,7 @@ fn contention(scale: &Scale, report: &mut Report) {
     }
 }
 
-/// What one client did: the milliseconds of each wait, and how often it had all its keys before the end.
+/// The result of one client: the milliseconds of each wait, and how often it had all its keys before the end.
 struct Turns {
     waits: Vec<f64>,
     served: f64,
@@ -166,7 +166,7 @@ fn take_turns(way: Way, mut conn: Conn, number: usize, over: &OnceLock<Instant>)
     Turns { waits, served }
 }
 
-/// A generator of numbers that look drawn: Marsaglia's xorshift.
+/// A generator of pseudo-random numbers: Marsaglia's xorshift.
 struct Draw(u64);
 
 impl Draw {
@@ -188,7 +188,7 @@ impl Draw {
     }
 }
 
-/// What a free acquisition and its releases cost the server, by the number of keys.
+/// The server's cost of an immediate acquisition and its releases, by the number of keys.
 fn cost(scale: &Scale, report: &mut Report) {
     let server = Server::start();
     let mut clients = Clients::connect(&server);

@@ -1,5 +1,4 @@
-//! Acquire and release where nobody else wants the lock: many keys, an owner of its own for each, with few and with many
-//! other locks held meanwhile.
+//! Acquire and release without contention: many keys, each with another owner, while few or many other locks are held.
 
 use std::thread;
 
@@ -12,7 +11,7 @@ use crate::scale::{SETTLING_IN, Scale};
 use crate::schemes::{LEASE, Scheme, key};
 use crate::wire::{CONNECTIONS, Clients, PIPELINE, in_turn};
 
-/// A way to lock, in a database of its own in which a number of locks is held that way.
+/// A way to lock, in its own database, where a number of locks is held that way.
 struct Stand {
     scheme: Scheme,
     db: usize,
@@ -85,7 +84,7 @@ fn stands(scale: &Scale, server: &Server, clients: &mut Clients) -> Vec<Stand> {
     stands
 }
 
-/// `count` locks from number `first` on: every connection acquires a batch of them and releases it with its next.
+/// `count` locks from number `first` on: each connection acquires a batch, and releases it with its next one.
 pub(crate) fn pairs(
     scheme: &Scheme,
     first: usize,
@@ -122,15 +121,15 @@ fn compare(stands: &[Stand], report: &mut Report) {
         if n == 0 {
             report.held(what, "µs", &many.usec, &few.usec, 1.5);
         } else {
-            // What the server's own table of keys takes.
+            // This is the cost of the server's own table of keys.
             report.shown(what, "µs", &many.usec, &few.usec);
         }
     }
-    // Ours and SET alone: whatever scheme takes a new key, the server's own table of keys grows dearer.
+    // Only ours and SET: the server's own table of keys costs more as it grows, for any scheme that adds a key.
     let growth = |n: usize| many[n].acquire.beyond(&few[n].acquire);
     report.shown(
         format!(
-            "what LOCK.ACQUIRE takes more with {} held than with {}, against what SET takes more",
+            "added cost of LOCK.ACQUIRE with {} held instead of {}, against that of SET",
             count(many[0].live),
             count(few[0].live)
         ),

@@ -1,7 +1,7 @@
-//! Load on a server: many connections, each with a batch of commands under way.
+//! Load on a server: many connections, each with a pending batch of commands.
 //!
-//! The commands are written out before the clock starts, so that the measurement contains little of the client's own work.
-//! Every reply is checked against what it must begin with: a load that fails fast would look quick.
+//! The commands are encoded before the clock starts, so that the measurement contains little of the client's own work.
+//! The beginning of every reply is checked: otherwise a load that fails would look fast.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub(crate) const PIPELINE: usize = 16;
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     commands: usize,
-    /// What each reply begins with.
+    /// The expected beginning of each reply.
     reply: &'static str,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn batches(
 
 /// Puts `first` and `then` in turns, so that each connection sends a batch of one and next the same batch of the other.
 pub(crate) fn in_turn(first: Vec<Batch>, then: Vec<Batch>) -> Vec<Batch> {
-    // Otherwise the last turn would use other connections than it should, and overtake itself.
+    // Otherwise the last turn would use the wrong connections, and overtake itself.
     assert!(
         first.len() == then.len() && first.len().is_multiple_of(CONNECTIONS),
         "{} and {} batches do not fill {CONNECTIONS} connections",
@@ -111,8 +111,8 @@ impl Clients {
         self.run(&(0..CONNECTIONS).map(|_| select()).collect::<Vec<_>>());
     }
 
-    /// Sends the batches, the n-th over connection n modulo their number, each as soon as the one before it on its
-    /// connection has been answered. Returns how long all of it took.
+    /// Sends the n-th batch over connection n modulo their number, as soon as the batch before it on that connection has its
+    /// replies. Returns how long it all took.
     pub(crate) fn run(&mut self, batches: &[Batch]) -> Duration {
         let began = Instant::now();
         for turn in 0..batches.len() + CONNECTIONS {

@@ -1,5 +1,5 @@
-//! What the guard costs beside the bare commands, each over one connection: one task that takes a lock and gives
-//! it back, and many that share a connection, each with a lock of its own.
+//! The guard against the bare commands, each over one connection: one task that acquires and releases a lock, and
+//! many that share a connection, each with its own lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::samples::Samples;
 use crate::scale::Scale;
 
-/// How a lock is taken and given back.
+/// A way to acquire and release a lock.
 #[derive(Clone)]
 enum Way {
     Guard(Lock),
@@ -89,7 +89,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
             report.shown(p50, "µs", &guard.p50, &bare.p50);
         } else {
             report.held(p50, "µs", &guard.p50, &bare.p50, 1.2);
-            // At least 0.8 of what they have.
+            // At least 0.8 of their rate.
             let locks = format!("bare commands against guard, {load}: locks per second");
             let (ours, theirs) = (&bare.per_second, &guard.per_second);
             report.held(locks, "/s", ours, theirs, 1.0 / 0.8);
@@ -97,7 +97,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
     }
 }
 
-/// Milliseconds of each pair, and how long all took.
+/// The milliseconds of each pair, and of all.
 async fn measure(
     is_guard: bool,
     server: &Server,

@@ -1,4 +1,4 @@
-//! Clients of one rival that take locks for a while, and the result.
+//! Clients of one rival that acquire locks for a while, and the result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) clients: usize,
-    /// Whether all want the same lock, or each one of its own.
+    /// Whether all want the same lock, or each its own.
     pub(crate) same: bool,
     pub(crate) hold: Duration,
     pub(crate) think: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Outcome {
     pub(crate) shared: f64,
 }
 
-/// What one client saw.
+/// The result of one client.
 #[derive(Debug, Default)]
 struct Log {
     /// How many were granted in time.
@@ -59,8 +59,8 @@ struct Log {
 }
 
 impl Load {
-    /// Runs the load. `commands` tells how many the servers have run; `trouble` begins when everybody has had the lock
-    /// once, and ends with what it returns.
+    /// Runs the load. `commands` counts what the servers have run. `trouble` starts when every client has had the lock once, and
+    /// lasts until the value that it returns is dropped.
     pub(crate) async fn run<T>(
         self,
         rival: Rival,
@@ -112,11 +112,11 @@ impl Load {
         summary(logs, elapsed, sent, shared)
     }
 
-    /// Takes the lock again and again.
+    /// Acquires the lock repeatedly.
     async fn want(self, visitor: &Visitor, room: &Arc<Room>, over: &AtomicBool) -> Log {
         let mut log = Log::default();
         let patience = self.patience.as_secs_f64() * 1e3;
-        // Counted from the first of several attempts: a client that gives up still wants the lock.
+        // Counts from the first of several attempts: a client that gives up still wants the lock.
         let mut wanted = Instant::now();
         while !over.load(Ordering::Relaxed) {
             let before = wanted.elapsed();

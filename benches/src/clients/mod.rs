@@ -1,5 +1,5 @@
-//! The client crate beside the crates that people use now, in one process, on the same servers, in turn: on one server,
-//! over a quorum with all servers up and with one that hangs, and the guard beside the bare commands it stands on.
+//! The client crate against the crates that people use today, in one process, on the same servers, in turns: on one server,
+//! over a quorum with all servers up and with one that hangs; and the guard against its bare commands.
 
 mod bare;
 mod load;
@@ -31,7 +31,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     runtime.shutdown_background();
 }
 
-/// A server as people run it: with the module for one, without any other difference.
+/// A server as people run it. One has the module, and nothing else differs.
 fn server() -> Server {
     Server::builder().config("maxclients", "2000").start()
 }
@@ -90,8 +90,8 @@ fn in_turn(
     all
 }
 
-/// Mortise, which is the first, beside the others.
-fn tell(report: &mut Report, what: &str, all: &[(Rival, Rounds)], latency: Latency) {
+/// Compares Mortise, which is the first, with the others.
+fn compare(report: &mut Report, what: &str, all: &[(Rival, Rounds)], latency: Latency) {
     let names: Vec<String> = all.iter().map(|(rival, _)| rival.name()).collect();
     let figure = |name, unit, compared, pick: fn(&Rounds) -> &Samples| Figure {
         name,

@@ -1,4 +1,4 @@
-//! Locks on one server: wanted by nobody else, and by many.
+//! Locks on one server, with one client and with many.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::clients::load::Load;
 use crate::clients::rivals::Rival;
-use crate::clients::{Latency, Rounds, in_turn, server, tell, urls};
+use crate::clients::{Latency, Rounds, compare, in_turn, server, urls};
 use crate::report::Report;
 use crate::scale::Scale;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
         };
         let rivals = Rival::ON_ONE_SERVER;
         let rounds = measure(runtime, &servers, &rivals, scale.crate_rounds, load);
-        tell(report, what, &rounds, Latency::Pair);
+        compare(report, what, &rounds, Latency::Pair);
     }
     let fast = Rival::ON_ONE_SERVER.into_iter().filter_map(Rival::fast);
     let rivals: Vec<Rival> = Rival::ON_ONE_SERVER.into_iter().chain(fast).collect();
@@ -42,7 +42,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
         patience: 10 * scale.contention,
     };
     let rounds = measure(runtime, &servers, &rivals, scale.contention_rounds, load);
-    tell(report, "32 clients, one lock", &rounds, Latency::Wait);
+    compare(report, "32 clients, one lock", &rounds, Latency::Wait);
 }
 
 fn measure(

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::clients::load::Load;
 use crate::clients::rivals::Rival;
-use crate::clients::{Latency, in_turn, server, tell, urls};
+use crate::clients::{Latency, compare, in_turn, server, urls};
 use crate::report::Report;
 use crate::scale::Scale;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
         ..alone
     };
     let few = scale.contention_rounds;
-    // For crowds of our own crate: with all servers up, and with one that hangs.
+    // The many clients of our own crate: with all servers up, and with one that hangs.
     let mut own = Vec::new();
     for (what, load, rounds, hangs) in [
         ("3 servers, one client", alone, scale.crate_rounds, false),
@@ -61,9 +61,9 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
             for server in &servers {
                 cmd!(server.connect(), "FLUSHALL");
             }
-            // Not always the same one: some crates go through them in order.
+            // Another one each time, because some crates go through them in order.
             let trouble = || hangs.then(|| Hanging::new(&servers[number % servers.len()]));
-            // A name that no crate used which got stuck in an earlier round.
+            // A new name, because a crate may have got stuck with an earlier one.
             let key = format!(
                 "{}-{hangs}-{}-{number}",
                 rival.name().replace(' ', "-"),
@@ -71,7 +71,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
             );
             runtime.block_on(load.run(rival, &urls(&servers), &key, || 0.0, trouble))
         });
-        tell(report, what, &rounds, latency);
+        compare(report, what, &rounds, latency);
         if load.clients > 1 {
             own.push(rounds[0].1.per_second.clone());
         }
@@ -85,7 +85,7 @@ pub(crate) fn run(runtime: &Runtime, scale: &Scale, report: &mut Report) {
     );
 }
 
-/// A server that is stopped, and goes on when this is dropped.
+/// A stopped server, which continues when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hanging<'a>(&'a Server);
 

@@ -27,7 +27,7 @@ pub(crate) enum Crate {
 /// How often a crate that polls does so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As the crate does unless told otherwise.
+    /// By the crate's default.
     Usual,
     /// Every ten milliseconds, or a random time up to twice that.
     Fast,
@@ -43,7 +43,7 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    /// Those that lock on one server, Mortise first.
+    /// The crates that lock on one server, Mortise first.
     pub(crate) const ON_ONE_SERVER: [Rival; 6] = [
         Rival::usual(Crate::Mortise),
         Rival::usual(Crate::Rslock),
@@ -53,7 +53,7 @@ impl Rival {
         Rival::usual(Crate::AsyncRedisLock),
     ];
 
-    /// Those that lock over several servers, Mortise first.
+    /// The crates that lock over several servers, Mortise first.
     pub(crate) const ON_A_QUORUM: [Rival; 4] = [
         Rival::usual(Crate::Mortise),
         Rival::usual(Crate::Rslock),
@@ -92,7 +92,7 @@ impl Rival {
     }
 }
 
-/// One client of a rival, with connections of its own, for one lock.
+/// One client of a rival, with its own connections, for one lock.
 pub(crate) struct Visitor {
     key: String,
     lease: Duration,
@@ -108,7 +108,7 @@ enum By {
     AsyncRedisLock(Box<async_redis_lock::Locker>, async_redis_lock::Options),
 }
 
-/// How long it took from the request until the grant, and until the release.
+/// The times from the request to the grant, and to the release.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
     pub(crate) wait: Duration,

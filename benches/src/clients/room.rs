@@ -1,4 +1,4 @@
-//! The critical section that the lock protects. It counts who is inside, and so notices a lock that lets two in.
+//! The critical section under the lock. It counts the clients inside, and so notices a lock granted to two.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ impl Room {
         }
     }
 
-    /// How often a client entered while another one was inside.
+    /// How often a client entered while another was inside.
     pub(crate) fn shared(&self) -> usize {
         self.shared.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! One of three servers is frozen for longer than the lease while a lock is being taken. A client that only counts the replies reports a
+//! One of three servers is frozen for longer than the lease during an acquisition. A client that only counts replies reports a
 //! lock whose lease is over on the servers that replied first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const STALL: Duration = Duration::from_millis(700);
 /// Counts the running servers that have the lock.
 struct Witness {
     conns: Vec<Mutex<Conn>>,
-    /// A frozen server cannot be asked, and has granted nothing since.
+    /// A frozen server does not reply, and has granted nothing since.
     still: AtomicBool,
     stopped: usize,
     seen: AtomicUsize,
@@ -94,7 +94,7 @@ async fn stall(
     let witness = Arc::new(Witness {
         conns: servers.iter().map(|it| Mutex::new(it.connect())).collect(),
         still: AtomicBool::new(false),
-        // The last one, for a crate that goes through them in order.
+        // The last one, because some crates go through them in order.
         stopped: servers.len() - 1,
         seen: AtomicUsize::new(0),
     });
