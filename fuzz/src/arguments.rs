@@ -1,4 +1,4 @@
-//! The arguments of commands: each is accepted as it stands, or refused in one short printable line.
+//! The arguments of commands: each is accepted as it is, or refused in one short printable line.
 
 use mortise_core::{Count, Lease, OwnerRef, Token};
 
@@ -22,7 +22,7 @@ struct Taken<'c> {
     owner: Option<OwnerRef<'c>>,
 }
 
-/// A command whose arguments the bytes are, with a line feed between them.
+/// Runs a command. The bytes are its arguments, separated by line feeds.
 pub fn arguments(bytes: &[u8]) {
     let words: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     match take(&words) {
@@ -80,7 +80,7 @@ fn take<'c>(words: &'c [&'c [u8]]) -> Result<Taken<'c>, Error> {
     Ok(taken)
 }
 
-/// Every option was given once, with the value that was taken, and nothing else was.
+/// Checks that the arguments contain each parsed option once, with its value, and nothing else.
 fn assert_given(taken: &Taken<'_>, words: &[&[u8]]) {
     let mut given = 4;
     let mut number = |name: &str, value: Option<u64>| {
@@ -113,7 +113,7 @@ fn assert_given(taken: &Taken<'_>, words: &[&[u8]]) {
     assert_eq!(given, words.len());
 }
 
-/// The word that many places after the option's name, which stands among the options.
+/// The word `places` after the option's name.
 fn value_of<'c>(name: &str, words: &[&'c [u8]], behind: usize) -> &'c [u8] {
     let mut at = 4;
     while !words[at].eq_ignore_ascii_case(name.as_bytes()) {
@@ -125,7 +125,7 @@ fn value_of<'c>(name: &str, words: &[&'c [u8]], behind: usize) -> &'c [u8] {
     words[at + behind]
 }
 
-/// A number is taken by its one spelling.
+/// Checks that a number was given in its only spelling.
 fn assert_spelled(number: u64, word: &[u8]) {
     assert_eq!(number.to_string().as_bytes(), word);
 }

@@ -10,7 +10,7 @@ use mortise_core::{Instant, Lock, Mode, Owner, Stake};
 
 const ARRIVALS: [Arrival; 3] = [Arrival::Live, Arrival::File, Arrival::ReplicaFile];
 
-/// Where bytes arrive: where the corpus was written, and elsewhere at the ends of time.
+/// Where bytes arrive: on the machine that wrote the corpus, and on others at the ends of time.
 fn places() -> [Stamp; 3] {
     let machine = |id| NonZeroU64::new(id).map(MachineId);
     let place = |boot_id, machine, boot, wall_ms| Stamp {
@@ -36,7 +36,7 @@ pub fn locks(bytes: &[u8]) {
             assert!(last < 1 << 53);
             assert!(stamp_of_lock(bytes).is_some());
             assert_possible(&lock);
-            // At the ends of time nothing is written.
+            // At the ends of time nothing can be encoded.
             if here == places()[0] {
                 let mut again = Vec::new();
                 encode_lock(&lock, last, &here, &mut again);
@@ -97,7 +97,7 @@ fn apply(fact: &Fact<'_>) {
     }
 }
 
-/// At least one owner holds, and a writer holds alone.
+/// Checks that at least one owner holds, and that a writer holds alone.
 fn assert_possible(lock: &Lock) {
     let holds: Vec<(Owner, Stake)> = lock.holds().collect();
     assert!(!holds.is_empty());

@@ -1,4 +1,4 @@
-//! In place of the module's settings: their defaults.
+//! Replaces the module's settings by their defaults.
 
 use crate::ffi::Context;
 

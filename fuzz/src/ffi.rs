@@ -1,4 +1,4 @@
-//! In place of the server: a command's arguments.
+//! Replaces the server: a command's arguments.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ impl<'c> Arg<'c> {
     }
 }
 
-/// The command's name first.
+/// The command's name is the first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Args<'c>(pub(crate) &'c [&'c [u8]]);
 

@@ -1,7 +1,7 @@
-//! What is fuzzed, a function a target: `src/bin` has a program for each, and `scripts/fuzz` runs them.
+//! The targets of the fuzzer, one function each: `src/bin` has a program for each, and `scripts/fuzz` runs them.
 //!
-//! Every function takes any bytes and panics if something is wrong. The whole programs are those of `core/tests/rules`, with steps chosen
-//! by the bytes instead of at random, and compared with the same naive models.
+//! Every function takes any bytes and panics if something is wrong. The whole programs are those of `core/tests/rules`, compared with
+//! the same naive models; the bytes choose the steps, instead of a random generator.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ mod arguments;
 mod bytes;
 mod replies;
 
-// The tests' own code: most of it is the tests.
+// The tests' own code, most of which is unused here.
 #[allow(dead_code, unused_imports)]
 #[path = "../../core/tests/rules/deadlock/mod.rs"]
 mod deadlock;
@@ -53,7 +53,7 @@ pub use replies::replies;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Holds on locks, their replicas among them.
+/// Holds on locks, and on their replicas.
 pub fn programs(bytes: &[u8]) {
     let (shape, steps) = split(bytes);
     let mut program = one(&locks::program::programs(), shape);
@@ -74,7 +74,7 @@ pub fn letters(bytes: &[u8]) {
     mail::run(each(&mail::op(), bytes));
 }
 
-/// A state in which some wait for others, and the waits that close a cycle.
+/// Random states with waiters, and the waits that close a cycle.
 pub fn circles(bytes: &[u8]) {
     let (shape, keys) = split(bytes);
     let mut state = one(&deadlock::state::states(), shape);
@@ -86,7 +86,7 @@ pub fn circles(bytes: &[u8]) {
     }
 }
 
-/// This many bytes make a step. So the fuzzer inserts, removes or changes one step, and leaves the others alone.
+/// The bytes of a step. With a fixed size the fuzzer can insert, remove or change one step and keep the others.
 const STEP: usize = 3;
 /// No program is longer.
 const MOST: usize = 200;
@@ -100,7 +100,7 @@ fn each<S: Strategy>(strategy: &S, bytes: &[u8]) -> Vec<S::Value> {
     steps.map(|step| one(strategy, step)).collect()
 }
 
-/// The value that the strategy draws if these bytes are its random numbers.
+/// The value that the strategy draws with these bytes as its random numbers.
 fn one<S: Strategy>(strategy: &S, bytes: &[u8]) -> S::Value {
     let mut seed = [1; 16];
     seed[..bytes.len().min(STEP)].copy_from_slice(&bytes[..bytes.len().min(STEP)]);

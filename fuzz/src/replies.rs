@@ -1,4 +1,4 @@
-//! A server's replies, as the client reads them: any bytes are refused, or are a reply that is as long as it claims.
+//! Replies, as the client reads them: any bytes are refused, or are a reply of the length that it states.
 
 use crate::value::BootInstant;
 use crate::wire::reply::{checked, parse, token};

@@ -1,4 +1,4 @@
-//! What the module reads.
+//! Fuzzes the arguments of the module's commands.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The search for deadlocks.
+//! Fuzzes the search for deadlocks.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What replicas and the AOF get.
+//! Fuzzes the effects that replicas and the AOF receive.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Whole programs of boxes and letters.
+//! Fuzzes whole programs of boxes and letters.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Whole programs of holds.
+//! Fuzzes whole programs of holds.
 
 #![no_main]
 

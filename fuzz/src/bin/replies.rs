@@ -1,4 +1,4 @@
-//! What the client reads.
+//! Fuzzes the replies that the client reads.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A lock that was dumped, or saved to a file.
+//! Fuzzes locks that were dumped, or saved to a file.
 
 #![no_main]
 

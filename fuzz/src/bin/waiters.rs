@@ -1,4 +1,4 @@
-//! Whole programs of waiters.
+//! Fuzzes whole programs of waiters.
 
 #![no_main]
 
