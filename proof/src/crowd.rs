@@ -1,4 +1,4 @@
-//! The client processes, from outside: started, stopped, continued, killed and started anew, their links cut and slow.
+//! Starts, stops, continues, kills and restarts the client processes, and cuts or slows down their links.
 
 use std::env;
 use std::io::{self, Write};
@@ -16,23 +16,23 @@ use crate::client::{Job, Kind, Place};
 use crate::languages::Worker;
 use crate::setup::{Diary, Entry, LEASE, Setup};
 
-/// What one client is to do.
+/// The job of one client.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One of our own clients, with so many tasks.
+    /// One of our own clients, with this many tasks.
     Ours(Kind, u64),
-    /// One of another language, where there is a single address to give it.
+    /// A client of another language, if the set-up has a single address.
     Theirs(Worker),
 }
 
-/// What all of them use.
+/// The locks that all clients use.
 #[derive(Debug, Clone)]
 pub(crate) struct Play {
     pub(crate) seed: u64,
-    /// The first is that of other languages, too.
+    /// Other languages use the first one, too.
     pub(crate) locks: Vec<String>,
     pub(crate) pools: Vec<String>,
-    /// Those of the locks that are also taken at once.
+    /// The locks that clients also acquire together.
     pub(crate) bundle: Vec<String>,
     pub(crate) guards: bool,
     /// Whether clients mostly stay inside for long.
@@ -44,7 +44,7 @@ impl Play {
         [&*self.locks, &*self.pools].concat()
     }
 
-    /// The lock on which other languages are, too.
+    /// The lock that other languages use, too.
     pub(crate) fn shared(&self) -> &str {
         &self.locks[0]
     }
@@ -114,7 +114,7 @@ impl Crowd {
                 worker.command(entry.place.ports()[0], self.play.shared(), &ledger)
             }
         };
-        // What it starts is killed and stopped with it.
+        // Its own child processes are stopped and killed with it.
         let mut child = command.process_group(0).stdin(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take();
         Ok((child, stdin))
@@ -147,13 +147,13 @@ impl Crowd {
         Ok(command)
     }
 
-    /// Disturbs one of them.
+    /// Disturbs one client.
     pub(crate) fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let number = usize::try_from(dice.roll(self.members.len() as u64)).expect("a few");
         let ms = |dice: &mut Dice, up_to| Duration::from_millis(20 + dice.roll(up_to));
         let longest = *dice.pick(&[LEASE / 5, LEASE / 2, 2 * LEASE]);
         let time = ms(dice, longest);
-        // If clients find the servers by themselves, there is no proxy between.
+        // Clients that find the servers by themselves have no proxy.
         let kinds = if self.members[number].entry.links.is_empty() {
             4
         } else {
@@ -210,7 +210,7 @@ impl Crowd {
         (member.child, member.stdin) = (child, stdin);
     }
 
-    /// Lets each task be served once more. Returns the names of those that were not served in that time, or have failed.
+    /// Starts the last round. Returns the names of clients whose tasks had no answer in time, or that failed.
     pub(crate) fn last_round(&mut self, patience: Duration) -> Vec<String> {
         for member in &mut self.members {
             match (&member.part, &mut member.stdin) {

@@ -1,10 +1,10 @@
-//! The libraries of other languages: their workers, as `helpers/README.md` has them.
+//! The workers of the libraries in other languages (`helpers/README.md`).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A worker that a language brings.
+/// A worker of a language.
 #[derive(Debug, Clone)]
 pub(crate) struct Worker {
     folder: PathBuf,
@@ -12,7 +12,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Its command: on a lock and its permits, until its standard input ends.
+    /// Its command. It works on a lock and its permits until its standard input ends.
     pub(crate) fn command(&self, port: u16, key: &str, ledger: &Path) -> Command {
         const SECONDS: &str = "86400";
         let mut command = Command::new("./interop");
@@ -25,7 +25,7 @@ impl Worker {
     }
 }
 
-/// The workers of the languages that are here, of all or of some. What is missing is named.
+/// The workers of all or some of the installed languages. Prints which are missing.
 pub(crate) fn workers(wanted: &str) -> Result<Vec<Worker>, String> {
     let mut workers = Vec::new();
     for folder in folders(wanted)? {
@@ -69,7 +69,7 @@ fn workers_of(folder: &Path) -> Result<Vec<Worker>, String> {
     Ok(names.split_whitespace().map(worker).collect())
 }
 
-/// What a call prints.
+/// The output of a call.
 fn interop(folder: &Path, call: &str) -> Result<String, String> {
     let nothing = File::open("/dev/null").map_err(|error| error.to_string())?;
     let out = Command::new("./interop")

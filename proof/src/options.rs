@@ -1,4 +1,4 @@
-//! The command line: of the program, and of the clients that it starts.
+//! The command line of the program, and of the clients that it starts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ mortise-proof: clients use locks while everything fails, and their histories are
   NAME         some runs only: those whose names begin so
 ";
 
-/// What this process is.
+/// The role of this process.
 pub(crate) enum Part {
     /// A client.
     Work(Box<Job>),
@@ -35,7 +35,7 @@ pub(crate) enum Part {
     Help,
 }
 
-/// How long clients and servers are disturbed.
+/// How long the program disturbs clients and servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Time {
     /// In all runs together.
@@ -44,14 +44,14 @@ pub(crate) enum Time {
     Each(Duration),
 }
 
-/// Which runs, and how.
+/// Which runs, and with which options.
 pub(crate) struct Wanted {
     pub(crate) time: Time,
     pub(crate) seed: u64,
     pub(crate) is_told: bool,
     /// `all`, `none`, or names.
     pub(crate) languages: String,
-    /// The beginnings of names; none: all.
+    /// The beginnings of names, or none for all.
     pub(crate) names: Vec<String>,
 }
 

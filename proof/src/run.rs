@@ -1,5 +1,5 @@
-//! One run: clients on a set-up, disturbed for a while; then everybody is served once more, nothing may be left, and the
-//! histories are judged.
+//! One run: clients use a set-up, which the run disturbs for a while. Then every task makes a last request, nothing may be
+//! left, and the histories are judged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::history::{History, Outcome, now, read_all};
 use crate::setup::{Diary, Setup};
 use crate::watcher::Watcher;
 
-/// How long the last round may take: graces, leases and a machine that has other things to do.
+/// How long the last round may take, with graces, leases and a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long leases, boxes and graces may outlast the clients.
 const CLEANUP: Duration = Duration::from_secs(40);
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) length: Duration,
     pub(crate) parts: Vec<Part>,
     pub(crate) play: Play,
-    /// It has to find two inside, and ends when it has.
+    /// Whether it has to find two inside, and ends then.
     pub(crate) is_control: bool,
     pub(crate) is_told: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Outcomes {
     looks: usize,
     answers: BTreeMap<String, u64>,
     faults: BTreeMap<String, u64>,
-    /// Where the histories are, if they are kept.
+    /// The folder of the histories, if they are kept.
     pub(crate) kept: Option<PathBuf>,
 }
 
@@ -189,7 +189,7 @@ fn pause(dice: &mut Dice, up_to: u64) {
     thread::sleep(Duration::from_millis(50 + dice.roll(up_to)));
 }
 
-/// What is wrong with the lists of guarded writes.
+/// The violations in the lists of guarded writes.
 fn written(setup: &dyn Setup) -> Vec<Violation> {
     let mut found = Vec::new();
     for server in setup.primaries() {
@@ -209,7 +209,7 @@ fn written(setup: &dyn Setup) -> Vec<Violation> {
     found
 }
 
-/// What the servers still have when all leases must be over.
+/// The holds that the servers still show when all leases must be over.
 fn left_over(setup: &dyn Setup) -> Vec<Violation> {
     let end = Instant::now() + CLEANUP;
     loop {
@@ -247,7 +247,7 @@ impl fmt::Display for Outcomes {
         )?;
         writeln!(f, "  requests: {}", listed(&self.answers))?;
         writeln!(f, "  faults: {}", listed(&self.faults))?;
-        // A control only has to find one; several make a fault easier to understand.
+        // A control has to find only one violation; several make a fault easier to understand.
         let shown = if self.is_control { 1 } else { 10 };
         for violation in self.violations.iter().take(shown) {
             writeln!(f, "  {violation}")?;

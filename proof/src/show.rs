@@ -97,7 +97,7 @@ const RUNS: [Run; 15] = [
     ),
 ];
 
-/// Nothing may be found.
+/// A run that must find nothing.
 const fn right(
     name: &'static str,
     start: fn(&Play) -> Box<dyn Setup>,
@@ -111,7 +111,7 @@ const fn right(
     }
 }
 
-/// Two must be found inside.
+/// A run that must find two inside.
 const fn control(
     name: &'static str,
     start: fn(&Play) -> Box<dyn Setup>,
@@ -154,7 +154,7 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
     }
     match failed.as_slice() {
         [] => Ok(()),
-        names => Err(format!("these came out wrong: {names:?}")),
+        names => Err(format!("these runs failed: {names:?}")),
     }
 }
 

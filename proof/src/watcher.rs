@@ -1,4 +1,4 @@
-//! Reads the locks all the time, by `LOCK.INFO`.
+//! Reads the locks continuously, by `LOCK.INFO`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Watcher {
         let thread = thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
                 if let Some(port) = view.port() {
-                    look(&view, port, &keys, &log, &ends);
+                    watch(&view, port, &keys, &log, &ends);
                 }
                 thread::sleep(EVERY);
             }
@@ -49,8 +49,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Until the connection ends, or the locks are elsewhere.
-fn look(view: &View, port: u16, keys: &[String], log: &Log, over: &AtomicBool) {
+/// Reads until the connection ends, or the locks are elsewhere.
+fn watch(view: &View, port: u16, keys: &[String], log: &Log, over: &AtomicBool) {
     let Ok(mut conn) = Conn::to_port(port) else {
         return;
     };

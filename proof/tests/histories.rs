@@ -1,11 +1,11 @@
-//! A part of `make proof`, short enough for every test run: clients in processes of their own use one server that is killed,
-//! frozen, filled and cut off, and nothing is wrong with what they believed. The same judges find what is wrong with other locks.
+//! A part of `make proof`, short enough for every test run. Client processes use one server that is killed, frozen, filled and
+//! cut off, and the judges find nothing wrong with what the clients believed. The same judges find the faults of other locks.
 
 use std::process::Command;
 
 const PROOF: &str = env!("CARGO_BIN_EXE_mortise-proof");
 
-/// Runs some of the runs, and returns their output.
+/// Does some of the runs, and returns their output.
 #[track_caller]
 fn run(args: &[&str]) -> String {
     let out = Command::new(PROOF)
@@ -20,7 +20,7 @@ fn run(args: &[&str]) -> String {
 }
 
 #[test]
-fn nothing_is_wrong_with_what_clients_believed_while_their_server_failed() {
+fn no_client_believes_wrongly_while_its_server_fails() {
     let told = run(&[
         "--seconds",
         "6",
@@ -32,7 +32,7 @@ fn nothing_is_wrong_with_what_clients_believed_while_their_server_failed() {
 }
 
 #[test]
-fn two_are_found_inside_of_a_lock_by_set_nx_px() {
+fn a_lock_by_set_nx_px_shows_two_inside() {
     // The wall clock steps soon.
     let control = "control: one server, append-only file, SET NX PX";
     let told = run(&["--seed", "3", control]);
@@ -40,6 +40,6 @@ fn two_are_found_inside_of_a_lock_by_set_nx_px() {
 }
 
 #[test]
-fn it_says_how_to_call_it() {
+fn the_program_prints_its_usage() {
     assert!(run(&["--help"]).contains("mortise-proof [--minutes N"));
 }

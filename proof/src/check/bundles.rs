@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History};
 
-/// Grants of several keys that not every one of the keys has, by one token.
+/// Grants of several keys that not all of the keys have by one token.
 pub(super) fn in_part(history: &History) -> Vec<Violation> {
     let mut bundles: HashMap<(&str, u64), Vec<&Belief>> = HashMap::new();
     for belief in &history.beliefs {

@@ -1,11 +1,11 @@
-//! Who was inside together.
+//! Finds owners that were inside together.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History, Mode, Mutual};
 
-/// Beliefs that overlap though they exclude each other: of a writer and any other owner, or of more permits than the limit allows.
+/// Overlapping beliefs that exclude each other: of a writer and any other owner, or of more permits than the limit allows.
 pub(crate) fn inside(history: &History) -> Vec<Violation> {
     let mut active: HashMap<&str, Vec<&Belief>> = HashMap::new();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What is wrong with a history. Pure functions, which check only what the set-up promises.
+//! Judges a history: pure functions that check only what the set-up promises.
 
 mod bundles;
 mod inside;
@@ -16,7 +16,7 @@ pub(crate) use inside::inside;
 pub(crate) use violation::{Rule, Violation};
 pub(crate) use writes::ledger;
 
-/// What a set-up promises beyond what all of them do.
+/// What a set-up promises beyond what all of them promise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promises {
     /// One server grants all locks, so tokens grow from key to key.
@@ -25,7 +25,7 @@ pub(crate) struct Promises {
     pub(crate) loses_nothing: bool,
 }
 
-/// All that is wrong with the history.
+/// All violations in the history.
 pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
     let mut found = inside(history);
     found.extend(writes::outside(history));

@@ -1,11 +1,11 @@
-//! First come, first served, except among requests that were under way together; and every request gets an answer.
+//! First come, first served, except among requests that were pending together; and every request gets an answer.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History, Way};
 
-/// Grants before that of another request that was in the queue already when theirs were sent.
+/// Grants that overtook: another request was queued before theirs was sent, and was granted later.
 pub(super) fn overtaken(history: &History) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Vec<&Belief>> = HashMap::new();
     for belief in &history.beliefs {
@@ -20,7 +20,7 @@ fn overtaken_at(granted: Vec<&Belief>) -> Vec<Violation> {
         .filter_map(|belief| Some((belief.queued?, *belief)))
         .collect();
     queued.sort_by_key(|(at, _)| *at);
-    // A hold that is passed on stood in no queue. A request for several keys may have waited at another key.
+    // A hold that was passed on was in no queue. A request for several keys may have waited at another key.
     let mut asked: Vec<&Belief> = granted
         .into_iter()
         .filter(|belief| belief.way != Way::Pass)
@@ -45,7 +45,7 @@ fn overtaken_at(granted: Vec<&Belief>) -> Vec<Violation> {
     found
 }
 
-/// Requests of clients that ended as they should.
+/// Unanswered requests of clients that ended properly.
 pub(super) fn unanswered(history: &History) -> Vec<Violation> {
     let requests = history.unanswered.iter();
     requests

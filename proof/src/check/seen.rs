@@ -1,11 +1,11 @@
-//! What the server itself showed of its locks.
+//! Judges what the server itself showed of its locks.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{History, Mode, Mutual, Seen};
 
-/// Holds of one moment that exclude each other, or are too many.
+/// Holds at one moment that exclude each other, or exceed the limit.
 pub(super) fn together(history: &History) -> Vec<Violation> {
     let limits: HashMap<&str, u64> = history
         .beliefs
@@ -35,7 +35,7 @@ pub(super) fn together(history: &History) -> Vec<Violation> {
     history.seen.iter().filter_map(wrong).collect()
 }
 
-/// Holds that are shown though their release was acknowledged before.
+/// Holds that were shown after their release had been acknowledged.
 pub(super) fn came_back(history: &History) -> Vec<Violation> {
     let released: HashMap<(&str, &str, u64), u64> = history
         .beliefs
@@ -58,7 +58,7 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Holds that are not shown though their holder believed in them the whole time, also at any of several keys that it took at once.
+/// Holds that were not shown though their holder believed in them the whole time; also at any of several keys that it took at once.
 pub(super) fn vanished(history: &History) -> Vec<Violation> {
     let mut looks: HashMap<&str, Vec<&Seen>> = HashMap::new();
     for seen in &history.seen {

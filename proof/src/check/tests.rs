@@ -1,4 +1,4 @@
-//! A bad history for each rule, beside a similar one that is good.
+//! For each rule a bad history, and a similar one that is good.
 
 use super::*;
 use crate::history::{
@@ -118,7 +118,7 @@ fn seen(at: u64, holds: &[(&str, Mode, u64)], queue: &[&str]) -> Record {
 }
 
 #[test]
-fn two_writers_one_after_the_other_are_right_and_together_are_wrong() {
+fn two_writers_may_be_inside_one_after_the_other_but_not_together() {
     let a = hold("a", Mode::Write, 1, (0, 1, 10));
     let b = |from| hold("b", Mode::Write, 2, (0, from, 20));
     assert_eq!(found(vec![a.clone(), b(10)]), []);
@@ -126,7 +126,7 @@ fn two_writers_one_after_the_other_are_right_and_together_are_wrong() {
 }
 
 #[test]
-fn readers_may_be_together_and_a_writer_not_with_them() {
+fn readers_may_be_inside_together_but_not_with_a_writer() {
     let a = hold("a", Mode::Read, 1, (0, 1, 10));
     let b = |mode| hold("b", mode, 2, (0, 5, 20));
     assert_eq!(found(vec![a.clone(), b(Mode::Read)]), []);
@@ -134,7 +134,7 @@ fn readers_may_be_together_and_a_writer_not_with_them() {
 }
 
 #[test]
-fn a_belief_lasts_as_long_as_it_is_renewed_and_not_beyond_its_end() {
+fn a_belief_lasts_as_long_as_it_is_renewed_or_until_its_end() {
     let a = hold("a", Mode::Write, 1, (0, 1, 10));
     let b = hold("b", Mode::Write, 2, (0, 15, 20));
     let with = |more: Record| vec![[a.clone(), vec![more]].concat(), b.clone()];
@@ -145,7 +145,7 @@ fn a_belief_lasts_as_long_as_it_is_renewed_and_not_beyond_its_end() {
 }
 
 #[test]
-fn a_long_belief_is_held_against_all_that_begin_in_it() {
+fn a_long_belief_conflicts_with_every_belief_that_begins_during_it() {
     let a = hold("a", Mode::Write, 1, (0, 1, 100));
     let b = hold("b", Mode::Write, 2, (0, 10, 11));
     let c = hold("c", Mode::Write, 3, (12, 50, 51));
@@ -153,7 +153,7 @@ fn a_long_belief_is_held_against_all_that_begin_in_it() {
 }
 
 #[test]
-fn what_was_broken_is_believed_in_by_nobody() {
+fn a_belief_in_a_broken_hold_is_no_fault() {
     let a = hold("a", Mode::Write, 1, (0, 1, 100));
     let b = hold("b", Mode::Write, 2, (0, 10, 20));
     let broken = |token| {
@@ -169,7 +169,7 @@ fn what_was_broken_is_believed_in_by_nobody() {
 }
 
 #[test]
-fn the_weights_inside_are_at_most_the_limit() {
+fn the_permits_inside_may_not_exceed_the_limit() {
     let pool = |owner: &str, token, weight, from| {
         let mut granted = grant(owner, Mode::Read, token, (from, 20));
         (granted.weight, granted.limit) = (weight, 5);
@@ -185,18 +185,18 @@ fn the_weights_inside_are_at_most_the_limit() {
 }
 
 #[test]
-fn a_token_is_above_those_known_when_it_was_asked_for() {
+fn a_token_must_exceed_those_known_when_its_request_was_sent() {
     let a = hold("a", Mode::Write, 7, (0, 1, 2));
     let later = |token, asked| hold("b", Mode::Write, token, (asked, 10, 11));
     assert_eq!(found(vec![a.clone(), later(8, 5)]), []);
     assert_eq!(found(vec![a.clone(), later(7, 5)]), [Rule::TokenWentBack]);
     assert_eq!(found(vec![a.clone(), later(6, 5)]), [Rule::TokenWentBack]);
-    // Both were under way.
+    // Both were pending.
     assert_eq!(found(vec![a, later(6, 1)]), []);
 }
 
 #[test]
-fn tokens_of_other_keys_count_where_one_server_grants_them() {
+fn tokens_must_grow_across_keys_if_one_server_grants_them() {
     let a = hold("a", Mode::Write, 7, (0, 1, 2));
     let mut other = grant("b", Mode::Write, 6, (10, 11));
     other.key = "another".to_owned();
@@ -215,7 +215,7 @@ fn tokens_of_other_keys_count_where_one_server_grants_them() {
 }
 
 #[test]
-fn who_is_in_the_queue_is_served_before_those_who_ask_then() {
+fn a_queued_request_must_be_granted_before_later_ones() {
     let first = |queued: u64| {
         let mut records = hold("a", Mode::Write, 9, (0, 20, 21));
         records[0] = ask("a", Way::Mail, 0);
@@ -229,7 +229,7 @@ fn who_is_in_the_queue_is_served_before_those_who_ask_then() {
 }
 
 #[test]
-fn a_request_on_a_waiting_connection_has_its_place_from_when_it_was_seen_there() {
+fn a_blocked_request_has_its_place_from_when_the_queue_showed_it() {
     let a = hold("a", Mode::Write, 9, (0, 20, 21));
     let b = hold("b", Mode::Write, 8, (5, 10, 11));
     let shown = |at| vec![seen(at, &[], &["a"])];
@@ -238,7 +238,7 @@ fn a_request_on_a_waiting_connection_has_its_place_from_when_it_was_seen_there()
 }
 
 #[test]
-fn a_hold_that_is_passed_on_overtakes_nobody() {
+fn passing_a_hold_on_overtakes_nobody() {
     let a = hold("a", Mode::Write, 9, (0, 20, 21));
     let mut passed = hold("b", Mode::Write, 8, (5, 10, 11));
     passed[0] = ask("b", Way::Pass, 5);
@@ -246,7 +246,7 @@ fn a_hold_that_is_passed_on_overtakes_nobody() {
 }
 
 #[test]
-fn every_request_of_a_client_that_ended_well_has_an_answer() {
+fn every_request_of_a_client_that_ended_properly_needs_an_answer() {
     let mut records = vec![ask("a", Way::Mail, 0)];
     assert_eq!(found(vec![records.clone()]), [], "it was killed");
     records.push(Record::Closed { at: 9 });
@@ -256,7 +256,7 @@ fn every_request_of_a_client_that_ended_well_has_an_answer() {
 }
 
 #[test]
-fn a_guarded_write_behind_another_grant_is_wrong() {
+fn a_guarded_write_after_another_grant_is_wrong() {
     let a = hold("a", Mode::Write, 1, (0, 1, 5));
     let b = |mode| hold("b", mode, 2, (0, 10, 20));
     let write = |sent| vec![wrote("a", Mode::Write, 1, sent)];
@@ -268,7 +268,7 @@ fn a_guarded_write_behind_another_grant_is_wrong() {
 }
 
 #[test]
-fn readers_write_side_by_side() {
+fn readers_may_write_after_grants_of_other_readers() {
     let a = hold("a", Mode::Read, 1, (0, 1, 5));
     let b = |mode| hold("b", mode, 2, (0, 10, 20));
     let write = vec![wrote("a", Mode::Read, 1, 11)];
@@ -278,7 +278,7 @@ fn readers_write_side_by_side() {
 }
 
 #[test]
-fn a_guarded_write_behind_its_own_release_is_wrong() {
+fn a_guarded_write_after_its_own_release_is_wrong() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 5));
     a.extend([released("a", 1, 7), wrote("a", Mode::Write, 1, 6)]);
     assert_eq!(found(vec![a.clone()]), []);
@@ -287,7 +287,7 @@ fn a_guarded_write_behind_its_own_release_is_wrong() {
 }
 
 #[test]
-fn a_guarded_write_by_a_broken_hold_is_wrong_unless_that_may_be_back() {
+fn a_guarded_write_by_a_broken_hold_is_wrong_unless_the_hold_may_be_back() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 5));
     a.push(wrote("a", Mode::Write, 1, 8));
     let broken = |may_return| {
@@ -303,7 +303,7 @@ fn a_guarded_write_by_a_broken_hold_is_wrong_unless_that_may_be_back() {
 }
 
 #[test]
-fn the_server_never_shows_two_that_exclude_each_other() {
+fn the_server_must_not_show_two_holds_that_exclude_each_other() {
     let (r, w) = (Mode::Read, Mode::Write);
     let shown = |one, two| found(vec![vec![seen(1, &[("a", one, 1), ("b", two, 2)], &[])]]);
     assert_eq!(shown(r, r), []);
@@ -312,7 +312,7 @@ fn the_server_never_shows_two_that_exclude_each_other() {
 }
 
 #[test]
-fn what_was_released_is_seen_no_more() {
+fn a_released_hold_must_not_be_shown_again() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 2));
     a.push(released("a", 1, 4));
     let shown = |at, token| vec![seen(at, &[("a", Mode::Write, token)], &[])];
@@ -321,7 +321,7 @@ fn what_was_released_is_seen_no_more() {
 }
 
 #[test]
-fn who_believes_is_shown_to_hold() {
+fn a_believed_hold_must_be_shown() {
     let a = hold("a", Mode::Write, 7, (0, 5, 10));
     let shown = |at, token| vec![seen(at, &[("a", Mode::Write, token)], &[])];
     assert_eq!(
@@ -333,7 +333,7 @@ fn who_believes_is_shown_to_hold() {
 }
 
 #[test]
-fn several_keys_are_taken_together_or_not_at_all() {
+fn several_keys_must_be_granted_together_or_not_at_all() {
     let part = |key: &str| {
         let mut granted = grant("a", Mode::Write, 3, (1, 2));
         granted.key = key.to_owned();
@@ -350,7 +350,7 @@ fn several_keys_are_taken_together_or_not_at_all() {
 }
 
 #[test]
-fn the_list_of_writes_has_each_writer_in_its_place() {
+fn the_list_of_writes_must_be_in_the_order_of_tokens() {
     let wrong = |lines: &[&str]| {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         ledger("k", &lines).len()

@@ -1,11 +1,11 @@
-//! Tokens grow in real time: a grant has a larger token than each one that was known when its request was sent.
+//! Tokens grow in real time: the token of a grant exceeds every token known when its request was sent.
 
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, History};
 
-/// Grants whose token is not above those that were known when the request was sent: of their key, or of all keys.
+/// Grants whose token does not exceed all tokens known when the request was sent: of their key, or of all keys.
 pub(super) fn backward(history: &History, one_clock: bool) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Vec<&Belief>> = HashMap::new();
     for belief in &history.beliefs {
@@ -15,7 +15,7 @@ pub(super) fn backward(history: &History, one_clock: bool) -> Vec<Violation> {
     by_key.into_values().flat_map(backward_in).collect()
 }
 
-/// Of beliefs in the order of their grants.
+/// The same, of beliefs in the order of their grants.
 fn backward_in(granted: Vec<&Belief>) -> Vec<Violation> {
     let mut asked = granted.clone();
     asked.sort_by_key(|belief| belief.asked);

@@ -1,4 +1,4 @@
-//! What a check finds.
+//! The findings of the checks.
 
 use std::fmt;
 
@@ -28,9 +28,9 @@ pub(crate) enum Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rule::TwoInside => "two were inside that exclude each other",
-            Rule::OverLimit => "more were inside than the limit allows",
-            Rule::WriteFromOutside => "somebody wrote who was not inside",
+            Rule::TwoInside => "two owners that exclude each other were inside",
+            Rule::OverLimit => "more permits were inside than the limit allows",
+            Rule::WriteFromOutside => "an owner wrote that was not inside",
             Rule::TokenWentBack => "a token went back",
             Rule::Overtaken => "a waiter was overtaken",
             Rule::NeverServed => "a waiter was never served",

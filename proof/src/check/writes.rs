@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::violation::{Rule, Violation};
 use crate::history::{Belief, Break, History, Mode, Write};
 
-/// Writes that the server ran though an owner that excludes the writer had been granted the lock before they were sent, or though the
-/// writer's own release had been acknowledged, or its lock broken.
+/// Writes that the server ran although, before they were sent, it had granted the lock to an owner that excludes the writer, had
+/// acknowledged the writer's own release, or its lock had been broken.
 pub(super) fn outside(history: &History) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Grants<'_>> = HashMap::new();
     for belief in &history.beliefs {
@@ -30,7 +30,7 @@ fn broken(history: &History, write: &Write) -> Option<String> {
     Some(format!("after {cut:?}"))
 }
 
-/// What was granted at one key.
+/// The grants at one key.
 #[derive(Default)]
 struct Grants<'h> {
     by_hold: HashMap<(&'h str, u64), &'h Belief>,
@@ -56,7 +56,7 @@ impl<'h> Grants<'h> {
     }
 
     fn kept_out(&self, history: &History, write: &Write) -> Option<String> {
-        // What was swapped away may have come back.
+        // A hold that was swapped away may have come back.
         let mut breaks = history.breaks.iter();
         if breaks.any(|cut| cut.may_return && cut.from < write.at && cut.token >= write.token) {
             return None;
@@ -77,7 +77,7 @@ fn push<'h>(highest: &mut Vec<(u64, &'h Belief)>, belief: &'h Belief) {
     highest.push((belief.grant.from, best.unwrap_or(belief)));
 }
 
-/// One line of the list that guarded writes go to.
+/// One line of the list to which guarded writes append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line<'a> {
     mode: Mode,
@@ -85,8 +85,8 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// What the list at a lock shows, whose lines are `write:TOKEN:…` and `read:TOKEN:…`, in the order in which the server did
-/// them: before a writer's line all tokens are smaller or its own, behind it larger or its own.
+/// Checks the list of a lock's guarded writes. Its lines are `write:TOKEN:…` and `read:TOKEN:…`, in the order in which the server ran
+/// them: before a writer's line all tokens are smaller or its own, after it larger or its own.
 pub(crate) fn ledger(key: &str, lines: &[String]) -> Vec<Violation> {
     let wrong = |text: &str| Violation::new(Rule::WriteFromOutside, 0, format!("{key}: {text}"));
     let mut found = Vec::new();

@@ -31,7 +31,7 @@ impl Waiting for Blocked {
         let sent = now();
         let limit = REPLY + Duration::from_millis(request.wait.unwrap_or(0));
         match task.wire.call(&command, limit) {
-            // After a wait the time of the request says little, so ask for a confirmation.
+            // A long wait may have used up the lease that counts from the request, so confirm it.
             Ok(Value::Int(token)) => confirm(task, request, token.cast_unsigned(), sent),
             Ok(_) => Reply::Denied,
             Err(Trouble::Refused(line)) => Reply::Refused(line),
@@ -40,7 +40,7 @@ impl Waiting for Blocked {
     }
 }
 
-/// Believes by what is left since the request was sent, or if that is little, by a renewal.
+/// Believes in the lease from when the request was sent, or if little of that is left, from a renewal.
 pub(super) fn confirm(task: &mut Task<'_>, request: &Request, token: u64, sent: u64) -> Reply {
     let half = task.job.certain() / 2;
     if now() < sent + half {
@@ -52,7 +52,7 @@ pub(super) fn confirm(task: &mut Task<'_>, request: &Request, token: u64, sent: 
         let renewal = command!("LOCK.RENEW", key, owner, lease, "TOKEN", token);
         match task.wire.call(&renewal, REPLY) {
             Ok(Value::Int(_)) => {}
-            // If they are several, others may still be held.
+            // Of several locks, others may still be held.
             Ok(_) if request.more.is_empty() => return Reply::Denied,
             _ => return Reply::Unknown,
         }

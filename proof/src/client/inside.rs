@@ -21,7 +21,7 @@ impl Task<'_> {
             0..48 => (self.dice.roll(10), true),
             48..57 => (self.dice.roll(lease / 8), true),
             57 => (lease + self.dice.roll(lease / 2), true),
-            // It does not look at its clock, and writes when its lease is over.
+            // It ignores its clock, and writes after the end of its lease.
             58 => (lease + self.dice.roll(lease / 2), false),
             _ => (lease / 2, true),
         };
@@ -40,7 +40,7 @@ impl Task<'_> {
         }
     }
 
-    /// Whether the belief has lasted until the end.
+    /// Returns whether the belief has lasted until the end.
     fn stay(&mut self, grant: &Granted, end: u64, renews: bool) -> bool {
         let mut until = grant.until;
         let third = self.job.lease * MILLI / 3;
@@ -155,7 +155,7 @@ impl Task<'_> {
         }
     }
 
-    /// Nobody believes in the old hold from here on.
+    /// Passes the lock on. Nobody believes in the old hold from here on.
     fn pass(&mut self, request: &Request, grant: &Granted) {
         let (ask, owner) = self.fresh();
         let next = Request {

@@ -1,4 +1,4 @@
-//! What a client is to do, given to its process as JSON.
+//! The job of a client, passed to its process as JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,17 +15,17 @@ pub(crate) struct Job {
     pub(crate) history: PathBuf,
     /// Milliseconds.
     pub(crate) lease: u64,
-    /// How many tasks of one process do it side by side.
+    /// How many tasks of one process work side by side.
     pub(crate) tasks: u64,
-    /// The locks that are taken to read and to write.
+    /// The locks that tasks acquire to read and to write.
     pub(crate) locks: Vec<String>,
-    /// The pools, of which up to [`LIMIT`] permits are taken at a time.
+    /// The pools, of which tasks take up to [`LIMIT`] permits at a time.
     pub(crate) pools: Vec<String>,
-    /// The locks that are taken together, all or none; in one slot.
+    /// The locks that tasks acquire together, all or none; in one slot.
     pub(crate) bundle: Vec<String>,
-    /// Whether it mostly stays inside for long, so that a failure ends many holds.
+    /// Whether tasks mostly stay inside for long, so that a failure ends many holds.
     pub(crate) lingers: bool,
-    /// Whether what is written under a lock is guarded.
+    /// Whether writes under a lock are guarded.
     pub(crate) guards: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     Mail,
     /// The Rust client.
     Library,
-    /// `SET NX PX` and a script that compares and deletes, on a majority of the servers: on one, what most people use.
+    /// `SET NX PX` and a compare-and-delete script, on a majority of the servers. On one server, that is what most people use.
     Plain,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Place {
     One(u16),
-    /// Sentinels that know the primary as `locks`.
+    /// Sentinels that watch the primary under the name `locks`.
     Sentinels(Vec<u16>),
     Cluster(Vec<u16>),
     Quorum(Vec<u16>),
@@ -67,7 +67,7 @@ impl Place {
 pub(crate) const PRIMARY: &str = "locks";
 
 impl Job {
-    /// How long after its request a lease lasts for certain, in nanoseconds.
+    /// How long a lease lasts for certain after its request, in nanoseconds.
     pub(crate) fn certain(&self) -> u64 {
         (self.lease - self.lease / 100 - 2) * 1_000_000
     }

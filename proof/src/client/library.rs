@@ -14,7 +14,7 @@ use super::stop::Stop;
 use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, Write, now};
 
 const ANSWER: Duration = Duration::from_millis(1_500);
-/// How often a task that is inside checks its clock.
+/// How often a task inside checks its clock.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(job: &Job, log: &Log, stop: &Stop) -> Result<(), String> {
@@ -97,12 +97,12 @@ impl Side {
 struct Request {
     key: String,
     mode: Mode,
-    /// Of a pool; 0 for a lock.
+    /// Permits of a pool; 0 for a lock.
     permits: u64,
-    /// It stays taken for a while after its grant.
+    /// How long it stays taken after its grant.
     at_least: bool,
     wait: Duration,
-    /// After which the future is dropped.
+    /// When the future is dropped.
     patience: Duration,
 }
 
@@ -154,7 +154,7 @@ impl Task<'_> {
         }
     }
 
-    /// Asks once. Returns whether it was served.
+    /// Makes one request. Returns whether it was answered.
     async fn round(&mut self, last: bool) -> bool {
         let request = self.draw(last);
         let ask = self.asks(&request.key, "", Way::Library);
@@ -346,7 +346,7 @@ impl Task<'_> {
     }
 }
 
-/// Until when the client believes, and not later, because the clock is read first.
+/// Until when the client believes. Never later than the truth, because the clock is read first.
 fn until_of(guard: &Guard) -> u64 {
     let now = now();
     now + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0)

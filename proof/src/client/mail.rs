@@ -1,4 +1,4 @@
-//! Waiting by mail: the request names a box, and the task collects what comes there.
+//! Waiting by mail: the request names a box, and the task collects its letters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,14 +24,14 @@ pub(crate) struct Mail {
     boxes: BTreeMap<String, Seen>,
 }
 
-/// How far a box was read.
+/// The state of a box: how far the task has read it.
 #[derive(Default)]
 struct Seen {
     since: i64,
     number: i64,
 }
 
-/// When the request was sent, and until when its letter was waited for at least.
+/// When the request was sent, and until when the task waited for its letter at least.
 #[derive(Clone, Copy)]
 struct Times {
     asked: u64,
@@ -75,7 +75,7 @@ impl Mail {
         Ok(reply)
     }
 
-    /// Whether the box is another one than before.
+    /// Returns whether this is a new box.
     fn see(&mut self, key: &str, since: i64) -> bool {
         let seen = self.boxes.entry(key.to_owned()).or_default();
         let is_new = since != seen.since;
@@ -85,7 +85,7 @@ impl Mail {
         is_new
     }
 
-    /// Asks the box for letters. Returns which box it is, for how long the call waited, and the letters.
+    /// Calls LOCK.MAIL. Returns the box's number, how long the call waited, and the letters.
     fn listen(&mut self, key: &str) -> Result<(i64, u64, Vec<Letter>), Trouble> {
         let name = self.name_at(key);
         let seen = self.boxes.entry(key.to_owned()).or_default();
@@ -120,7 +120,7 @@ impl Mail {
         Ok((int(&reply[0]), int(&reply[1]).cast_unsigned(), letters))
     }
 
-    /// What the letter says about the request; a letter about an earlier one does not count.
+    /// The outcome of the request in the letter, unless the letter is about an earlier one.
     fn read(task: &mut Task<'_>, request: &Request, letter: Letter, times: Times) -> Option<Reply> {
         if letter.owner != request.owner {
             if letter.result == "granted" {
@@ -163,7 +163,7 @@ impl Waiting for Mail {
                 continue;
             };
             if self.see(&request.key, since) {
-                // The box is gone, and with it this request's place.
+                // The box was closed, and this request has lost its place.
                 task.log.write(&Record::Queued {
                     ask: request.ask.clone(),
                     at: u64::MAX,

@@ -1,4 +1,4 @@
-//! The clients, each a process of its own. They do what users do, and record what they believed.
+//! The clients, each in its own process. They do what users do, and record what they believed.
 
 mod blocked;
 mod inside;
@@ -17,7 +17,7 @@ use crate::history::{Log, Record, now};
 pub(crate) use job::{Job, Kind, PRIMARY, Place};
 use stop::Stop;
 
-/// Runs until the process that started it ends it.
+/// Runs until the parent process ends it.
 pub(crate) fn run(job: &Job) -> Result<(), String> {
     let log = Log::create(&job.history).map_err(|error| error.to_string())?;
     let stop = Stop::watch_stdin();

@@ -1,4 +1,4 @@
-//! What most people use: `SET key owner NX PX lease` and a script that compares and deletes. On several servers that is Redlock as
+//! What most people use: `SET key owner NX PX lease` and a compare-and-delete script. On several servers this is Redlock as
 //! documented: a majority, within the lease, less a drift.
 
 use std::thread;
@@ -47,7 +47,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Asks once. Returns whether it was served.
+    /// Makes one request. Returns whether it was answered.
     fn round(&mut self) -> bool {
         let key = format!("plain:{}", self.dice.pick(&self.job.locks));
         self.requests += 1;

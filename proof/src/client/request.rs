@@ -11,9 +11,9 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     pub(crate) weight: u64,
     pub(crate) limit: u64,
-    /// Further keys that are taken with the first, all or none.
+    /// Further keys to acquire together with the first, all or none.
     pub(crate) more: Vec<String>,
-    /// Milliseconds; none: it does not wait.
+    /// Milliseconds; none if it does not wait.
     pub(crate) wait: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Request {
 /// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Granted by this token, and believed in until then.
+    /// Granted by this token; the client believes in it until then.
     Granted(u64, u64),
     Denied,
     Refused(String),

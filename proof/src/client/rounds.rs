@@ -1,4 +1,4 @@
-//! What a task requests, again and again, and how that ends.
+//! The requests that a task repeats, and their end.
 
 use std::thread;
 
@@ -18,7 +18,7 @@ pub(crate) trait Waiting {
     fn acquire(&mut self, task: &mut Task<'_>, request: &Request) -> Reply;
 }
 
-/// Runs all tasks of the process until each was served in the last round.
+/// Runs all tasks of the process until each had an answer in the last round.
 pub(crate) fn run<W: Waiting>(
     job: &Job,
     log: &Log,
@@ -119,7 +119,7 @@ impl Task<'_> {
         }
     }
 
-    /// Asks once. Returns whether it was served.
+    /// Makes one request. Returns whether it was answered.
     fn round(&mut self, waiting: &mut impl Waiting, request: &Request) -> bool {
         let way = match request.wait {
             None => Way::Now,

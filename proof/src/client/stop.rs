@@ -1,4 +1,4 @@
-//! When a client ends: after a line on standard input each task is served once more, and no client outlives the process that started it.
+//! When a client ends: after a line on standard input each task makes one last request; and no client outlives its parent process.
 
 use std::io;
 use std::process;
@@ -10,7 +10,7 @@ use std::thread;
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Reads standard input: a line calls for the last round, its end for the end.
+    /// Reads standard input: a line starts the last round, the end of input ends the process.
     pub(crate) fn watch_stdin() -> Stop {
         let stop = Stop::default();
         let last_round = stop.clone();

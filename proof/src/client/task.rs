@@ -12,9 +12,9 @@ use super::stop::Stop;
 use super::wire::Wire;
 use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
-/// How long a reply may take that does not wait.
+/// How long the reply to a command without a wait may take.
 pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
-/// For how long a task asks for the outcome of a request: by then its lease is over.
+/// How long a task tries to learn the outcome of a request: by then its lease is over.
 const LEAVING: u64 = 20_000;
 pub(super) const MILLI: u64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub(crate) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// No name is used twice, not even by another incarnation of this client.
+    /// A name that was never used before, not even by an earlier process of this client.
     pub(super) fn fresh(&mut self) -> (String, String) {
         self.requests += 1;
         let name = format!("{}#{}", self.name, self.requests);
@@ -100,7 +100,7 @@ impl Task<'_> {
         });
     }
 
-    /// What is sent for a request, without how it waits.
+    /// The command for a request, without its `WAIT`.
     pub(crate) fn acquire_command(&self, request: &Request) -> Cmd {
         if !request.more.is_empty() {
             let (owner, lease) = (&request.owner, self.job.lease);
@@ -128,7 +128,7 @@ impl Task<'_> {
         command
     }
 
-    /// Leaves under that name, again and again until the server replies.
+    /// Sends LEAVE for that name until the server replies.
     pub(crate) fn leave(&mut self, key: &str, owner: &str) {
         let leave = command!("LOCK.LEAVE", key, owner, "FOR", LEAVING);
         let end = now() + LEAVING * MILLI;

@@ -1,4 +1,4 @@
-//! Plain commands, sent to the server that has the lock: it retries nothing, and hides nothing.
+//! Plain commands, sent to the server that has the lock, without retries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use mortise_harness::{Conn, array, command, text};
 
 use super::job::{PRIMARY, Place};
 
-/// How long Sentinels may take for an answer.
+/// How long a Sentinel's reply may take.
 const SENTINEL: Duration = Duration::from_millis(500);
 
 /// Why there is no reply.
@@ -23,7 +23,7 @@ pub(crate) enum Trouble {
 /// Connections of one task.
 pub(crate) struct Wire {
     place: Place,
-    /// Which node is asked first.
+    /// The node that is asked first.
     port: Option<u16>,
     conns: BTreeMap<u16, Conn>,
     turn: usize,
@@ -39,7 +39,7 @@ impl Wire {
         }
     }
 
-    /// Runs one command and waits that long for its reply.
+    /// Runs one command, and waits this long for its reply.
     pub(crate) fn call(&mut self, command: &Cmd, limit: Duration) -> Result<Value, Trouble> {
         let mut port = match self.port {
             Some(port) => port,
@@ -55,7 +55,7 @@ impl Wire {
                         port = to;
                     }
                     None => {
-                        // The primary may be another server by now, behind the same address, too.
+                        // Another server may be the primary by now, even at the same address.
                         let elsewhere = ["READONLY", "NOREPLICAS", "UNBLOCKED", "CLUSTERDOWN"];
                         if elsewhere.iter().any(|code| line.starts_with(code)) {
                             self.port = None;
@@ -71,7 +71,7 @@ impl Wire {
                 done => return done,
             }
         }
-        Err(Trouble::Refused("sent from node to node".to_owned()))
+        Err(Trouble::Refused("redirected from node to node".to_owned()))
     }
 
     fn send(
@@ -81,7 +81,7 @@ impl Wire {
         asking: bool,
         limit: Duration,
     ) -> Result<Value, Trouble> {
-        // The connection is put back once it has answered.
+        // The connection is kept only after it has replied.
         let mut conn = match self.conns.remove(&port) {
             Some(conn) => conn,
             None => Conn::to_port(port).map_err(|_| Trouble::Lost)?,
@@ -96,7 +96,7 @@ impl Wire {
         reply
     }
 
-    /// Where to begin.
+    /// The server to ask first.
     fn find(&mut self) -> Option<u16> {
         let ports = self.place.ports();
         self.turn += 1;
@@ -126,7 +126,7 @@ fn exchange(conn: &mut Conn, command: &Cmd, limit: Duration) -> Result<Value, Tr
     }
 }
 
-/// `MOVED 1234 127.0.0.1:7001` sends there; `ASK` does for one command.
+/// `MOVED 1234 127.0.0.1:7001` redirects to that node; `ASK` does for one command.
 fn redirection(line: &str) -> Option<u16> {
     let mut words = line.split(' ');
     match words.next()? {

@@ -1,4 +1,4 @@
-//! A thousand connections that take and release at an even rate.
+//! A thousand connections that acquire and release at an even rate.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -14,14 +14,14 @@ const CONNECTIONS: usize = 1_000;
 const EACH: usize = CONNECTIONS / THREADS;
 const REPLY: Duration = Duration::from_secs(60);
 
-/// What clients counted in replies.
+/// What clients counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) grants: AtomicU64,
-    /// Of these, by letters.
+    /// Of these, granted by letter.
     pub(crate) letters: AtomicU64,
     pub(crate) releases: AtomicU64,
-    /// Grants that nobody releases.
+    /// Grants that are never released.
     pub(crate) left: AtomicU64,
     /// Wrong replies.
     pub(crate) odd: AtomicU64,

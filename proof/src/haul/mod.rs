@@ -1,4 +1,4 @@
-//! A long haul: takes and releases locks at an even rate for long, and measures all the while what that costs.
+//! A long haul: acquires and releases locks at an even rate for a long time, and measures the cost throughout.
 
 mod load;
 mod probe;
@@ -19,12 +19,12 @@ use scheme::{Scheme, Tag};
 
 pub(crate) use report::Journey;
 
-/// What is to be done.
+/// The plan of a haul.
 pub(crate) struct Haul {
     pub(crate) length: Duration,
-    /// Pairs of taking and releasing, a minute.
+    /// Pairs of acquire and release, a minute.
     pub(crate) rate: u64,
-    /// Whether figures and their picture go into the documentation.
+    /// Whether to write the figures and their picture into the documentation.
     pub(crate) writes: bool,
 }
 
@@ -118,7 +118,7 @@ fn start(nodes: usize) -> Vec<Server> {
     }
 }
 
-/// For each server a part of keys that routes to it.
+/// For each server, a hash tag whose keys are on it.
 fn tags(servers: &[Server]) -> Vec<Tag> {
     let is_cluster = servers.len() > 1;
     let tag = |(number, server): (usize, &Server)| Tag {

@@ -1,4 +1,4 @@
-//! One client without other work measures how long a command takes, beside a `PING`.
+//! An otherwise idle client measures how long a command takes, and a `PING`.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ impl Probe {
     /// If the server does not answer.
     pub(crate) fn run(&self, tag: &Tag, counts: &Counts, over: &AtomicBool) {
         let mut conn = Conn::to_port(tag.port).expect("a server that listens");
-        // None of the load's connections has that number.
+        // None of the load's connections has this number.
         const NUMBER: usize = 1_000_000;
         for round in 0.. {
             if over.load(Ordering::Relaxed) {

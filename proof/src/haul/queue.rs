@@ -1,4 +1,4 @@
-//! Waiters by mail, who hand a few locks to one another.
+//! Waiters by mail that hand a few locks to one another.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,12 +11,12 @@ use super::load::{Counts, Load};
 use super::scheme::Tag;
 
 pub(crate) const WAITERS: usize = 8;
-/// At each server they want as many locks as this.
+/// At each server they compete for this many locks.
 const LOCKS: usize = 2;
 const LEASE: u64 = 10_000;
 const THINK: Duration = Duration::from_millis(5);
 
-/// One waiter, until it is over.
+/// Runs one waiter until the end.
 ///
 /// # Panics
 /// If a server does not answer.
@@ -63,7 +63,7 @@ pub(crate) fn run(number: usize, load: &Load, tags: &[Tag], over: &AtomicBool) {
     }
 }
 
-/// Whether the lock was granted by a letter of this box.
+/// Whether a letter of this box has granted the lock.
 fn collect(conn: &mut Conn, name: &str, owner: &str, (since, read): (i64, &mut i64)) -> bool {
     let reply = cmd!(
         conn,

@@ -19,14 +19,14 @@ use super::scheme::Scheme;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     seconds: f64,
-    /// Locks taken, a second.
+    /// Locks acquired, a second.
     rate: f64,
-    /// Microseconds that a command took, and a PING beside it.
+    /// Microseconds of a command, and of a PING.
     p50: f64,
     p99: f64,
     ping50: f64,
     ping99: f64,
-    /// Megabytes that the servers use for data.
+    /// The servers' memory for data, in megabytes.
     memory: f64,
     /// Microseconds of the servers' processor time for each lock.
     cpu: f64,

@@ -17,13 +17,13 @@ pub(crate) struct Tag {
     pub(crate) text: String,
 }
 
-/// What one connection does again and again.
+/// What one connection repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Write,
     Read,
     Permit,
-    /// The lock is taken, and never released.
+    /// Acquires the lock, and never releases it.
     Expire,
 }
 
@@ -76,7 +76,7 @@ impl Scheme {
     }
 }
 
-/// A tag whose keys this node of a cluster has.
+/// A hash tag whose keys are on this node of a cluster.
 pub(crate) fn tag_of(node: &Server, number: usize) -> String {
     let mut conn = node.connect();
     let mut tags = (0..).map(|n| format!("haul-{number}-{n}"));

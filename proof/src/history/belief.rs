@@ -1,4 +1,4 @@
-//! Which clients believed that they were inside, from when to when.
+//! When each client believed that it was inside.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ pub(crate) struct Belief {
     /// When its request was sent; 0 if no record shows it.
     pub(crate) asked: u64,
     pub(crate) way: Way,
-    /// The server had it in the queue at that time, without a break until the grant.
+    /// From when the server had it in the queue without a break.
     pub(crate) queued: Option<u64>,
     pub(crate) released: Option<u64>,
 }
 
-/// The records of a run, put together.
+/// The combined records of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) beliefs: Vec<Belief>,
     pub(crate) writes: Vec<Write>,
     pub(crate) seen: Vec<Seen>,
     pub(crate) breaks: Vec<Break>,
-    /// Requests of clients that ended as they should, without an answer.
+    /// Unanswered requests of clients that ended properly.
     pub(crate) unanswered: Vec<Ask>,
     pub(crate) answers: Vec<Answer>,
 }
 
 impl History {
-    /// Puts the records of all files together.
+    /// Combines the records of all files.
     pub(crate) fn new(files: Vec<Vec<Record>>) -> History {
         let mut history = History::default();
         for records in files {
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    /// A request on a connection that waits is in the queue for as long as it is not answered: if it was seen there, it had its place.
+    /// A blocked request stays in the queue until its answer: once LOCK.INFO showed it there, it had its place.
     fn see_queues(&mut self) {
         let mut first: HashMap<(&str, &str), u64> = HashMap::new();
         for seen in &self.seen {
@@ -136,7 +136,7 @@ impl History {
         }
     }
 
-    /// To believe in a lock that somebody broke is no fault.
+    /// Ends beliefs in locks that were broken: they are no fault.
     fn cut_broken(&mut self) {
         for cut in &self.breaks {
             for belief in &mut self.beliefs {

@@ -12,8 +12,8 @@ fn nanos(time: Timespec) -> u64 {
     seconds * 1_000_000_000 + nanos
 }
 
-/// How much further this clock is than the monotonic one, which other languages read: between two bounds. It is the same for
-/// as long as the machine is not suspended.
+/// How far this clock is ahead of the monotonic one, which other languages read, as two bounds. It changes only when the
+/// machine is suspended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offset {
     pub(crate) low: u64,
@@ -32,12 +32,12 @@ impl Offset {
         }
     }
 
-    /// The moment on this clock, not later than it was.
+    /// A moment on this clock, at the earliest.
     pub(crate) fn earliest(self, monotonic: u64) -> u64 {
         monotonic + self.low
     }
 
-    /// The moment on this clock, not earlier than it was.
+    /// A moment on this clock, at the latest.
     pub(crate) fn latest(self, monotonic: u64) -> u64 {
         monotonic + self.high
     }

@@ -1,4 +1,4 @@
-//! What the workers of other languages write (`helpers/README.md`): times at which they proved to be inside.
+//! The ledgers of the workers in other languages (`helpers/README.md`): times at which they proved to be inside.
 
 use std::collections::HashMap;
 
@@ -30,14 +30,14 @@ pub(crate) fn records(text: &str, key: &str, offset: Offset) -> Result<Vec<Recor
                 grants.push(entered(who, key, token, permits, offset.latest(at)));
             }
             ("leave", Some(place)) => grants[*place].until = offset.earliest(at),
-            // Several tasks share permits by tokens of their own, so a name and a token come once.
+            // Tasks that share permits have different tokens, so a name and a token occur once.
             _ => return Err(fault()),
         }
     }
     Ok(grants.into_iter().map(Record::Granted).collect())
 }
 
-/// Before it has left it has proved only this moment.
+/// Before it leaves, it has proved only this moment.
 fn entered(who: &str, key: &str, token: u64, permits: u64, at: u64) -> Granted {
     let owner = format!("{who}#{token}");
     let is_lock = permits == 0;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_believed_in_for_as_long_as_it_was_proved() {
+    fn a_belief_lasts_as_long_as_the_ledger_proves_it() {
         let offset = Offset {
             low: 100,
             high: 102,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_fits_nothing_is_a_fault() {
+    fn a_malformed_line_of_a_ledger_is_an_error() {
         let offset = Offset { low: 0, high: 0 };
         for text in ["leave 7 10 a:1", "enter x 10 a:1", "enter 7"] {
             assert!(records(text, "k", offset).is_err(), "{text}");

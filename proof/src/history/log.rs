@@ -24,7 +24,7 @@ impl Log {
         self.write_all(std::slice::from_ref(record));
     }
 
-    /// All of them at once.
+    /// Writes several at once.
     ///
     /// # Panics
     /// As [`Log::write`].
@@ -60,7 +60,7 @@ pub(crate) fn read_all(dir: &Path, key: &str) -> io::Result<Vec<Vec<Record>>> {
     Ok(files)
 }
 
-/// A client that runs may be about to write the rest.
+/// Leaves out the last line while a running client may still complete it.
 fn whole_lines(path: &Path) -> io::Result<String> {
     let mut text = fs::read_to_string(path)?;
     text.truncate(text.rfind('\n').map_or(0, |end| end + 1));

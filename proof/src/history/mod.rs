@@ -1,4 +1,4 @@
-//! What clients believed and when, as lines of JSON: one host, one clock.
+//! What clients believed, and when, as lines of JSON. All are on one host, by one clock.
 
 mod belief;
 mod clock;

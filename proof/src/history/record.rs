@@ -10,17 +10,17 @@ pub(crate) enum Mode {
     Write,
 }
 
-/// How a request reaches the lock.
+/// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Way {
     /// It does not wait.
     Now,
-    /// A connection waits for the reply, under this one name.
+    /// A blocked connection waits for the reply.
     Blocked,
     /// It waits by mail.
     Mail,
-    /// A library asks. What it sends, and how often, is its own matter.
+    /// A library sends the request, and decides what it sends and how often.
     Library,
     /// The holder passes the lock on.
     Pass,
@@ -29,13 +29,13 @@ pub(crate) enum Way {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub(crate) enum Record {
-    /// A client is about to ask for a lock.
+    /// A client is about to request a lock.
     Ask(Ask),
-    /// The server had put the request into the queue by that time at the latest; a later such record replaces this one.
+    /// The server had queued the request by this time at the latest. A later record replaces this one.
     Queued { ask: String, at: u64 },
     /// The request is over.
     Answer(Answer),
-    /// The client believes from here on.
+    /// The client starts to believe.
     Granted(Granted),
     /// It believes for longer.
     Kept {
@@ -62,18 +62,18 @@ pub(crate) enum Record {
     Write(Write),
     /// What the server showed of a lock.
     Seen(Seen),
-    /// Somebody broke locks.
+    /// Locks were broken from outside.
     Break(Break),
-    /// A disturbance of servers, clients or links, for people to read.
+    /// A disturbance of servers, clients or links, for human readers.
     Fault { what: String, from: u64, to: u64 },
-    /// The client ended as it should.
+    /// The client ended properly.
     Closed { at: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ask {
     pub(crate) ask: String,
-    /// Empty where a library chooses it.
+    /// Empty if a library chooses it.
     pub(crate) owner: String,
     pub(crate) key: String,
     pub(crate) way: Way,
@@ -93,7 +93,7 @@ pub(crate) struct Answer {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     Granted,
-    /// Others held it for as long as the client waited.
+    /// Others held it as long as the client waited.
     Denied,
     /// The server replied an error.
     Refused,
@@ -114,7 +114,7 @@ pub(crate) struct Granted {
     pub(crate) token: u64,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// The keys that were taken at once with this one, itself included.
+    /// The keys that were granted together with this one, itself included.
     pub(crate) together: Vec<String>,
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct Break {
     pub(crate) token: u64,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// They may come back, as after a second SWAPDB.
+    /// Whether they may come back, as after a second SWAPDB.
     pub(crate) may_return: bool,
 }
 

@@ -12,15 +12,15 @@ use crate::check::Promises;
 use crate::client::Place;
 
 const NODE_TIMEOUT: u64 = 2_000;
-/// What the contract demands: the longest lease, the node time-out, and three seconds.
+/// The grace that the contract requires: the longest lease, the node time-out, and three seconds.
 const GRACE: u64 = LEASE + NODE_TIMEOUT + 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Until all nodes have heard.
+/// How long until all nodes know.
 const GOSSIP: Duration = Duration::from_millis(1_500);
 
 pub(crate) struct Clustered {
     cluster: Cluster,
-    /// What locks are called, whose slots move.
+    /// The locks whose slots move.
     keys: Vec<String>,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Clustered {
 enum Fault {
     /// A primary dies, and comes back when its replica has taken over.
     Dies,
-    /// It dies and is back before anybody has noticed, without its data.
+    /// It dies and is back, without its data, before any node has noticed.
     Forgets,
     /// It is cut off from all others.
     CutOff,
     /// It is frozen until its replica has taken over, or for a short time.
     Frozen,
-    /// Its replica takes over as planned.
+    /// Its replica takes over in a planned failover.
     HandsOver,
     /// A slot with a lock in it moves to another primary.
     Move,
@@ -52,7 +52,7 @@ const FAULTS: [Fault; 8] = [
 ];
 
 impl Clustered {
-    /// With the grace that the contract demands, or none.
+    /// With the grace that the contract requires, or none.
     pub(crate) fn start(is_safe: bool, keys: &[String]) -> Clustered {
         let grace = if is_safe { GRACE } else { 0 };
         let node = || -> Builder {
@@ -74,7 +74,7 @@ impl Clustered {
             .expect("it was started over one")
     }
 
-    /// The primary of a part, and its replica.
+    /// The primary of a shard, and its replica.
     fn pair(&self, part: usize) -> (&Server, &Server) {
         let (one, two) = (&self.cluster.primaries[part], &self.cluster.replicas[part]);
         if is_primary(one) {
@@ -140,7 +140,7 @@ impl Clustered {
             }
             Fault::HandsOver => {
                 let (old, new) = self.pair(part);
-                // Refused where the replica is not attached just then.
+                // Refused while the replica is not attached.
                 if try_cmd!(new.connect(), "CLUSTER", "FAILOVER").is_ok() {
                     await_role(new, "master");
                     await_role(old, "slave");
@@ -150,7 +150,7 @@ impl Clustered {
         }
     }
 
-    /// From the node that has it, key by key.
+    /// Moves a slot key by key from the node that has it.
     fn move_slot(&self, part: usize, dice: &mut Dice) {
         let key: &String = dice.pick(&self.keys);
         let slot = self.cluster.slot_of(key);

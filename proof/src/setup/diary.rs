@@ -9,7 +9,7 @@ use mortise_harness::{Server, array, command, info};
 
 use crate::history::{Break, Log, Record, now};
 
-/// The threads that disturb write it.
+/// The disturbing threads write to it.
 pub(crate) struct Diary {
     log: Log,
     counts: Mutex<BTreeMap<String, u64>>,
@@ -40,7 +40,7 @@ impl Diary {
         done
     }
 
-    /// Makes a server break all locks: all earlier grants have ended.
+    /// Makes a server break all locks, which ends all earlier grants.
     pub(crate) fn break_locks(&self, server: &Server, command: &[&str], may_return: bool) {
         let from = now();
         let mut conn = server.connect();

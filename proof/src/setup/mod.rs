@@ -1,4 +1,4 @@
-//! Servers, the faults that may happen to them, and what they promise in spite of these.
+//! Servers, the faults that may happen to them, and what they still promise.
 
 mod clustered;
 mod diary;
@@ -25,7 +25,7 @@ pub(crate) use watched::Watched;
 /// The lease of every lock, in milliseconds: the longest that servers allow.
 pub(crate) const LEASE: u64 = 1_000;
 
-/// How one client reaches the servers: over links of its own, which can be cut and slowed down.
+/// How one client connects to the servers: over its own links, which can be cut and slowed down.
 pub(crate) struct Entry {
     pub(crate) place: Place,
     pub(crate) links: Vec<Arc<Link>>,
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
 pub(crate) trait Setup: Send {
     fn promises(&self) -> Promises;
 
-    /// A way in for one more client.
+    /// A connection for one more client.
     fn entry(&mut self) -> Entry;
 
     /// Causes one of the faults that the set-up's promises survive, and returns when it is over.
@@ -47,14 +47,14 @@ pub(crate) trait Setup: Send {
     /// All servers that hold data.
     fn servers(&self) -> Vec<&Server>;
 
-    /// The servers whose data decides what was written.
+    /// The servers whose data counts as written.
     fn primaries(&self) -> Vec<&Server>;
 
-    /// Where LOCK.INFO can show the locks; none where that would show nothing.
+    /// Where LOCK.INFO shows the locks, if anywhere.
     fn view(&self) -> View;
 }
 
-/// The port of the server to look at, 0 for none.
+/// The port of the server to query, 0 for none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View(Arc<AtomicU16>);
 

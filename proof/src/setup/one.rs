@@ -11,12 +11,12 @@ use super::{Diary, Entry, LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
 
-/// What a kill leaves.
+/// What a kill leaves of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// Everything: the append-only file is written before each answer.
+    /// Everything: the append-only file is written before each reply.
     Kept,
-    /// Nothing. Without a grace that is a fault of the set-up.
+    /// Nothing. Without a grace this is a fault of the set-up.
     Lost { grace: u64 },
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct One {
     /// Whether FLUSHALL and SWAPDB break locks, too.
     breaks: bool,
     view: View,
-    /// By how many seconds its wall clock is ahead.
+    /// How many seconds its wall clock is ahead.
     ahead: i64,
 }
 
-/// What may happen. A server that forgets makes tokens from its wall clock alone, which therefore is not stepped back there.
+/// The possible faults. A server that restarts empty makes tokens from its wall clock alone, so that clock is not stepped back.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Kill,
@@ -85,7 +85,7 @@ impl One {
         }
     }
 
-    /// Nothing breaks its locks: for clients that cannot tell when that happened.
+    /// Never breaks its locks, for clients that cannot tell when that happened.
     pub(crate) fn unbroken(self) -> One {
         One {
             breaks: false,
@@ -96,13 +96,13 @@ impl One {
     fn kill(&mut self) {
         self.server.sigkill();
         if matches!(self.data, Data::Lost { .. }) {
-            // What BGSAVE has written is older than the locks.
+            // The file of BGSAVE is older than the locks.
             let _ = fs::remove_file(self.server.dir().join("dump.rdb"));
         }
         self.server.start_again();
     }
 
-    /// Up to ten minutes, and back again.
+    /// Steps the wall clock by up to ten minutes, and back.
     fn step(&mut self, dice: &mut Dice) {
         let seconds = dice.roll(600);
         let by = Duration::from_secs(seconds);

@@ -1,4 +1,4 @@
-//! A primary and two replicas, and an operator who promotes one of them.
+//! A primary and two replicas, and an operator that promotes a replica.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::client::Place;
 
 /// Seconds.
 const LAG: u64 = 1;
-/// What the contract demands: the longest lease, the lag, and three seconds.
+/// The grace that the contract requires: the longest lease, the lag, and three seconds.
 const GRACE: u64 = LEASE + LAG * 1_000 + 3_000;
 
 /// Which setting is wrong.
@@ -23,7 +23,7 @@ pub(crate) enum Spoiled {
     Nothing,
     /// No server waits for lost leases to end.
     Grace,
-    /// One replica is enough, so a primary with another one left on its side goes on.
+    /// One replica is enough, so an old primary with one replica left goes on granting.
     MinReplicas,
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct Replicated {
 
 #[derive(Debug, Clone, Copy)]
 enum Failover {
-    /// The primary dies, with what was under way.
+    /// The primary dies, with its pending writes.
     Dies,
-    /// It is cut off from both replicas, and its clients stay.
+    /// It is cut off from both replicas, and keeps its clients.
     CutOff,
     /// It is cut off from the promoted one only; the other replica stays with it.
     Divided,
-    /// It is frozen meanwhile, and wakes.
+    /// It is frozen during the failover, and then continues.
     Frozen,
     /// Its data is late.
     Late,
@@ -118,7 +118,7 @@ impl Replicated {
         );
     }
 
-    /// New connections of clients lead to the new primary. Existing ones stay until the old primary refuses them.
+    /// Leads new connections of clients to the new primary. Existing ones stay until the old primary refuses them.
     fn promote(&mut self, server: usize) {
         cmd!(self.servers[server].connect(), "REPLICAOF", "NO", "ONE");
         for link in &self.clients {
@@ -148,7 +148,7 @@ impl Replicated {
         }
         self.promote(new);
         self.primary = new;
-        // An operator may want to go on before the others are back.
+        // An operator may want writes before the other servers are back.
         if self.spoiled != Spoiled::Nothing || dice.roll(2) == 0 {
             configure(&self.servers[new], self.spoiled.grace(), 0);
         }
@@ -164,7 +164,7 @@ impl Replicated {
         self.doors[old].mend();
         self.follow(other, new);
         self.follow(old, new);
-        // Whoever moves an address breaks off what goes to the old one.
+        // Moving an address closes the connections to the old server.
         cmd!(
             self.servers[old].connect(),
             "CLIENT",
@@ -241,14 +241,14 @@ impl Setup for Replicated {
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let how = match self.spoiled {
-            // That fault needs a replica that stays with the old primary.
+            // This fault needs a replica that stays with the old primary.
             Spoiled::MinReplicas => Failover::Divided,
             _ => *dice.pick(&FAILOVERS),
         };
         diary.fault(&format!("failover, the primary: {how:?}"), || {
             self.fail_over(how, dice);
         });
-        // There is nothing to lose in a grace.
+        // During a grace there is nothing to lose.
         diary.fault("quiet until locks are granted again", || {
             thread::sleep(Duration::from_millis(dice.roll(3_000)));
         });

@@ -1,4 +1,4 @@
-//! Five servers that know nothing of each other: Redlock.
+//! Five independent servers: Redlock.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) struct Several {
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// This many start anew, without their data.
+    /// This many restart without their data.
     Forget(usize),
     Freeze(usize),
     Pause,
@@ -36,7 +36,7 @@ const FAULTS: [Fault; 9] = [
 ];
 
 impl Several {
-    /// Each of them with that grace, in milliseconds: with less than the lease they forget too early.
+    /// Each with this grace, in milliseconds. With less than the lease they grant too early.
     pub(crate) fn start(grace: u64) -> Several {
         let start = |_| {
             Server::builder()
@@ -110,7 +110,7 @@ impl Setup for Several {
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let fault = *dice.pick(&FAULTS);
         diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
-        // Where three wait for lost leases to end, nobody has a majority.
+        // While three servers are in their grace, nobody gets a majority.
         thread::sleep(Duration::from_millis(dice.roll(2 * LEASE)));
     }
 

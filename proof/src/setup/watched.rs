@@ -1,4 +1,4 @@
-//! A primary and two replicas, and three Sentinels that decide who is the primary.
+//! A primary and two replicas, and three Sentinels that choose the primary.
 
 use std::thread;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::{Diary, Entry, LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::{PRIMARY, Place};
 
-/// What the contract demands: the longest lease, a lag of a second, and three seconds.
+/// The grace that the contract requires: the longest lease, a lag of a second, and three seconds.
 const GRACE: u64 = LEASE + 1_000 + 3_000;
-/// Sentinels make an old primary a replica only after eight seconds of its claiming to be one.
+/// Sentinels demote an old primary only after it has claimed to be one for eight seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Watched {
@@ -27,11 +27,11 @@ pub(crate) struct Watched {
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Dies,
-    /// It is back before any Sentinel has noticed, without its data, and its replicas follow it.
+    /// It is back, without its data, before any Sentinel has noticed, and its replicas follow it.
     Forgets,
     CutOff,
     Frozen,
-    /// A Sentinel is asked to.
+    /// A Sentinel is asked for a failover.
     Asked,
 }
 
@@ -44,7 +44,7 @@ const FAULTS: [Fault; 5] = [
 ];
 
 impl Watched {
-    /// With the grace that the contract demands, or none.
+    /// With the grace that the contract requires, or none.
     pub(crate) fn start(is_safe: bool) -> Watched {
         let grace = if is_safe { GRACE } else { 0 };
         let builder = || -> Builder {
@@ -82,7 +82,7 @@ impl Watched {
         set_up
     }
 
-    /// Where a Sentinel says that the primary is.
+    /// The address of the primary that a Sentinel names.
     fn primary(&self) -> Option<usize> {
         let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY];
         let address = self.sentinels[2].connect().cmd(&question);
@@ -97,7 +97,7 @@ impl Watched {
         })
     }
 
-    /// Until all Sentinels know each other and all servers, and two replicas follow the primary.
+    /// Waits until all Sentinels know each other and all servers, and two replicas follow the primary.
     fn await_agreement(&self) {
         for sentinel in &self.sentinels {
             eventually_within(PATIENCE, "the Sentinels know each other", || {
@@ -139,7 +139,7 @@ impl Watched {
             }
             Fault::Forgets => {
                 let server = &mut self.servers[old];
-                // Whatever it was when it was started first.
+                // Whatever its role was at its first start.
                 server.set_config("replicaof", "no one");
                 server.sigkill();
                 server.start_again();
@@ -156,7 +156,7 @@ impl Watched {
                 self.servers[old].cont_signal();
             }
             Fault::Asked => {
-                // Refused where one has just been.
+                // Refused shortly after another failover.
                 if try_cmd!(self.sentinels[0].connect(), "SENTINEL", "FAILOVER", PRIMARY).is_ok() {
                     self.await_successor(old);
                 }
