@@ -64,7 +64,9 @@ impl Side {
             Place::Cluster(ports) => one(Client::builder(Server::cluster(urls(ports))?)?),
             Place::Sentinels(ports) => {
                 let role = SentinelServerType::Master;
-                let client = SentinelClient::build(urls(ports), PRIMARY, None, role);
+                // Without TLS it takes nothing but a `String`.
+                let primary = String::from(PRIMARY);
+                let client = SentinelClient::build(urls(ports), primary, None, role);
                 let client = client.map_err(|error| Error::Invalid(error.to_string()))?;
                 one(Client::builder(client)?)
             }
