@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::client::{Job, Kind, Place};
 use crate::languages::Worker;
-use crate::setup::{Diary, Entry, LEASE, Setup};
+use crate::setup::{Diary, Entry, Setup};
 
 /// The job of one client.
 #[derive(Debug, Clone)]
@@ -62,6 +62,8 @@ struct Member {
 pub(crate) struct Crowd {
     members: Vec<Member>,
     play: Play,
+    /// Of every lock, in milliseconds.
+    lease: u64,
     dir: PathBuf,
 }
 
@@ -75,6 +77,7 @@ impl Crowd {
         let mut crowd = Crowd {
             members: Vec::new(),
             play: play.clone(),
+            lease: setup.lease(),
             dir: dir.to_owned(),
         };
         for (number, part) in parts.iter().enumerate() {
@@ -134,7 +137,7 @@ impl Crowd {
             place: entry.place.clone(),
             history: self.dir.join(format!("{name}.jsonl")),
             name,
-            lease: LEASE,
+            lease: self.lease,
             tasks,
             locks: self.play.locks.clone(),
             pools: self.play.pools.clone(),
@@ -151,7 +154,7 @@ impl Crowd {
     pub(crate) fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let number = usize::try_from(dice.roll(self.members.len() as u64)).expect("a few");
         let ms = |dice: &mut Dice, up_to| Duration::from_millis(20 + dice.roll(up_to));
-        let longest = *dice.pick(&[LEASE / 5, LEASE / 2, 2 * LEASE]);
+        let longest = *dice.pick(&[self.lease / 5, self.lease / 2, 2 * self.lease]);
         let time = ms(dice, longest);
         // Clients that find the servers by themselves have no proxy.
         let kinds = if self.members[number].entry.links.is_empty() {

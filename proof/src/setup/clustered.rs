@@ -7,11 +7,14 @@ use mortise_harness::{
     Builder, Cluster, Dice, Network, Server, array, cmd, eventually_within, node_id, text, try_cmd,
 };
 
-use super::{Diary, Entry, LEASE, Setup, View};
+use super::{Diary, Entry, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
 
 const NODE_TIMEOUT: u64 = 2_000;
+/// Longer than an election takes, up to two seconds after the old primary has stopped. A shorter lease would be over by itself before
+/// anybody else can be granted the lock, with or without a grace.
+const LEASE: u64 = 4_000;
 /// The grace that the contract requires: the longest lease, the node time-out, and three seconds.
 const GRACE: u64 = LEASE + NODE_TIMEOUT + 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -229,6 +232,10 @@ impl Setup for Clustered {
             one_token_clock: false,
             loses_nothing: false,
         }
+    }
+
+    fn lease(&self) -> u64 {
+        LEASE
     }
 
     /// Clients find the nodes by themselves.

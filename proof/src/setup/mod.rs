@@ -22,7 +22,7 @@ pub(crate) use replicated::{Replicated, Spoiled};
 pub(crate) use several::Several;
 pub(crate) use watched::Watched;
 
-/// The lease of every lock, in milliseconds: the longest that servers allow.
+/// The lease of every lock, in milliseconds: the longest that servers allow. A set-up may have another one.
 pub(crate) const LEASE: u64 = 1_000;
 
 /// How one client connects to the servers: over its own links, which can be cut and slowed down.
@@ -34,6 +34,11 @@ pub(crate) struct Entry {
 /// A set-up of servers.
 pub(crate) trait Setup: Send {
     fn promises(&self) -> Promises;
+
+    /// The lease of every lock, in milliseconds.
+    fn lease(&self) -> u64 {
+        LEASE
+    }
 
     /// A connection for one more client.
     fn entry(&mut self) -> Entry;
