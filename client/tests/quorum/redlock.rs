@@ -262,6 +262,29 @@ async fn requirement_11_a_lock_can_be_released_even_after_its_loss() {
     servers.await_free("k").await;
 }
 
+#[tokio::test]
+async fn requirement_11_a_release_fails_if_a_majority_no_longer_had_the_lock() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(5_000)).await;
+    let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
+    // The third grant may come after two have made the lock.
+    eventually("all have granted it", || async {
+        servers.taken("k").len() == 3
+    })
+    .await;
+    for server in &servers.0[..2] {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    assert!(guard.is_valid(), "the client has not asked since");
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Err(Error::Lost(Loss::Denied))),
+        "{released:?}"
+    );
+    servers.await_free("k").await;
+}
+
 /// When the work is cancelled, sends how long ago its lock's deadline passed.
 struct End(Held, std::sync::mpsc::Sender<Duration>);
 
