@@ -7,16 +7,13 @@ use mortise_harness::{
     Builder, Cluster, Dice, Network, Server, array, cmd, eventually_within, node_id, text, try_cmd,
 };
 
-use super::{Diary, Entry, Setup, View};
+use super::{Diary, Entry, LONG_LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
 
 const NODE_TIMEOUT: u64 = 2_000;
-/// Longer than an election takes, up to two seconds after the old primary has stopped. A shorter lease would be over by itself before
-/// anybody else can be granted the lock, with or without a grace.
-const LEASE: u64 = 4_000;
 /// The grace that the contract requires: the longest lease, the node time-out, and three seconds.
-const GRACE: u64 = LEASE + NODE_TIMEOUT + 3_000;
+const GRACE: u64 = LONG_LEASE + NODE_TIMEOUT + 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long until all nodes know.
 const GOSSIP: Duration = Duration::from_millis(1_500);
@@ -61,7 +58,7 @@ impl Clustered {
         let node = || -> Builder {
             Server::builder()
                 .config("cluster-node-timeout", &NODE_TIMEOUT.to_string())
-                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("max-lease", &LONG_LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
         };
         Clustered {
@@ -235,7 +232,7 @@ impl Setup for Clustered {
     }
 
     fn lease(&self) -> u64 {
-        LEASE
+        LONG_LEASE
     }
 
     /// Clients find the nodes by themselves.

@@ -25,6 +25,10 @@ pub(crate) use watched::Watched;
 /// The lease of every lock, in milliseconds: the longest that servers allow. A set-up may have another one.
 pub(crate) const LEASE: u64 = 1_000;
 
+/// The lease where another server grants only after an election, or after replicas have attached to it again: longer than that takes.
+/// A shorter lease would be over by then, with or without a grace.
+const LONG_LEASE: u64 = 4_000;
+
 /// How one client connects to the servers: over its own links, which can be cut and slowed down.
 pub(crate) struct Entry {
     pub(crate) place: Place,

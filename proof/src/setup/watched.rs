@@ -8,12 +8,12 @@ use mortise_harness::{
     wait_for_sync_at,
 };
 
-use super::{Diary, Entry, LEASE, Setup, View};
+use super::{Diary, Entry, LONG_LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::{PRIMARY, Place};
 
 /// The grace that the contract requires: the longest lease, a lag of a second, and three seconds.
-const GRACE: u64 = LEASE + 1_000 + 3_000;
+const GRACE: u64 = LONG_LEASE + 1_000 + 3_000;
 /// Sentinels demote an old primary only after it has claimed to be one for eight seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -50,7 +50,7 @@ impl Watched {
         let builder = || -> Builder {
             Server::builder()
                 .alone()
-                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("max-lease", &LONG_LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
                 .config("min-replicas-max-lag", "1")
                 .config("min-replicas-to-write", "2")
@@ -171,6 +171,10 @@ impl Setup for Watched {
             one_token_clock: true,
             loses_nothing: false,
         }
+    }
+
+    fn lease(&self) -> u64 {
+        LONG_LEASE
     }
 
     fn entry(&mut self) -> Entry {
