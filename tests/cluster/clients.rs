@@ -1,4 +1,4 @@
-//! Cluster: clients that do not know the module send every command to the node that has its key.
+//! Cluster: clients that do not know the module's commands still send each to the node that has its key.
 
 use std::env;
 use std::path::Path;
@@ -49,12 +49,12 @@ fn converse(key: &str, mut ask: impl FnMut(&Cmd) -> Value) {
 }
 
 fn client_of(cluster: &Cluster) -> ClusterConnection {
-    // It is given one node only.
+    // It knows only one node at first.
     let client = ClusterClient::new(vec![cluster.primaries[0].url()]).expect("a url");
     client.get_connection().expect("the cluster answers")
 }
 
-/// How often the server has answered with an error of this code.
+/// How often the server has replied an error with this code.
 fn errors(server: &Server, code: &str) -> u64 {
     let lines = server.info("errorstats");
     let line = lines.get(&format!("errorstat_{code}"));
@@ -65,7 +65,7 @@ fn errors(server: &Server, code: &str) -> u64 {
 }
 
 #[test]
-fn a_cluster_client_brings_every_command_to_the_node_that_has_the_key() {
+fn a_cluster_client_sends_every_command_to_the_node_that_has_the_key() {
     let cluster = Cluster::start(3, Server::builder);
     let mut conn = client_of(&cluster);
     for n in 0..30 {
@@ -73,7 +73,7 @@ fn a_cluster_client_brings_every_command_to_the_node_that_has_the_key() {
     }
     for node in &cluster.primaries {
         assert!(node.gauge("locks") > 0, "each has some of them");
-        assert_eq!(errors(node, "MOVED"), 0, "and nobody was sent on");
+        assert_eq!(errors(node, "MOVED"), 0, "and no node replied MOVED");
     }
 }
 
@@ -83,7 +83,7 @@ fn a_cluster_client_follows_moved_with_every_command() {
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
     let slot = cluster.slot_of("key");
-    // Each of them has the old map of slots.
+    // Each client has the old map of slots.
     let mut stale: Vec<ClusterConnection> = (0..7).map(|_| client_of(&cluster)).collect();
     begin_migration(slot, from, to);
     end_migration(slot, from, to);
@@ -110,7 +110,7 @@ fn a_cluster_client_follows_ask_with_every_command() {
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
 }
 
-/// `redis-cli` or `valkey-cli`: the one beside the server under test, or on the path.
+/// `redis-cli` or `valkey-cli`: the one in the folder of the server under test, or on the path.
 fn redis_cli() -> String {
     let server = env::var("MORTISE_SERVER").unwrap_or_default();
     let beside = Path::new(&server).with_file_name("redis-cli");
@@ -158,7 +158,7 @@ fn redis_cli_follows_moved_and_ask_with_every_command() {
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
     let slot = cluster.slot_of("key");
-    // The other node says where the key is.
+    // The other node redirects to the node that has the key.
     converse("key", |command| ask_by_hand(to, command));
     assert_eq!(errors(to, "MOVED"), 7);
     assert!(hold_of(&mut from.connect(), "key", "a").is_some());
@@ -171,7 +171,7 @@ fn redis_cli_follows_moved_and_ask_with_every_command() {
 }
 
 #[test]
-fn a_waiter_that_a_failover_sends_away_asks_again_through_its_client_and_is_granted() {
+fn a_waiter_that_a_failover_unblocks_asks_again_and_is_granted() {
     let cluster = Cluster::start_with_replicas(3, Server::builder);
     let home = cluster.home_of("key");
     let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);

@@ -27,7 +27,7 @@ fn assert_unblocked(waiter: &mut Conn, within: Duration) {
 }
 
 #[test]
-fn a_manual_failover_hands_holds_over_and_sends_waiters_away() {
+fn a_manual_failover_keeps_holds_and_unblocks_waiters() {
     let cluster = Cluster::start_with_replicas(3, node);
     let home = cluster.home_of("key");
     let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
@@ -94,7 +94,7 @@ fn info_names_the_wrong_setting_in_a_cluster() {
 }
 
 #[test]
-fn a_primary_that_dies_leaves_no_two_inside() {
+fn when_a_primary_dies_no_two_are_inside() {
     let mut cluster = Cluster::start_with_replicas(3, || {
         node()
             .module_arg("max-lease", &MAX_LEASE.to_string())
@@ -125,7 +125,7 @@ fn a_primary_that_dies_leaves_no_two_inside() {
         "{:?}",
         clients.refusals()
     );
-    // It comes back as a replica of its successor, by itself.
+    // It comes back and becomes a replica of its successor by itself.
     cluster.primaries[home].start_again();
     let new = &cluster.replicas[home];
     eventually_within(PATIENCE, "the old primary is a replica", || {
@@ -135,9 +135,9 @@ fn a_primary_that_dies_leaves_no_two_inside() {
     clients.stop().assert_exclusive();
 }
 
-// A primary that the majority cannot hear stops by itself.
+// A primary that the majority cannot reach stops by itself.
 //
-//   primary    ──grants──❄❄❄❄❄❄❄ wakes: knows neither of its successor nor that it was away
+//   primary    ──grants──❄❄❄❄❄❄❄ wakes: knows neither of its successor nor of the freeze
 //   replica            (node time-out) elected ··· grace ··· grants
 #[test]
 fn a_primary_that_was_frozen_while_its_replica_was_elected_grants_nothing() {
@@ -178,14 +178,14 @@ fn a_primary_that_was_frozen_while_its_replica_was_elected_grants_nothing() {
     clients.stop().assert_exclusive();
 }
 
-/// Longer than a node takes to join the others again.
+/// Longer than a node takes to rejoin the others.
 const LONG_LEASE: u64 = 6_000;
 const LONG_GRACE: u64 = LONG_LEASE + NODE_TIMEOUT + 3_000;
 
-// A primary comes back without its data before the others have noticed that it was gone.
+// A primary comes back without its data before the others have noticed that it was down.
 //
 //   primary    ──a holds──✝┌ started, empty, joins ├── grace ──┤ grants
-//   replica                  (takes its emptiness over)
+//   replica                  (becomes empty, too)
 fn primary_forgets(grace: u64) -> Record {
     let mut cluster = Cluster::start_with_replicas(3, || {
         node().module_arg("max-lease", &LONG_LEASE.to_string())
@@ -216,13 +216,13 @@ fn primary_forgets(grace: u64) -> Record {
 }
 
 #[test]
-fn a_primary_that_restarts_without_data_before_anybody_notices_leaves_no_two_inside() {
+fn a_primary_that_restarts_empty_before_anybody_notices_leaves_no_two_inside() {
     primary_forgets(LONG_GRACE).assert_exclusive();
 }
 
 #[test]
-fn without_a_grace_a_primary_that_restarts_without_data_leaves_two_inside() {
-    // A busy machine may let it join so late that the forgotten lease is over.
+fn without_a_grace_a_primary_that_restarts_empty_leaves_two_inside() {
+    // On a busy machine it may rejoin so late that the forgotten lease is over.
     let found = (0..5).any(|_| !primary_forgets(0).overlaps().is_empty());
-    assert!(found, "no run has found anybody beside somebody else");
+    assert!(found, "no run has found two inside");
 }

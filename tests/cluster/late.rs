@@ -1,4 +1,4 @@
-//! Cluster: a replica whose stream is late takes over from a primary that is cut off and ends a lease before it stops.
+//! Cluster: a primary that is cut off ends a lease before it stops. The replica that takes over received that lease late.
 //!
 //! ```text
 //!   old primary  ──grants a─────────────────────┤ cut off ┤ a's lease is over: grants b ┤ CLUSTERDOWN
@@ -14,7 +14,7 @@ use mortise_harness::{
 
 const NODE_TIMEOUT: u64 = 2_000;
 const LATE: Duration = Duration::from_secs(12);
-/// It is over soon after the replica has received it, before the primary stops.
+/// It ends soon after the replica has received it, before the primary stops.
 const LEASE: u64 = 12_700;
 const MAX_LEASE: u64 = 14_000;
 /// Longest lease, node time-out and 3 seconds.
@@ -37,7 +37,7 @@ fn start(grace: u64) -> Cluster {
     cluster
 }
 
-/// True if `a` and `b` both hold, each as its primary says. `always`: the replica remembers no other stream.
+/// Whether `a` and `b` both hold, each by its own primary. `always`: the replica has known only the late stream.
 fn replica_with_a_late_stream_takes_over(grace: u64, always: bool) -> bool {
     let cluster = start(grace);
     let network = cluster.network.as_ref().expect("a network that can be cut");
@@ -52,7 +52,7 @@ fn replica_with_a_late_stream_takes_over(grace: u64, always: bool) -> bool {
     let _b = waiter!(old, "LOCK.ACQUIRE", "key", "b", MAX_LEASE, "WAIT", 0);
     let mut there = new.connect();
     cmd!(there, "READONLY");
-    eventually_within(PATIENCE, "the replica has heard of the hold", || {
+    eventually_within(PATIENCE, "the replica has the hold", || {
         hold_of(&mut there, "key", "a").is_some()
     });
     network.cut_off(&[old]);
@@ -74,7 +74,7 @@ fn replica_with_a_late_stream_takes_over(grace: u64, always: bool) -> bool {
     !is_nil(&renewal) && holders_at(old).contains(&b"b".to_vec())
 }
 
-/// Who holds at a primary that is cut off.
+/// The holder at a primary that is cut off.
 fn holders_at(old: &Server) -> Vec<Vec<u8>> {
     let mut conn = old.connect();
     cmd!(
@@ -94,7 +94,7 @@ fn a_hold_that_came_late_is_not_revived_by_the_replica_that_takes_over() {
 }
 
 #[test]
-fn a_hold_that_came_as_late_as_everything_is_not_revived_by_the_replica_that_takes_over() {
+fn a_hold_of_a_stream_that_was_always_late_is_not_revived_by_the_replica_that_takes_over() {
     assert!(!replica_with_a_late_stream_takes_over(GRACE, true));
 }
 

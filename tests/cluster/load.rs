@@ -1,7 +1,7 @@
 //! Cluster: clients contend for a lock while its slot moves back and forth.
 //!
-//! They go through the `redis` crate's cluster client, which follows `MOVED` and `ASK`, and ask again where a wait is
-//! answered `UNBLOCKED`.
+//! They use the cluster client of the `redis` crate, which follows `MOVED` and `ASK`, and repeat a request that got
+//! `UNBLOCKED`.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ impl Crowd {
         }
     }
 
-    /// Waits for so many stints more.
+    /// Waits for this many more turns.
     #[track_caller]
     fn await_stints(&self, more: usize) {
         let count = || self.shared.record.lock().unwrap().stints.len();
@@ -68,7 +68,7 @@ impl Crowd {
         });
     }
 
-    /// Stops them, after every wait has ended. Returns how often a waiter was sent away, and what the clients recorded.
+    /// Stops the clients after every wait has ended. Returns how often a waiter got `UNBLOCKED`, and what the clients recorded.
     fn stop(self) -> (usize, Record) {
         self.shared.stop.store(true, Ordering::SeqCst);
         for thread in self.threads {
@@ -92,7 +92,7 @@ impl Shared {
             };
             let begin = Instant::now();
             assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
-            // Now and then for longer than the server takes to see that a slot has left.
+            // Sometimes for longer than the server takes to notice that a slot has left.
             thread::sleep(Duration::from_millis(if request % 5 == 0 {
                 300
             } else {
@@ -114,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// The token, or `None` where the wait is over or has to be begun anew.
+    /// The token, or `None` if the wait timed out or has to be repeated.
     fn acquire(&self, conn: &mut ClusterConnection, owner: &str) -> Option<i64> {
         let mut acquire = command("LOCK.ACQUIRE");
         acquire.arg(KEY).arg(owner).arg(LEASE.as_millis() as u64);
@@ -163,7 +163,7 @@ fn keep_moving(move_slot: impl Fn(&Crowd, u16, &Server, &Server)) {
 fn a_slot_that_moves_back_and_forth_by_migrate_leaves_no_two_inside() {
     keep_moving(|crowd, slot, from, to| {
         begin_migration(slot, from, to);
-        // A request that finds no key is redirected already.
+        // A request that finds no key is redirected by now.
         crowd.await_stints(5);
         migrate(KEY, from, to);
         crowd.await_stints(5);

@@ -1,4 +1,4 @@
-//! Cluster: a primary that is cut off from the others, but alive, and has clients on its side.
+//! Cluster: a primary is cut off from the other nodes, but alive, with clients on its side.
 //!
 //! ```text
 //!   side of the old primary   ══╳ cut ──grants──grants──┤ CLUSTERDOWN: a node time-out without the majority
@@ -19,7 +19,7 @@ const NODE_TIMEOUT: u64 = 2_000;
 const GRACE: u64 = MAX_LEASE + NODE_TIMEOUT + 3_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROLES: [Role; 4] = [Role::Loyal, Role::Mover, Role::Loyal, Role::Mover];
-/// In how many runs a wrong setting must show. Mostly the first does.
+/// A wrong setting must show within this many runs. Mostly it does in the first.
 const ATTEMPTS: u32 = 5;
 
 fn start(grace: u64) -> Cluster {
@@ -55,7 +55,7 @@ fn primary_is_cut_off(grace: u64) -> Record {
     let lease = Duration::from_millis(MAX_LEASE);
     let clients = Contenders::start_staying(&ROLES, "key", old.port(), lease, Stay::Silent);
     assert_served(&clients, old);
-    // The lease that is held ends soon, so that only the old primary knows of the next grant.
+    // The present lease ends soon, so that only the old primary knows of the next grant.
     let mut conn = old.connect();
     eventually_within(PATIENCE, "a lease is nearly over", || {
         let info = lock_info(&mut conn, "key");
@@ -68,7 +68,7 @@ fn primary_is_cut_off(grace: u64) -> Record {
     });
     clients.go_to(new.port());
     assert_served(&clients, new);
-    // It was alive all the time. Now it refuses every client.
+    // The old primary was alive all the time. Now it refuses every client.
     let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "x", 1).unwrap_err();
     assert!(error.starts_with("CLUSTERDOWN "), "{error}");
     assert_eq!(old.info("replication")["role"], "master");
@@ -77,7 +77,7 @@ fn primary_is_cut_off(grace: u64) -> Record {
         old.info("replication")["role"] == "slave"
     });
     wait_for_sync_at(network.port_of(new), new, old);
-    eventually_within(PATIENCE, "it sends everybody on", || {
+    eventually_within(PATIENCE, "it redirects every client", || {
         match try_cmd!(conn, "LOCK.ACQUIRE", "key", "x", 1) {
             Err(error) if error.starts_with("MOVED ") => Ok(()),
             other => Err(other),
@@ -98,10 +98,10 @@ fn without_a_grace_a_primary_cut_off_with_clients_on_its_side_leaves_two_inside(
         let record = primary_is_cut_off(0);
         let overlaps = record.overlaps();
         if !overlaps.is_empty() {
-            // Tokens tell the two apart even then.
+            // Even then the tokens differ.
             assert!(overlaps.iter().all(|(one, other)| one.token != other.token));
             return;
         }
     }
-    panic!("{ATTEMPTS} runs have found nobody beside somebody else");
+    panic!("{ATTEMPTS} runs have not found two inside");
 }

@@ -36,7 +36,7 @@ fn words(command: &Cmd) -> Vec<String> {
 }
 
 #[test]
-fn every_command_tells_the_server_its_key() {
+fn the_server_knows_the_key_of_every_command() {
     let server = Server::start();
     let mut conn = server.connect();
     for command in keyed_commands() {
@@ -53,7 +53,7 @@ fn every_command_tells_the_server_its_key() {
 }
 
 #[test]
-fn a_node_without_the_slot_says_where_it_is() {
+fn a_node_without_the_slot_redirects_to_the_node_that_has_it() {
     let cluster = Cluster::start(3, Server::builder);
     let home = cluster.home_of("key");
     let moved = format!(
@@ -71,7 +71,7 @@ fn a_node_without_the_slot_says_where_it_is() {
                 assert_eq!(reply.unwrap_err(), moved, "{:?}", words(&command));
             }
         }
-        // About no key, so every node answers for itself.
+        // It has no key, so every node replies for itself.
         cmd!(conn, "LOCK.TOP");
     }
 }

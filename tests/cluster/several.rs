@@ -1,4 +1,4 @@
-//! Cluster: LOCK.MACQUIRE takes keys of one slot, and not while that moves key by key.
+//! Cluster: LOCK.MACQUIRE takes keys of one slot, but not while that slot migrates key by key.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn keys_of_two_slots_are_refused() {
 }
 
 #[test]
-fn a_node_that_does_not_serve_the_slot_sends_it_on() {
+fn a_node_that_does_not_serve_the_slot_redirects() {
     let cluster = Cluster::start(2, Server::builder);
     let elsewhere = &cluster.primaries[1 - cluster.home_of(A)];
     let mut conn = elsewhere.connect();
@@ -57,12 +57,12 @@ fn a_node_that_does_not_serve_the_slot_sends_it_on() {
 }
 
 #[test]
-fn while_its_slot_moves_it_gets_tryagain_and_so_do_waiting_requests() {
+fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of(A);
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
     let slot = cluster.slot_of(A);
-    // LOCK.MAIL is routed by the slot of its box, so that is another one of the same node.
+    // LOCK.MAIL is routed by the slot of its box, so the box is in another slot of the same node.
     let boxes = (0..).map(|n| format!("box{n}"));
     let mut boxes = boxes.filter(|name| cluster.home_of(name) == home);
     let mailbox = boxes.next().expect("every node has a box");
@@ -91,7 +91,7 @@ fn while_its_slot_moves_it_gets_tryagain_and_so_do_waiting_requests() {
     eventually("nobody waits", || from.gauge("waiters") == 0);
     refused(conn.try_run(&ask("m")), "TRYAGAIN ");
     refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
-    // Key by key: each hold moves by itself.
+    // Key by key: each hold moves on its own.
     migrate(A, from, to);
     refused(conn.try_run(&ask("m")), "TRYAGAIN ");
     refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
@@ -116,7 +116,7 @@ fn while_its_slot_moves_it_gets_tryagain_and_so_do_waiting_requests() {
 }
 
 #[test]
-fn a_slot_that_leaves_at_once_takes_it_out_of_every_queue() {
+fn a_slot_that_leaves_at_once_removes_the_request_from_every_queue() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of(A);
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -125,7 +125,7 @@ fn a_slot_that_leaves_at_once_takes_it_out_of_every_queue() {
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
     let ask = command!("LOCK.MACQUIRE", "m", 60_000, 2, A, B, "WAIT", 0);
     let mut blocked = from.waiter(&ask);
-    // Without SETSLOT MIGRATING before, the keys leave together with the slot.
+    // Without SETSLOT MIGRATING first, the keys leave together with the slot.
     cmd!(conn, "DEL", B);
     for server in [to, from] {
         let mut conn = server.connect();
@@ -134,7 +134,7 @@ fn a_slot_that_leaves_at_once_takes_it_out_of_every_queue() {
     }
     let reply = blocked.recv_within(Duration::from_secs(1));
     if reply.is_none() {
-        // The server keeps a slot while it has keys of it.
+        // A server keeps a slot as long as it has keys in it.
         cmd!(conn, "LOCK.RELEASE", A, "h");
         granted(&mut blocked);
         return;

@@ -1,4 +1,4 @@
-//! Cluster: holds move with their slots, and waiters are told to ask elsewhere.
+//! Cluster: holds move with their slots, and waiters are redirected.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ fn assert_unblocked(waiter: &mut Conn, within: Duration) {
     assert!(since.elapsed() < within, "after {:?}", since.elapsed());
 }
 
-/// The contract says 200 ms; a machine that is busy elsewhere may take as long again.
+/// The contract says 200 ms; a busy machine may take twice as long.
 const SOON: Duration = Duration::from_millis(500);
 
 #[test]
-fn a_hold_moves_with_its_slot_and_its_waiters_are_sent_after_it() {
+fn a_hold_moves_with_its_slot_and_its_waiters_are_redirected() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -34,7 +34,7 @@ fn a_hold_moves_with_its_slot_and_its_waiters_are_sent_after_it() {
     let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(from, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     begin_migration(slot, from, to);
-    // The key is still here, and so they wait on.
+    // The key is still here, so they keep waiting.
     assert!(b.recv_within(Duration::from_millis(400)).is_none());
     let before = (Instant::now(), hold_of(&mut conn, "key", "a").unwrap());
     migrate("key", from, to);
@@ -64,7 +64,7 @@ fn a_hold_moves_with_its_slot_and_its_waiters_are_sent_after_it() {
 }
 
 #[test]
-fn a_lock_released_in_a_slot_that_is_leaving_lets_nobody_in_there() {
+fn a_release_in_a_migrating_slot_grants_no_waiter_there() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -73,7 +73,7 @@ fn a_lock_released_in_a_slot_that_is_leaving_lets_nobody_in_there() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     begin_migration(slot, from, to);
-    // A new request finds no key and is redirected, so nobody may be granted here either, unless it happens at once.
+    // A new request finds no key and is redirected, so a waiter may be granted here only at once, or not at all.
     cmd!(conn, "LOCK.RELEASE", "key", "a");
     let answer = b.recv_within(Duration::from_secs(2)).expect("answered");
     match answer {
@@ -100,7 +100,7 @@ fn a_lock_released_in_a_slot_that_is_leaving_lets_nobody_in_there() {
 }
 
 #[test]
-fn a_lease_that_ends_in_a_slot_that_is_leaving_lets_nobody_in_there() {
+fn a_lease_that_ends_in_a_migrating_slot_grants_no_waiter_there() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -109,14 +109,14 @@ fn a_lease_that_ends_in_a_slot_that_is_leaving_lets_nobody_in_there() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(from, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     begin_migration(slot, from, to);
-    // The key is gone, nobody sent a command of the module.
+    // The key is gone, though nobody sent a command of the module.
     cmd!(conn, "DEL", "key");
     assert_unblocked(&mut b, SOON);
     end_migration(slot, from, to);
 }
 
 #[test]
-fn a_waiter_of_a_slot_that_was_given_away_is_sent_away() {
+fn a_waiter_of_a_slot_that_was_given_away_is_unblocked() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -132,7 +132,7 @@ fn a_waiter_of_a_slot_that_was_given_away_is_sent_away() {
 }
 
 #[test]
-fn a_waiter_of_a_slot_that_is_claimed_while_replicas_are_too_few_is_sent_away() {
+fn a_waiter_of_a_slot_that_is_claimed_while_replicas_are_too_few_is_unblocked() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -154,7 +154,7 @@ fn a_waiter_of_a_slot_that_is_claimed_while_replicas_are_too_few_is_sent_away() 
 }
 
 #[test]
-fn holds_move_with_an_atomic_slot_migration_and_waiters_are_sent_after_them() {
+fn holds_move_with_an_atomic_slot_migration_and_waiters_are_redirected() {
     if !Server::start().version().is_valkey_from(9, 0) {
         return;
     }

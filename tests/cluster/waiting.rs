@@ -8,7 +8,7 @@ use mortise_harness::{
     granted, int, node_id, send, try_cmd,
 };
 
-/// How often the server has run a command, as INFO commandstats writes its name.
+/// How often the server has run a command, named as in INFO commandstats.
 fn calls(server: &Server, command: &str) -> u64 {
     let stats = server.info("commandstats");
     let Some(line) = stats.get(&format!("cmdstat_{command}")) else {
@@ -22,12 +22,12 @@ fn calls(server: &Server, command: &str) -> u64 {
 #[track_caller]
 fn await_looks(server: &Server) {
     let before = calls(server, "cluster|nodes");
-    eventually("the module has looked at the slots", || {
+    eventually("the module has checked the slots", || {
         calls(server, "cluster|nodes") >= before + 5
     });
 }
 
-/// A connection that waits at a key whose slot comes to `server`.
+/// A connection that waits at a key whose slot is migrating to `server`.
 #[track_caller]
 fn asking_waiter(server: &Server, request: &Cmd) -> Conn {
     let mut conn = server.connect();
@@ -43,7 +43,7 @@ fn assert_sent_away(waiter: &mut Conn) {
     assert!(error.starts_with("UNBLOCKED "), "{error}");
 }
 
-/// Where `key`'s slot is on its way from the first to the second, and `a` holds `key` at the second.
+/// A cluster where `key`'s slot is migrating from the first node to the second, and `a` holds `key` at the second.
 struct Import {
     cluster: Cluster,
     from: usize,
@@ -81,7 +81,7 @@ impl Import {
 }
 
 #[test]
-fn a_waiter_that_was_sent_by_ask_waits_until_the_slot_has_come() {
+fn a_waiter_redirected_by_ask_waits_until_the_slot_has_arrived() {
     let import = Import::new(60_000);
     let mut b = import.waiter("b");
     await_looks(import.to());
@@ -93,14 +93,14 @@ fn a_waiter_that_was_sent_by_ask_waits_until_the_slot_has_come() {
 }
 
 #[test]
-fn a_waiter_that_was_sent_by_ask_gets_a_lock_that_is_released_on_the_way() {
+fn a_waiter_redirected_by_ask_is_granted_a_lock_released_during_the_migration() {
     let import = Import::new(60_000);
     let mut b = import.waiter("b");
     let mut c = import.waiter("c");
     let release = command!("LOCK.RELEASE", "key", "a");
     asking(&mut import.to().connect(), &release).expect("a holds");
     granted(&mut b);
-    // If a waiter gives up its place in the line, nothing changes for the others.
+    // A waiter that leaves the queue changes nothing for the others.
     let d = import.waiter("d");
     drop(d);
     await_looks(import.to());
@@ -111,7 +111,7 @@ fn a_waiter_that_was_sent_by_ask_gets_a_lock_that_is_released_on_the_way() {
 }
 
 #[test]
-fn a_lease_that_ends_where_the_slot_is_still_to_come_sends_its_waiters_on() {
+fn a_lease_that_ends_before_the_slot_has_arrived_redirects_its_waiters() {
     let import = Import::new(300);
     let mut b = import.waiter("b");
     assert_sent_away(&mut b);
@@ -121,7 +121,7 @@ fn a_lease_that_ends_where_the_slot_is_still_to_come_sends_its_waiters_on() {
 }
 
 #[test]
-fn a_waiter_of_a_slot_that_does_not_come_after_all_is_sent_away() {
+fn a_waiter_of_a_slot_that_never_arrives_is_unblocked() {
     let import = Import::new(60_000);
     let mut b = import.waiter("b");
     await_looks(import.to());
@@ -154,7 +154,7 @@ fn alone() -> Cluster {
 }
 
 #[test]
-fn the_module_visits_no_key_with_waiters_only_because_time_has_passed() {
+fn the_passing_of_time_does_not_make_the_module_visit_keys_with_waiters() {
     let cluster = alone();
     let server = &cluster.primaries[0];
     queue_at_keys(server, 2_000, |n| format!("key:{n}"));
@@ -165,7 +165,7 @@ fn the_module_visits_no_key_with_waiters_only_because_time_has_passed() {
 }
 
 #[test]
-fn all_waiters_of_a_slot_that_leaves_are_sent_away_and_no_others() {
+fn all_waiters_of_a_slot_that_leaves_are_unblocked_and_no_others() {
     const WAITERS: usize = 20_000;
     let cluster = Cluster::start(2, || Server::builder().module_arg("mail-timeout", "60000"));
     let home = cluster.home_of("{box}");

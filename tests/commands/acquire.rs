@@ -1,4 +1,4 @@
-//! LOCK.ACQUIRE, LOCK.WLOCK and LOCK.RLOCK: who is granted, and what a grant consists of.
+//! LOCK.ACQUIRE, LOCK.WLOCK and LOCK.RLOCK: which requests are granted, and what a grant contains.
 
 use mortise_harness::{Conn, Server, cmd, command, hold_of, int, is_nil, lock_info, text, try_cmd};
 
@@ -41,7 +41,7 @@ fn a_lock_is_a_key_of_its_own_type_without_a_redis_ttl_while_it_is_held() {
 }
 
 #[test]
-fn a_written_lock_is_refused_to_everybody_else_and_stays_as_it_was() {
+fn a_write_lock_is_refused_to_all_others_and_does_not_change() {
     let server = Server::start();
     let (mut holder, mut other) = (server.connect(), server.connect());
     cmd!(holder, "LOCK.ACQUIRE", "key", "a", 10_000);
@@ -93,7 +93,7 @@ fn re_entry_raises_the_count_and_keeps_the_token() {
 }
 
 #[test]
-fn re_entry_takes_the_longer_of_the_lease_left_and_the_lease_asked_for() {
+fn re_entry_keeps_the_longer_of_the_remaining_and_the_requested_lease() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut lease_after = |lease: i64| {
@@ -108,7 +108,7 @@ fn re_entry_takes_the_longer_of_the_lease_left_and_the_lease_asked_for() {
 }
 
 #[test]
-fn holds_leaves_the_count_at_exactly_n_however_often_it_is_sent() {
+fn holds_sets_the_count_to_exactly_n_however_often_it_is_sent() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000, "HOLDS", 3));
@@ -120,7 +120,7 @@ fn holds_leaves_the_count_at_exactly_n_however_often_it_is_sent() {
 }
 
 #[test]
-fn holds_is_about_the_mode_that_is_asked_for() {
+fn holds_sets_only_the_count_of_the_requested_mode() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000, "HOLDS", 4));
@@ -131,7 +131,7 @@ fn holds_is_about_the_mode_that_is_asked_for() {
 }
 
 #[test]
-fn a_count_past_the_largest_is_an_error_that_changes_nothing() {
+fn a_count_beyond_the_maximum_is_an_error_that_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     for acquire in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
@@ -148,7 +148,7 @@ fn a_count_past_the_largest_is_an_error_that_changes_nothing() {
 }
 
 #[test]
-fn a_writer_that_reads_too_holds_both_under_one_token() {
+fn a_writer_that_reads_too_holds_both_modes_by_one_token() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000));
@@ -230,7 +230,7 @@ fn tokens_grow_over_keys_modes_releases_deletions_and_flushes() {
     }
     cmd!(conn, "SELECT", 1);
     grows(&mut conn, "LOCK.ACQUIRE", "one", "a");
-    // As fast as they come, and so more than one in a microsecond would be.
+    // In one write, which may be more than one in a microsecond.
     let acquires: Vec<_> = (0..1_000)
         .map(|n| command!("LOCK.ACQUIRE", format!("lock:{n}"), "a", 10_000))
         .collect();

@@ -1,10 +1,10 @@
-//! Keys and owners are byte strings: no byte means anything, and none is lost.
+//! Keys and owners are byte strings: no byte is special, and none is lost.
 
 use std::iter;
 
 use mortise_harness::{Conn, Server, bytes, cmd, hold_of, int, is_nil, lock_info, text, try_cmd};
 
-/// Byte strings that something on the way might take for something else.
+/// Byte strings that a parser could misread.
 fn odd_names() -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     names.extend([
@@ -23,7 +23,7 @@ fn odd_names() -> Vec<Vec<u8>> {
     names
 }
 
-/// Takes, shows, renews, fences and gives back `key` as `owner`.
+/// Acquires, shows, renews, fences and releases `key` as `owner`.
 #[track_caller]
 fn round_trip(conn: &mut Conn, key: &[u8], owner: &[u8]) {
     let what = format!(
@@ -130,7 +130,7 @@ fn an_error_about_odd_bytes_is_one_line_of_printable_text() {
     let server = Server::start();
     let mut conn = server.connect();
     for odd in odd_names() {
-        // Digits alone would be an error of another kind, and their text is their own.
+        // Digits alone would be another error, with its own text.
         for words in [
             [&b"LOCK.ACQUIRE"[..], b"key", b"a", b"1000", &odd],
             [

@@ -82,7 +82,7 @@ fn a_value_out_of_bounds_is_refused_and_the_setting_stays() {
 }
 
 #[test]
-fn a_lower_max_lease_is_for_later_requests_only() {
+fn a_lower_max_lease_applies_only_to_later_requests() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -101,7 +101,7 @@ fn a_lower_max_lease_is_for_later_requests_only() {
         let error = conn.try_cmd(&request).unwrap_err();
         assert!(error.contains("5000"), "{error}");
     }
-    // What is left is longer than what may be asked for, and stays so.
+    // The remaining lease exceeds the new limit, and stays.
     assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 5_000)), token);
     assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_000)), token);
     let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
@@ -149,8 +149,7 @@ fn settings_are_read_from_arguments_with_and_without_their_prefix_in_any_case() 
 }
 
 #[test]
-fn an_argument_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting_and_the_log_says_why()
- {
+fn an_unknown_or_invalid_argument_keeps_the_server_from_starting_and_the_log_names_it() {
     for (name, value) in [
         ("max-lease", "0"),
         ("max-lease", "-1"),
@@ -174,14 +173,14 @@ fn an_argument_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting_a
 
 #[test]
 fn an_argument_without_its_value_keeps_the_server_from_starting() {
-    // The harness gives each name a value, so here the value of one is the name of another.
+    // The harness adds a value to each name, so here the value of one is the name of another.
     let log = refused(Server::builder().module_arg("max-lease", "grace"));
     let line = log.lines().find(|line| line.contains("not loaded"));
     assert!(line.is_some_and(|line| line.contains("max-lease")), "{log}");
 }
 
 #[test]
-fn a_line_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting() {
+fn an_unknown_or_invalid_line_keeps_the_server_from_starting() {
     for (name, value) in [
         ("lock.max-lease", "0"),
         ("lock.max-lease", "x"),
@@ -194,11 +193,11 @@ fn a_line_that_is_unknown_or_out_of_bounds_keeps_the_server_from_starting() {
             "{name} {value}: {log}"
         );
     }
-    // The server's own words, as for any module.
+    // The server's own text, as for any module.
     refused(Server::builder().config("lock.patience", "5"));
 }
 
-/// What `redis.conf` says of `name`.
+/// The line of `redis.conf` about `name`.
 fn line_of(server: &Server, name: &str) -> Option<String> {
     let conf = fs::read_to_string(server.dir().join("redis.conf")).unwrap();
     let line = conf.lines().rfind(|line| line.starts_with(name))?;
@@ -206,7 +205,7 @@ fn line_of(server: &Server, name: &str) -> Option<String> {
 }
 
 #[test]
-fn config_rewrite_keeps_what_was_set_at_run_time() {
+fn config_rewrite_keeps_settings_changed_at_run_time() {
     let mut server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
@@ -227,10 +226,10 @@ fn config_rewrite_keeps_what_was_set_at_run_time() {
 }
 
 #[test]
-fn config_rewrite_keeps_what_prevails_over_an_argument() {
+fn config_rewrite_keeps_a_setting_that_overrides_an_argument() {
     let mut server = Server::builder().module_arg("max-lease", "5000").start();
     let mut conn = server.connect();
-    // Back to what would be the default without the argument.
+    // Back to the default that applies without the argument.
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 86_400_000);
     cmd!(conn, "CONFIG", "REWRITE");
     let value =
@@ -256,7 +255,7 @@ fn a_server_started_with_a_grace_grants_nothing_until_it_is_over() {
 }
 
 #[test]
-fn a_grace_set_at_run_time_does_not_begin_now() {
+fn a_grace_set_at_run_time_does_not_begin_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.grace", 60_000);
@@ -265,7 +264,7 @@ fn a_grace_set_at_run_time_does_not_begin_now() {
 }
 
 #[test]
-fn a_grace_shorter_than_the_longest_lease_is_warned_of_when_it_is_set() {
+fn setting_a_grace_shorter_than_the_longest_lease_logs_a_warning() {
     let server = Server::start();
     let mut conn = server.connect();
     let warnings = |of: &str| server.log().matches(of).count();

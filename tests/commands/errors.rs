@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// `key` as `a` writes and reads it, and where the token clock stands.
+/// `a`'s hold on `key` in both modes, and the last token.
 fn set_up(conn: &mut Conn) {
     cmd!(conn, "DEL", "key");
     cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000, "HOLDS", 2);
@@ -92,7 +92,7 @@ fn set_up(conn: &mut Conn) {
 }
 
 #[test]
-fn integers_past_their_bounds_are_refused() {
+fn integers_out_of_bounds_are_refused() {
     let server = Server::start();
     let mut conn = server.connect();
     set_up(&mut conn);
@@ -105,7 +105,7 @@ fn integers_past_their_bounds_are_refused() {
             i64::MAX.into(),
             i128::from(i64::MAX) + 1,
             u64::MAX.into(),
-            // As 64 bits these two would be 1 and the largest allowed.
+            // In 64 bits these two would wrap around to 1 and the maximum.
             i128::from(u64::MAX) + 2,
             i128::from(u64::MAX) + 1 + place.most,
         ] {
@@ -123,7 +123,7 @@ fn integers_at_their_bounds_are_accepted() {
     let mut conn = server.connect();
     for place in &INTEGERS {
         for at in [place.least, place.most] {
-            // The largest token is more than an hour ahead, which is another bound.
+            // The largest token is more than an hour ahead, which breaks another bound.
             let too_far_ahead = at == MAX_TOKEN && place.command.contains("FENCE");
             // Nobody holds by such a token.
             let not_held = place.command.contains("GUARD");
@@ -142,7 +142,7 @@ fn integers_at_their_bounds_are_accepted() {
 }
 
 #[test]
-fn integers_that_are_no_plain_decimals_are_refused() {
+fn integers_that_are_not_plain_decimals_are_refused() {
     let server = Server::start();
     let mut conn = server.connect();
     set_up(&mut conn);
@@ -266,7 +266,7 @@ fn an_owner_has_one_to_255_bytes() {
 fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
     let server = Server::start();
     let mut conn = server.connect();
-    // 46 and 47 bytes, because owners may be kept in different ways by their length.
+    // 46 and 47 bytes, because owners are stored in different ways by length.
     for len in [1, 46, 47, 254, 255] {
         let owner = "x".repeat(len);
         let token = int(&cmd!(conn, "LOCK.RLOCK", "key", &owner, 60_000));
@@ -304,7 +304,7 @@ const COMMANDS: [&str; 20] = [
     "LOCK.INFO key OWNER a",
 ];
 
-/// Makes `key` hold something that is no lock, in all the ways there are.
+/// Gives `key` each of the other types.
 const STRANGERS: [&str; 6] = [
     "SET key value",
     "RPUSH key one two",
@@ -319,7 +319,7 @@ fn run_line(conn: &mut Conn, line: &str) -> Result<redis::Value, String> {
 }
 
 #[test]
-fn a_key_of_another_type_is_refused_by_every_command_and_stays_as_it_was() {
+fn every_command_refuses_a_key_of_another_type_and_does_not_change_it() {
     let server = Server::start();
     let mut conn = server.connect();
     for stranger in STRANGERS {
@@ -340,7 +340,7 @@ fn a_key_of_another_type_is_refused_by_every_command_and_stays_as_it_was() {
 }
 
 #[test]
-fn other_commands_refuse_a_lock_and_leave_it_as_it_was() {
+fn other_commands_refuse_a_lock_and_do_not_change_it() {
     let server = Server::start();
     let mut conn = server.connect();
     set_up(&mut conn);
@@ -410,7 +410,7 @@ fn a_request_that_would_wait_is_checked_like_any_other() {
 }
 
 #[test]
-fn top_refuses_what_it_does_not_know_and_is_empty_where_nobody_waits() {
+fn top_refuses_unknown_options_and_is_empty_when_nobody_waits() {
     let server = Server::start();
     let mut conn = server.connect();
     set_up(&mut conn);
@@ -425,7 +425,7 @@ fn top_refuses_what_it_does_not_know_and_is_empty_where_nobody_waits() {
 }
 
 #[test]
-fn unknown_commands_of_the_family_are_the_servers_own_error() {
+fn unknown_lock_commands_get_the_servers_own_error() {
     let server = Server::start();
     let mut conn = server.connect();
     let error = try_cmd!(conn, "LOCK.STEAL", "key", "a").unwrap_err();

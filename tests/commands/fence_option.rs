@@ -1,8 +1,8 @@
-//! `FENCE t` of the acquiring commands: the lower and the upper end of the token that is granted.
+//! `FENCE t` of the acquiring commands: the bounds of the granted token.
 
 use mortise_harness::{Server, cmd, hold_of, int, is_nil, lock_info, try_cmd, wall_micros};
 
-/// How far ahead of the wall clock a token may be asked for: one hour, in microseconds.
+/// How far ahead of the wall clock a requested token may be: one hour, in microseconds.
 const HOUR: i64 = 3_600_000_000;
 
 /// The largest number in an error's text before `, got`: the bound it names.
@@ -15,7 +15,7 @@ fn bound_named_in(error: &str) -> i64 {
 }
 
 #[test]
-fn a_token_is_at_least_the_fence_and_exactly_it_where_the_clock_has_not_come_so_far() {
+fn a_token_is_at_least_the_fence_and_equals_it_while_the_clock_is_behind() {
     let server = Server::start();
     let mut conn = server.connect();
     for (key, acquire) in [("one", "LOCK.ACQUIRE"), ("two", "LOCK.RLOCK")] {
@@ -30,7 +30,7 @@ fn a_token_is_at_least_the_fence_and_exactly_it_where_the_clock_has_not_come_so_
 }
 
 #[test]
-fn a_fence_that_tokens_have_passed_already_changes_nothing() {
+fn a_fence_below_the_last_token_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     let first = int(&cmd!(conn, "LOCK.ACQUIRE", "one", "a", 10_000));
@@ -117,7 +117,7 @@ fn re_entry_ignores_the_fence() {
 }
 
 #[test]
-fn a_writer_that_reads_ignores_the_fence_too_and_an_upgrade_does_not() {
+fn a_read_request_of_a_writer_ignores_the_fence_and_an_upgrade_does_not() {
     let server = Server::start();
     let mut conn = server.connect();
     let ahead = wall_micros() + HOUR / 2;

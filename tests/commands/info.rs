@@ -34,7 +34,7 @@ fn hold_with_three_readers(conn: &mut Conn) {
 }
 
 #[test]
-fn it_is_null_when_nobody_holds() {
+fn info_is_null_when_nobody_holds() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         assert!(is_nil(&cmd!(conn, "LOCK.INFO", "key")));
@@ -47,7 +47,7 @@ fn it_is_null_when_nobody_holds() {
 }
 
 #[test]
-fn it_is_a_flat_array_in_resp2_and_a_map_in_resp3_with_the_same_fields_in_the_same_order() {
+fn info_is_a_flat_array_in_resp2_and_a_map_in_resp3_with_the_same_fields() {
     let server = Server::start();
     let (mut old, mut new) = (server.connect(), server.connect_resp3());
     hold_with_three_readers(&mut old);
@@ -113,7 +113,7 @@ fn a_read_lock_shows_all_its_holders() {
 }
 
 #[test]
-fn a_hundred_holds_are_shown_unless_count_says_otherwise() {
+fn a_hundred_holds_are_shown_unless_count_sets_another_number() {
     let server = Server::start();
     let mut conn = server.connect();
     for n in 0..150 {
@@ -172,7 +172,7 @@ fn options_that_are_unknown_incomplete_or_given_twice_are_errors() {
 }
 
 #[test]
-fn a_hold_shows_the_connection_that_was_granted_last() {
+fn a_hold_shows_the_connection_of_its_last_grant() {
     let server = Server::start();
     let (mut first, mut second) = (server.connect(), server.connect());
     let client = || hold_of(&mut server.connect(), "key", "a").unwrap().client;
@@ -206,7 +206,7 @@ fn lease_and_held_are_the_time_left_and_the_time_passed() {
             let most = asked.elapsed();
             (millis(least) >= wait).then_some((hold, millis(least), millis(most)))
         });
-        // A millisecond each way, because three clocks are cut to milliseconds.
+        // A millisecond of tolerance, because three clocks are cut to milliseconds.
         assert!((least - 1..=most + 1).contains(&hold.held), "{hold:?}");
         let passed = 60_000 - hold.lease;
         assert!((least - 1..=most + 1).contains(&passed), "{hold:?}");
@@ -244,7 +244,7 @@ fn held_counts_from_the_first_grant_over_re_entry_renewal_upgrade_and_downgrade(
 }
 
 #[test]
-fn holds_that_are_over_are_left_out_of_the_list_and_of_the_numbers() {
+fn ended_holds_are_left_out_of_the_list_and_the_counts() {
     let server = Server::start();
     let mut conn = server.connect();
     // In a transaction nothing is swept, so the ended holds are still there.
@@ -271,7 +271,7 @@ fn holds_that_are_over_are_left_out_of_the_list_and_of_the_numbers() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn info_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     hold_with_three_readers(&mut conn);

@@ -1,4 +1,4 @@
-//! LOCK.APPLY and LOCK.SETTLE: no ordinary client can send them in any way.
+//! LOCK.APPLY and LOCK.SETTLE: no ordinary client can run them in any way.
 
 use mortise_harness::{
     Conn, Facts, Server, array, bytes, cmd, error_line, int, lock_info, send, text, try_cmd,
@@ -19,7 +19,7 @@ fn effects() -> Vec<Vec<u8>> {
         sole
     };
     let (old, new) = (sole(1, 16), sole(2, 16 + 8));
-    // In format 3 the mark stands behind the hold.
+    // In format 3 the mark follows the hold.
     let mut revoked = sole(3, 16 + 8);
     revoked.push(1);
     let cut = b"\x01".to_vec();
@@ -49,7 +49,7 @@ impl Scene {
         }
     }
 
-    /// Fails unless everything is as it was set up.
+    /// Fails if anything has changed since the set-up.
     #[track_caller]
     fn assert_untouched(&mut self) {
         let lock = lock_info(&mut self.conn, "key").unwrap();
@@ -59,7 +59,7 @@ impl Scene {
         assert_eq!(self.server.gauge("last_token"), self.last_token);
     }
 
-    /// Both commands on a lock, on something else, and on nothing.
+    /// Both commands on a lock, on another type, and on a missing key.
     fn attempts(&self) -> Vec<Vec<Vec<u8>>> {
         let mut attempts = Vec::new();
         for key in ["key", "string", "free"] {
@@ -124,7 +124,7 @@ fn a_script_is_refused() {
 }
 
 #[test]
-fn a_client_is_refused_while_a_waiter_and_an_ended_lease_are_there_to_be_settled() {
+fn a_client_is_refused_while_a_waiter_and_an_ended_lease_need_settling() {
     let mut scene = Scene::set_up();
     let mut waiter = scene.server.connect();
     send!(waiter, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -147,7 +147,7 @@ fn a_client_is_refused_while_a_waiter_and_an_ended_lease_are_there_to_be_settled
 }
 
 #[test]
-fn what_a_client_sends_reaches_neither_the_replicas_nor_the_append_only_file() {
+fn a_refused_internal_command_is_not_replicated() {
     let mut server = Server::builder().config("appendonly", "yes").start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -163,7 +163,7 @@ fn what_a_client_sends_reaches_neither_the_replicas_nor_the_append_only_file() {
 }
 
 #[test]
-fn a_dumped_lock_is_no_effect() {
+fn a_dumped_lock_is_refused_as_an_effect() {
     let mut scene = Scene::set_up();
     let dump = bytes(&cmd!(scene.conn, "DUMP", "key"));
     let error = try_cmd!(scene.conn, "LOCK.APPLY", "free", &dump[..]).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the server's own tools show of a lock, and the key-space events.
+//! A lock in the server's own tools, and the key-space events.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ fn the_servers_tools_for_objects_work_on_a_lock() {
 }
 
 #[test]
-fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
+fn memory_usage_grows_with_readers_and_the_length_of_names() {
     let server = Server::start();
     let mut conn = server.connect();
     let usage = |conn: &mut Conn, key: &str| int(&cmd!(conn, "MEMORY", "USAGE", key));
@@ -70,7 +70,7 @@ fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
             cmd!(conn, "LOCK.RLOCK", "key", format!("reader:{n}"), 60_000);
         }
         let now = usage(&mut conn, "key");
-        // No less than what the owners and their numbers need by themselves.
+        // No less than the owners and their numbers need.
         assert!(now > last && now > step * 40, "{step} readers: {now}");
         last = now;
     }
@@ -78,12 +78,12 @@ fn memory_usage_is_there_and_grows_with_readers_names_and_owners() {
     assert!(usage(&mut conn, "long") > one);
     let name = "k".repeat(10_000);
     cmd!(conn, "LOCK.RLOCK", &name, "reader:0", 60_000);
-    // At least once: the lease order has a copy, which not every server counts beside the key.
+    // At least once: the lease order has a copy, which not every server counts.
     assert!(usage(&mut conn, &name) > one + 9_000);
 }
 
 #[test]
-fn a_load_leaves_nothing_behind_but_the_locks() {
+fn a_load_leaves_no_memory_beyond_the_locks() {
     const LOCKS: usize = 100_000;
     let server = Server::start();
     let mut conn = server.connect();
@@ -94,12 +94,12 @@ fn a_load_leaves_nothing_behind_but_the_locks() {
         .collect();
     conn.pipeline(&acquires);
     cmd!(conn, "DEBUG", "RELOAD");
-    eventually("all that was loaded has been looked at", || {
+    eventually("all loaded locks have been checked", || {
         server.gauge("locks") == LOCKS as i64 && server.gauge("marked") == 0
     });
     cmd!(conn, "FLUSHALL");
-    // The names of so many keys alone would be more.
-    eventually("the memory is given back", || {
+    // The names of that many keys alone would take more.
+    eventually("the memory is freed", || {
         let grown = used() - before;
         if grown < 1_000_000 {
             Ok(())
@@ -110,7 +110,7 @@ fn a_load_leaves_nothing_behind_but_the_locks() {
 }
 
 #[test]
-fn memory_is_given_back_when_locks_go() {
+fn deleted_locks_free_their_memory() {
     let server = Server::start();
     let mut conn = server.connect();
     let used = || server.info("memory")["used_memory"].parse::<i64>().unwrap();
@@ -132,7 +132,7 @@ fn memory_is_given_back_when_locks_go() {
             cmd!(conn, "LOCK.RELEASE", "all", format!("reader:{n}"));
         }
     };
-    // The first round allocates what stays for good.
+    // The first round allocates memory that stays.
     fill(&mut conn);
     empty(&mut conn);
     let before = used();
@@ -141,7 +141,7 @@ fn memory_is_given_back_when_locks_go() {
     empty(&mut conn);
     let after = used();
     assert!(full > before + 1_000_000, "{before}, {full}");
-    // A tenth of what the locks took, for what the server does meanwhile.
+    // Plus a tenth of the locks' memory, for the server's other work meanwhile.
     assert!(
         after < before + (full - before) / 10,
         "{before}, {full}, {after}"
@@ -264,7 +264,7 @@ fn acquiring_revoking_releasing_and_expiring_are_key_space_events() {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20);
     heard("lock.acquire");
     heard("lock.expire");
-    // A command ends it before the sweep.
+    // A command finds it ended before the sweep.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5);
     cmd!(conn, "DEBUG", "SLEEP", "0.006");
@@ -276,7 +276,7 @@ fn acquiring_revoking_releasing_and_expiring_are_key_space_events() {
 }
 
 #[test]
-fn what_changes_nothing_is_no_event() {
+fn requests_that_change_nothing_emit_no_event() {
     let server = Server::start();
     let (mut ear, mut conn) = listening(&server, "Kd");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "HOLDS", 2);
@@ -306,7 +306,7 @@ fn what_changes_nothing_is_no_event() {
 }
 
 #[test]
-fn events_name_the_database_and_go_to_the_channel_of_the_event_too() {
+fn events_name_the_database_and_are_published_on_both_channels() {
     let server = Server::start_alone();
     let (mut ear, mut conn) = listening(&server, "KEd");
     cmd!(conn, "SELECT", 3);
@@ -322,7 +322,7 @@ fn events_name_the_database_and_go_to_the_channel_of_the_event_too() {
 }
 
 #[test]
-fn events_of_other_classes_only_leave_locks_out() {
+fn other_classes_of_events_include_no_lock_events() {
     let server = Server::start();
     let (mut ear, mut conn) = listening(&server, "Kg$");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -330,7 +330,7 @@ fn events_of_other_classes_only_leave_locks_out() {
     cmd!(conn, "SET", "string", "value");
     let (channel, event) = next_event(&mut ear);
     assert_eq!((&channel[..], &event[..]), ("__keyspace@0__:string", "set"));
-    // A lock is deleted like any key, though.
+    // But a lock is deleted like any key.
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(conn, "DEL", "key");
     let (channel, event) = next_event(&mut ear);

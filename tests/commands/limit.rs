@@ -4,7 +4,7 @@ use mortise_harness::{
     Conn, Server, Shutdown, cmd, hold_of, holders_of, int, is_nil, lock_info, redis::Value, try_cmd,
 };
 
-/// Asks for `holds` of `limit` permits.
+/// Requests `holds` of `limit` permits.
 fn take(conn: &mut Conn, owner: &str, holds: i64, limit: i64) -> Value {
     cmd!(
         conn,
@@ -34,7 +34,7 @@ fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
     assert!(int(&take(&mut conn, "c", 1, 10)) > 0);
     assert!(is_nil(&take(&mut conn, "d", 1, 10)));
     assert_eq!(inside(&mut conn), 10);
-    // Permits that are given back one by one are free one by one.
+    // Permits released one by one become free one by one.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "b")), 5);
     assert!(is_nil(&take(&mut conn, "d", 2, 10)));
     assert!(int(&take(&mut conn, "d", 1, 10)) > 0);
@@ -44,7 +44,7 @@ fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
 }
 
 #[test]
-fn the_limit_is_the_requests_own() {
+fn each_request_has_its_own_limit() {
     let server = Server::start();
     let mut conn = server.connect();
     assert!(int(&take(&mut conn, "a", 3, 3)) > 0);
@@ -53,7 +53,7 @@ fn the_limit_is_the_requests_own() {
     assert!(int(&take(&mut conn, "b", 2, 5)) > 0);
     assert!(int(&cmd!(conn, "LOCK.RLOCK", "pool", "c", 60_000)) > 0);
     assert_eq!(inside(&mut conn), 6);
-    // One with a smaller limit finds no room before the pool has drained that far.
+    // One with a smaller limit has to wait until the pool has drained that far.
     cmd!(conn, "LOCK.RELEASE", "pool", "b", "ALL");
     cmd!(conn, "LOCK.RELEASE", "pool", "c");
     assert!(is_nil(&take(&mut conn, "d", 1, 3)));
@@ -67,9 +67,9 @@ fn an_owner_that_holds_never_waits_for_a_limit() {
     let mut conn = server.connect();
     let token = int(&take(&mut conn, "a", 2, 5));
     take(&mut conn, "b", 2, 5);
-    // There is room for one more.
+    // One more permit is free.
     assert_eq!(int(&take(&mut conn, "a", 3, 5)), token);
-    // There is none: null at once, though it would wait, and nothing has changed.
+    // None is free: the reply is null at once despite its `WAIT`, and nothing has changed.
     let more = cmd!(
         conn,
         "LOCK.RLOCK",
@@ -85,14 +85,14 @@ fn an_owner_that_holds_never_waits_for_a_limit() {
     assert!(is_nil(&take(&mut conn, "a", 4, 5)));
     assert_eq!(hold_of(&mut conn, "pool", "a").unwrap().counts(), (0, 3));
     assert_eq!(server.gauge("waiters"), 0);
-    // Its count does not grow: granted, past the limit, too.
+    // Its count does not grow, so it is granted even above the limit.
     assert_eq!(int(&take(&mut conn, "a", 3, 3)), token);
     assert_eq!(int(&take(&mut conn, "a", 1, 1)), token);
     assert_eq!(inside(&mut conn), 3);
 }
 
 #[test]
-fn a_writer_excludes_the_pool_and_reads_beside_itself_within_the_limit() {
+fn a_writer_excludes_the_pool_and_may_take_permits_itself() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.WLOCK", "pool", "w", 60_000));
@@ -105,7 +105,7 @@ fn a_writer_excludes_the_pool_and_reads_beside_itself_within_the_limit() {
 }
 
 #[test]
-fn permits_whose_lease_is_over_are_free_in_that_millisecond() {
+fn permits_are_free_from_the_millisecond_their_lease_ends() {
     let server = Server::start();
     let mut conn = server.connect();
     let long = int(&take(&mut conn, "long", 1, 3));
@@ -131,7 +131,7 @@ fn permits_whose_lease_is_over_are_free_in_that_millisecond() {
 }
 
 #[test]
-fn a_pool_needs_no_setting_up_and_leaves_nothing_behind() {
+fn a_pool_needs_no_set_up_and_leaves_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     for round in 0..3 {
@@ -142,7 +142,7 @@ fn a_pool_needs_no_setting_up_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_limit_is_refused_where_it_means_nothing() {
+fn a_limit_is_refused_where_it_has_no_meaning() {
     let server = Server::start();
     let mut conn = server.connect();
     for command in ["LOCK.ACQUIRE", "LOCK.WLOCK"] {
@@ -186,7 +186,7 @@ fn a_limit_is_refused_where_it_means_nothing() {
 }
 
 #[test]
-fn a_limit_survives_in_no_lock_so_that_restarts_and_renames_change_nothing() {
+fn no_lock_stores_a_limit_so_restarts_and_renames_change_nothing() {
     let mut server = Server::start_alone();
     let mut conn = server.connect();
     take(&mut conn, "a", 2, 3);

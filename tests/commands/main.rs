@@ -1,4 +1,4 @@
-//! Each command by itself: its arguments, replies and errors, what it changes, and what the server's own tools say of it.
+//! Each command by itself: its arguments, replies and errors, its changes, and the server's own tools.
 //! Requests that wait are in `waiting`, ends of leases in `time`.
 
 mod acquire;

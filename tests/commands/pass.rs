@@ -1,4 +1,4 @@
-//! LOCK.PASS: what it passes on, what the old name keeps, and when it is refused.
+//! LOCK.PASS: what it transfers, that the old name keeps nothing, and when it is refused.
 
 use mortise_harness::{
     Conn, Server, array, cmd, eventually, hold_of, holders_of, int, is_nil, lock_info, try_cmd,
@@ -12,7 +12,7 @@ fn held() -> (Server, Conn, i64) {
     (server, conn, token)
 }
 
-/// Every way in which `a` may still try to use a hold of token `old`: each of them fails.
+/// Every way in which `a` may still try to use the hold by token `old`: each fails.
 #[track_caller]
 fn assert_powerless(conn: &mut Conn, old: i64) {
     let old = old.to_string();
@@ -38,7 +38,7 @@ fn assert_powerless(conn: &mut Conn, old: i64) {
 }
 
 #[test]
-fn a_pass_hands_the_whole_hold_over_with_a_new_token_and_exactly_the_new_lease() {
+fn a_pass_transfers_the_whole_hold_with_a_new_token_and_exactly_the_new_lease() {
     let server = Server::start();
     let (mut conn, mut sender) = (server.connect(), server.connect());
     let token = int(&cmd!(conn, "LOCK.WLOCK", "key", "a", 600_000, "HOLDS", 3));
@@ -48,7 +48,7 @@ fn a_pass_hands_the_whole_hold_over_with_a_new_token_and_exactly_the_new_lease()
         hold_of(&mut conn, "key", "a").unwrap().held > 30
     });
 
-    // In one go, so that no time passes in between.
+    // In one transaction, so that no time passes in between.
     cmd!(sender, "MULTI");
     cmd!(sender, "LOCK.PASS", "key", "a", "b", 5_000);
     cmd!(sender, "LOCK.INFO", "key", "OWNER", "b");
@@ -60,7 +60,7 @@ fn a_pass_hands_the_whole_hold_over_with_a_new_token_and_exactly_the_new_lease()
     assert_eq!((hold.counts(), hold.token), ((3, 2), passed));
     // A millisecond may begin in between.
     assert!((4_990..=5_000).contains(&hold.lease), "{hold:?}");
-    assert!(hold.held <= 10, "counted from the pass: {hold:?}");
+    assert!(hold.held <= 10, "`held` counts from the pass: {hold:?}");
     assert_eq!(hold.client, sender.client_id());
     assert_eq!(holders_of(&mut conn, "key"), ["b"]);
     assert_powerless(&mut conn, token);
@@ -69,7 +69,7 @@ fn a_pass_hands_the_whole_hold_over_with_a_new_token_and_exactly_the_new_lease()
 }
 
 #[test]
-fn a_pass_may_lengthen_a_lease_too_and_the_passed_hold_ends_with_its_own() {
+fn a_pass_may_lengthen_a_lease_and_the_hold_ends_with_the_new_one() {
     let (server, mut conn, _) = held();
     cmd!(conn, "LOCK.PASS", "key", "a", "b", 600_000);
     assert!(hold_of(&mut conn, "key", "b").unwrap().lease > 300_000);
@@ -82,7 +82,7 @@ fn a_pass_may_lengthen_a_lease_too_and_the_passed_hold_ends_with_its_own() {
 }
 
 #[test]
-fn the_old_name_may_acquire_again_and_be_passed_to_again() {
+fn the_old_owner_may_acquire_again_and_get_the_hold_back_by_a_pass() {
     let (_server, mut conn, first) = held();
     let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)));
@@ -100,7 +100,7 @@ fn the_old_name_may_acquire_again_and_be_passed_to_again() {
 }
 
 #[test]
-fn one_reader_of_several_passes_its_own_part_and_no_other() {
+fn one_of_several_readers_passes_only_its_own_hold() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut tokens = Vec::new();
@@ -117,12 +117,12 @@ fn one_reader_of_several_passes_its_own_part_and_no_other() {
         let left = hold_of(&mut conn, "key", owner).unwrap().lease;
         assert!((lease / 2..=lease).contains(&left), "{owner}: {left}");
     }
-    // A reader that others read beside passes what it has: to read.
+    // A reader among others passes its read hold.
     assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "key", "d", 60_000)));
 }
 
 #[test]
-fn a_pass_by_somebody_who_holds_nothing_is_null_and_makes_nothing() {
+fn a_pass_without_a_hold_is_null_and_creates_nothing() {
     let (_server, mut conn, token) = held();
     let last = |conn: &mut Conn| {
         int(&cmd!(
@@ -149,7 +149,7 @@ fn a_pass_by_somebody_who_holds_nothing_is_null_and_makes_nothing() {
 
     cmd!(conn, "LOCK.RELEASE", "key", "a");
     assert!(is_nil(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000)));
-    // Over, though nothing has swept it.
+    // It has ended, though nothing has swept it.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5);
     cmd!(conn, "DEBUG", "SLEEP", "0.006");
@@ -163,7 +163,7 @@ fn a_pass_by_somebody_who_holds_nothing_is_null_and_makes_nothing() {
 }
 
 #[test]
-fn a_new_owner_that_holds_already_is_an_error_even_if_it_is_the_old_one() {
+fn a_pass_to_an_owner_that_holds_is_an_error_even_to_the_old_one() {
     let server = Server::start();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
@@ -176,7 +176,7 @@ fn a_new_owner_that_holds_already_is_an_error_even_if_it_is_the_old_one() {
     }
     assert_eq!(lock_info(&mut conn, "key").unwrap().facts(), before);
     assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 30_000);
-    // A hold that is over is none, swept or not.
+    // An ended hold does not count, swept or not.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.RLOCK", "key", "c", 5);
     cmd!(conn, "DEBUG", "SLEEP", "0.006");
@@ -193,7 +193,7 @@ fn null_comes_before_left_and_left_before_an_error() {
     let error = try_cmd!(conn, "LOCK.PASS", "key", "a", "gone", 60_000).unwrap_err();
     assert!(error.starts_with("LEFT "), "{error}");
     assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
-    // There is nothing to pass on, so the new owner does not matter.
+    // There is no hold to pass on, so the new owner does not matter.
     for new_owner in ["gone", "a"] {
         let wrong = cmd!(conn, "LOCK.PASS", "key", "a", new_owner, 60_000, "TOKEN", 1);
         assert!(is_nil(&wrong), "{new_owner}");
@@ -208,7 +208,7 @@ fn null_comes_before_left_and_left_before_an_error() {
 }
 
 #[test]
-fn a_new_owner_has_one_to_255_bytes_and_the_error_names_it() {
+fn a_new_owner_out_of_1_to_255_bytes_is_an_error_that_names_it() {
     let (_server, mut conn, token) = held();
     for len in [0, 256, 100_000] {
         let name = "x".repeat(len);
@@ -225,7 +225,7 @@ fn a_new_owner_has_one_to_255_bytes_and_the_error_names_it() {
 }
 
 #[test]
-fn options_of_a_pass_that_are_no_token_are_errors() {
+fn invalid_options_of_a_pass_are_errors() {
     let (_server, mut conn, token) = held();
     let token = token.to_string();
     let cases: &[&[&str]] = &[
@@ -245,7 +245,7 @@ fn options_of_a_pass_that_are_no_token_are_errors() {
 }
 
 #[test]
-fn of_two_workers_that_were_given_the_same_job_one_gets_the_lock() {
+fn one_of_two_workers_with_the_same_job_gets_the_lock() {
     let (server, _conn, token) = held();
     let mut workers = ["worker:1", "worker:2"].map(|name| (name, server.connect()));
     let mut won = Vec::new();
@@ -272,7 +272,7 @@ fn after_a_lost_reply_the_same_pass_is_null_and_leaving_by_both_names_frees_the_
     let left = ["a", "b"].map(|owner| int(&cmd!(conn, "LOCK.LEAVE", "key", owner, "FOR", 60_000)));
     assert_eq!(left, [0, 1]);
     assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
-    // A request that arrives after that has no effect, either.
+    // A late request has no effect, either.
     let late = cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000, "TOKEN", token);
     assert!(is_nil(&late));
     assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 60_000)));
@@ -291,7 +291,7 @@ fn an_old_owner_that_still_renews_gets_null() {
     }
     assert_eq!(server.gauge("total_renewals"), renewals);
     let hold = hold_of(&mut taker, "key", "b");
-    // Its lease is not lengthened by a renewal of another name.
+    // A renewal by another name does not lengthen its lease.
     assert!(hold.is_none_or(|hold| hold.token == passed && hold.lease <= 1_000));
 }
 
@@ -310,13 +310,13 @@ fn a_pass_works_in_a_transaction_a_script_and_a_guard() {
     assert!(passed < scripted && scripted < guarded);
     let hold = hold_of(&mut conn, "key", "d").unwrap();
     assert_eq!((hold.token, hold.client), (guarded, conn.client_id()));
-    // The guard's own hold is gone, so it runs nothing any more.
+    // The guard's own hold is gone, so the guard runs nothing any more.
     let again = conn.try_cmd(&[&guard[..], &inner[..]].concat());
     assert!(again.unwrap_err().starts_with("NOTHELD "));
 }
 
 #[test]
-fn passes_are_counted_and_what_the_old_owner_had_counts_as_a_hold() {
+fn info_counts_passes_and_the_hold_time_of_the_old_owner() {
     let (server, mut conn, _) = held();
     let info = |name: &str| server.gauge(name);
     let before = ["total_grants", "hold_ms_count"].map(info);

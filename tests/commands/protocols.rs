@@ -7,7 +7,7 @@ use mortise_harness::{
 };
 use redis::Value;
 
-/// A story in one column and its replies in the other. `A`, `B`… stand for tokens, in the order in which they appear.
+/// A sequence of commands in one column and their replies in the other. `A`, `B`… stand for tokens, in order of appearance.
 const STORY: &[(&str, &str)] = &[
     ("LOCK.ACQUIRE key a 60000", "A"),
     ("LOCK.ACQUIRE key a 60000", "A"),
@@ -59,7 +59,7 @@ const STORY: &[(&str, &str)] = &[
     ("LOCK.RELEASE key a", "0"),
 ];
 
-/// Names tokens as the story does and cuts errors down to their code.
+/// Replaces tokens by their names and errors by their code.
 #[derive(Default)]
 struct Reader {
     tokens: Vec<i64>,
@@ -96,7 +96,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// Fails unless the story runs as it is written when each of its commands goes by `way`, in both protocols.
+/// Fails unless each command, sent by `way`, gets its reply in both protocols.
 #[track_caller]
 fn assert_same_story(mut way: impl FnMut(&mut Conn, &[&str]) -> Result<Value, String>) {
     for resp3 in [false, true] {
@@ -123,7 +123,7 @@ fn load_function(conn: &mut Conn) {
     cmd!(conn, "FUNCTION", "LOAD", "REPLACE", library);
 }
 
-/// The words that send a command through `door` (`EVAL` or `FCALL`) of that name.
+/// The words that send a command by `door`, which is `EVAL` or `FCALL`.
 fn through<'a>(door: &'a str, name: &'a str, command: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec![door, name, "1", command[1], command[0]];
     words.extend(&command[2..]);
@@ -131,12 +131,12 @@ fn through<'a>(door: &'a str, name: &'a str, command: &[&'a str]) -> Vec<&'a str
 }
 
 #[test]
-fn a_command_sent_alone_is_answered_as_the_story_says() {
+fn a_command_sent_alone_gets_the_expected_reply() {
     assert_same_story(|conn, command| conn.try_cmd(command));
 }
 
 #[test]
-fn a_command_in_a_transaction_is_answered_alike() {
+fn a_command_in_a_transaction_gets_the_same_reply() {
     assert_same_story(|conn, command| {
         cmd!(conn, "MULTI");
         conn.cmd(command);
@@ -145,7 +145,7 @@ fn a_command_in_a_transaction_is_answered_alike() {
 }
 
 #[test]
-fn a_command_under_a_guard_is_answered_alike() {
+fn a_command_under_a_guard_gets_the_same_reply() {
     assert_same_story(|conn, command| {
         let token = int(&cmd!(
             conn,
@@ -162,7 +162,7 @@ fn a_command_under_a_guard_is_answered_alike() {
 }
 
 #[test]
-fn a_command_called_by_a_script_is_answered_alike() {
+fn a_command_called_by_a_script_gets_the_same_reply() {
     for script in [
         "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))",
         "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))",
@@ -173,12 +173,12 @@ fn a_command_called_by_a_script_is_answered_alike() {
 }
 
 #[test]
-fn a_command_called_by_a_function_is_answered_alike() {
+fn a_command_called_by_a_function_gets_the_same_reply() {
     assert_same_story(|conn, command| conn.try_cmd(&through("FCALL", "run", command)));
 }
 
 #[test]
-fn a_script_inside_a_transaction_is_answered_alike() {
+fn a_script_inside_a_transaction_gets_the_same_reply() {
     let script = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))";
     assert_same_story(|conn, command| {
         cmd!(conn, "MULTI");
@@ -187,7 +187,7 @@ fn a_script_inside_a_transaction_is_answered_alike() {
     });
 }
 
-/// Fails unless `replies` are those of the whole story.
+/// Fails unless `replies` are those of the whole sequence.
 #[track_caller]
 fn assert_whole_story(replies: &Value) {
     assert_eq!(array(replies).len(), STORY.len());
@@ -199,7 +199,7 @@ fn assert_whole_story(replies: &Value) {
 }
 
 #[test]
-fn the_whole_story_runs_in_one_transaction() {
+fn all_commands_get_the_same_replies_in_one_transaction() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         cmd!(conn, "MULTI");
@@ -211,7 +211,7 @@ fn the_whole_story_runs_in_one_transaction() {
 }
 
 #[test]
-fn the_whole_story_runs_in_one_script() {
+fn all_commands_get_the_same_replies_in_one_script() {
     let server = Server::start();
     let script = r"
         local replies = {}
@@ -229,7 +229,7 @@ fn the_whole_story_runs_in_one_script() {
 }
 
 #[test]
-fn the_whole_story_runs_in_one_pipeline() {
+fn all_commands_get_the_same_replies_in_one_pipeline() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         for (line, _) in STORY {
@@ -244,7 +244,7 @@ fn the_whole_story_runs_in_one_pipeline() {
 }
 
 #[test]
-fn a_request_that_cannot_block_is_answered_null_at_once() {
+fn a_request_that_cannot_block_gets_null_at_once() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         load_function(&mut conn);
@@ -302,7 +302,7 @@ fn one_script_changes_several_locks_together() {
 }
 
 #[test]
-fn a_transaction_that_is_called_off_takes_nothing() {
+fn a_discarded_transaction_takes_no_lock() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());
     cmd!(conn, "WATCH", "key");
@@ -325,7 +325,7 @@ fn a_transaction_that_is_called_off_takes_nothing() {
 }
 
 #[test]
-fn what_changes_a_lock_calls_off_a_transaction_that_watches_it_and_what_changes_nothing_does_not() {
+fn a_change_of_a_watched_lock_aborts_the_transaction_and_a_read_does_not() {
     let server = Server::start();
     let (mut watcher, mut conn) = (server.connect(), server.connect());
     let lines = [
@@ -368,7 +368,7 @@ fn what_changes_a_lock_calls_off_a_transaction_that_watches_it_and_what_changes_
         cmd!(watcher, "PING");
         assert_eq!(is_nil(&cmd!(watcher, "EXEC")), changes, "{line}");
     }
-    // The end of a lease is a change without a request.
+    // The end of a lease is a change without a command.
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
     cmd!(watcher, "WATCH", "key");
     eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
@@ -405,7 +405,7 @@ fn a_script_reads_a_lock_as_a_flat_table_or_in_resp3_as_a_map() {
 }
 
 #[test]
-fn a_read_only_script_may_look_and_may_not_take() {
+fn a_read_only_script_may_read_locks_but_not_acquire_them() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);

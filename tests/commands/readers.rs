@@ -1,4 +1,4 @@
-//! Readers: each holds beside the others, with a lease and a token of its own.
+//! Readers: each holds together with the others, with its own lease and token.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use mortise_harness::{
     Conn, Server, as_map, cmd, eventually, hold_of, int, is_nil, lock_info, send, text, try_cmd,
 };
 
-/// Lets `owners` read and returns their tokens.
+/// Makes `owners` read, and returns their tokens.
 fn let_in(conn: &mut Conn, key: &str, owners: &[String]) -> Vec<i64> {
     for owner in owners {
         send!(conn, "LOCK.RLOCK", key, owner, 60_000);
@@ -18,7 +18,7 @@ fn owners(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("reader:{n}")).collect()
 }
 
-/// The numbers below `len`, each once, in an order that is mixed but the same in every run.
+/// The numbers below `len` in a shuffled order, the same in every run.
 fn shuffled(len: usize) -> Vec<usize> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut order: Vec<usize> = (0..len).collect();
@@ -33,7 +33,7 @@ fn shuffled(len: usize) -> Vec<usize> {
 }
 
 #[test]
-fn many_readers_hold_at_once_each_with_a_token_of_its_own() {
+fn many_readers_hold_at_once_each_by_its_own_token() {
     let server = Server::start();
     let mut conn = server.connect();
     let owners = owners(50);
@@ -76,7 +76,7 @@ fn readers_keep_writers_out_until_the_last_has_left() {
 }
 
 #[test]
-fn the_end_of_one_readers_lease_leaves_the_others_as_they_were() {
+fn the_end_of_one_readers_lease_does_not_change_the_others() {
     let server = Server::start();
     let mut conn = server.connect();
     for (owner, lease) in [("a", 60_000), ("b", 40), ("c", 60_000), ("d", 80)] {
@@ -98,7 +98,7 @@ fn the_end_of_one_readers_lease_leaves_the_others_as_they_were() {
 }
 
 #[test]
-fn the_lock_turns_from_write_over_read_to_free() {
+fn a_downgraded_lock_is_free_after_the_last_read_release() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut step = |command: &[&str]| {
@@ -115,7 +115,7 @@ fn the_lock_turns_from_write_over_read_to_free() {
 }
 
 #[test]
-fn a_reader_that_enters_again_keeps_its_token_while_others_come_and_go() {
+fn a_reader_that_re_enters_keeps_its_token_while_others_come_and_go() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
@@ -153,7 +153,7 @@ fn a_thousand_readers_can_be_released_in_any_order() {
     assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
 }
 
-/// How many hold, without reading every hold.
+/// The number of holders, without reading every hold.
 fn lock_holders(conn: &mut Conn) -> i64 {
     let reply = cmd!(conn, "LOCK.INFO", "key", "COUNT", 1);
     if is_nil(&reply) {
@@ -189,7 +189,7 @@ fn a_thousand_readers_with_leases_of_all_lengths_end_one_by_one() {
 }
 
 #[test]
-fn a_read_count_past_the_largest_is_an_error_beside_other_readers_too() {
+fn a_read_count_beyond_the_maximum_is_an_error_with_other_readers_too() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);

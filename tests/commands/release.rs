@@ -2,7 +2,7 @@
 
 use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, send, try_cmd};
 
-/// Leaves `owner` with these counts on `key`, from nothing, and returns the token.
+/// Makes `owner` hold `key` with these counts, and returns the token.
 fn hold(conn: &mut Conn, owner: &str, write: i64, read: i64) -> i64 {
     cmd!(conn, "DEL", "key");
     let mut token = 0;
@@ -17,13 +17,13 @@ fn hold(conn: &mut Conn, owner: &str, write: i64, read: i64) -> i64 {
     token
 }
 
-/// The counts that `owner` has on `key`, nothing for no hold.
+/// `owner`'s counts on `key`, or `None`.
 fn counts(conn: &mut Conn, owner: &str) -> Option<(i64, i64)> {
     hold_of(conn, "key", owner).map(|hold| hold.counts())
 }
 
 #[test]
-fn a_release_lowers_the_count_by_one_and_says_how_many_are_left() {
+fn a_release_lowers_the_count_by_one_and_replies_how_many_are_left() {
     let server = Server::start();
     let mut conn = server.connect();
     for (write, read) in [(4, 0), (0, 4)] {
@@ -40,7 +40,7 @@ fn a_release_lowers_the_count_by_one_and_says_how_many_are_left() {
 }
 
 #[test]
-fn what_is_left_counts_both_modes_together() {
+fn the_reply_of_a_release_counts_both_modes_together() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "a", 3, 5);
@@ -79,7 +79,7 @@ fn an_owner_of_both_modes_must_name_one_or_drop_all() {
 }
 
 #[test]
-fn a_mode_that_is_not_held_is_null() {
+fn releasing_a_mode_that_is_not_held_is_null() {
     let server = Server::start();
     let mut conn = server.connect();
     for (write, read, other) in [(2, 0, "READ"), (0, 2, "WRITE")] {
@@ -93,7 +93,7 @@ fn a_mode_that_is_not_held_is_null() {
 }
 
 #[test]
-fn a_named_mode_that_is_held_alone_is_released_as_without_its_name() {
+fn naming_the_only_held_mode_releases_as_without_it() {
     let server = Server::start();
     let mut conn = server.connect();
     for (write, read, mode) in [(2, 0, "WRITE"), (0, 2, "READ"), (2, 0, "write")] {
@@ -105,7 +105,7 @@ fn a_named_mode_that_is_held_alone_is_released_as_without_its_name() {
 }
 
 #[test]
-fn holds_leaves_the_count_at_n_and_never_raises_it() {
+fn holds_lowers_the_count_to_n_and_never_raises_it() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "a", 5, 0);
@@ -121,7 +121,7 @@ fn holds_leaves_the_count_at_n_and_never_raises_it() {
 }
 
 #[test]
-fn holds_with_a_mode_leaves_the_other_mode_alone() {
+fn holds_with_a_mode_does_not_change_the_other_mode() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "a", 4, 6);
@@ -136,7 +136,7 @@ fn holds_with_a_mode_leaves_the_other_mode_alone() {
 }
 
 #[test]
-fn all_drops_the_whole_hold_whatever_it_consists_of() {
+fn all_drops_the_whole_hold() {
     let server = Server::start();
     let mut conn = server.connect();
     for (write, read) in [(1, 0), (9, 0), (0, 9), (3, 4)] {
@@ -181,7 +181,7 @@ fn options_that_exclude_each_other_are_an_error() {
 }
 
 #[test]
-fn a_token_lets_a_release_hit_only_the_hold_it_was_meant_for() {
+fn a_release_with_a_token_ends_only_the_hold_of_that_token() {
     let server = Server::start();
     let mut conn = server.connect();
     let old = hold(&mut conn, "a", 1, 0);
@@ -204,7 +204,7 @@ fn a_token_lets_a_release_hit_only_the_hold_it_was_meant_for() {
 }
 
 #[test]
-fn an_upgraded_hold_answers_to_its_new_token_alone() {
+fn an_upgraded_hold_is_released_only_by_its_new_token() {
     let server = Server::start();
     let mut conn = server.connect();
     let read = hold(&mut conn, "a", 0, 1);
@@ -223,7 +223,7 @@ fn an_upgraded_hold_answers_to_its_new_token_alone() {
 }
 
 #[test]
-fn somebody_who_holds_nothing_releases_nothing() {
+fn a_release_without_a_hold_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     for options in [&[][..], &["READ"], &["WRITE"], &["ALL"], &["HOLDS", "0"]] {
@@ -242,7 +242,7 @@ fn somebody_who_holds_nothing_releases_nothing() {
 }
 
 #[test]
-fn a_release_leaves_the_lease_of_what_is_left_alone() {
+fn a_release_does_not_change_the_lease_of_the_rest() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "a", 3, 0);
@@ -269,7 +269,7 @@ fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
 }
 
 #[test]
-fn a_reader_released_beside_others_leaves_them_alone() {
+fn releasing_one_reader_does_not_change_the_others() {
     let server = Server::start();
     let mut conn = server.connect();
     for owner in ["a", "b", "c"] {
@@ -283,7 +283,7 @@ fn a_reader_released_beside_others_leaves_them_alone() {
 }
 
 #[test]
-fn releases_that_are_sent_twice_in_a_row_hit_once() {
+fn a_repeated_release_with_a_token_has_no_effect() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = hold(&mut conn, "a", 3, 0);

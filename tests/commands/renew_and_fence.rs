@@ -1,4 +1,4 @@
-//! LOCK.RENEW and LOCK.FENCE: what they raise, and that they never shorten a lease, lower a token or revive a hold.
+//! LOCK.RENEW and LOCK.FENCE raise leases and tokens; they never shorten a lease, lower a token or revive a hold.
 
 use mortise_harness::{
     Conn, Server, cmd, eventually, hold_of, int, is_nil, lock_info, try_cmd, wall_micros,
@@ -11,7 +11,7 @@ fn lease(conn: &mut Conn, owner: &str) -> i64 {
 }
 
 #[test]
-fn a_renewal_lengthens_the_lease_and_answers_the_token() {
+fn a_renewal_lengthens_the_lease_and_replies_the_token() {
     let server = Server::start();
     let mut conn = server.connect();
     for acquire in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
@@ -40,7 +40,7 @@ fn a_renewal_never_shortens_the_lease() {
 fn a_renewed_hold_outlives_its_first_lease() {
     let server = Server::start();
     let mut conn = server.connect();
-    // In one go, so that the lease cannot be over before it is renewed.
+    // In one transaction, so that the lease cannot end before the renewal.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
     cmd!(conn, "LOCK.RENEW", "key", "a", 60_000);
@@ -52,7 +52,7 @@ fn a_renewed_hold_outlives_its_first_lease() {
 }
 
 #[test]
-fn one_readers_renewal_leaves_the_others_leases_alone() {
+fn renewing_one_reader_does_not_change_the_leases_of_others() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
@@ -78,7 +78,7 @@ fn a_renewal_with_a_token_renews_only_the_hold_of_that_token() {
 }
 
 #[test]
-fn a_renewal_by_somebody_who_holds_nothing_is_null_and_makes_nothing() {
+fn a_renewal_without_a_hold_is_null_and_creates_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 60_000)));
@@ -92,7 +92,7 @@ fn a_renewal_by_somebody_who_holds_nothing_is_null_and_makes_nothing() {
 }
 
 #[test]
-fn a_hold_that_has_ended_is_revived_by_nothing_but_a_new_acquire() {
+fn only_a_new_acquire_revives_an_ended_hold() {
     let server = Server::start();
     let mut conn = server.connect();
     let old = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1));
@@ -103,13 +103,13 @@ fn a_hold_that_has_ended_is_revived_by_nothing_but_a_new_acquire() {
     assert!(is_nil(&cmd!(conn, "LOCK.FENCE", "key", "a", old + 1)));
     let new = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     assert!(new > old);
-    // The user of the old hold finds that it holds no more.
+    // The user of the old hold learns that it no longer holds.
     let late = cmd!(conn, "LOCK.RENEW", "key", "a", 60_000, "TOKEN", old);
     assert!(is_nil(&late));
 }
 
 #[test]
-fn options_of_a_renewal_that_are_no_token_are_errors() {
+fn invalid_options_of_a_renewal_are_errors() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)).to_string();
@@ -138,7 +138,7 @@ fn a_fence_raises_the_holds_token_and_every_later_grant_exceeds_it() {
     let hold = hold_of(&mut conn, "key", "a").unwrap();
     assert_eq!((hold.counts(), hold.token), ((1, 0), ahead));
 
-    // The hold answers to the new token only, and re-entry does not change it.
+    // Only the new token is valid, and re-entry does not change it.
     let old = cmd!(conn, "LOCK.RELEASE", "key", "a", "TOKEN", token);
     assert!(is_nil(&old));
     assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)), ahead);
@@ -150,7 +150,7 @@ fn a_fence_raises_the_holds_token_and_every_later_grant_exceeds_it() {
 }
 
 #[test]
-fn a_fence_below_the_holds_token_answers_that_and_lowers_nothing() {
+fn a_fence_below_the_token_of_the_hold_replies_that_token_and_lowers_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -177,7 +177,7 @@ fn a_fence_raises_one_reader_and_not_the_others() {
 }
 
 #[test]
-fn a_fence_leaves_lease_and_counts_alone() {
+fn a_fence_does_not_change_lease_and_counts() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "HOLDS", 7));
@@ -205,7 +205,7 @@ fn a_fence_more_than_an_hour_ahead_is_an_error_and_moves_nothing() {
 }
 
 #[test]
-fn a_fence_by_somebody_who_holds_nothing_is_null_and_moves_nothing() {
+fn a_fence_without_a_hold_is_null_and_moves_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     let ahead = wall_micros() + HOUR_IN_MICROS / 2;

@@ -16,7 +16,7 @@ fn assert_refused(reply: Result<mortise_harness::redis::Value, String>) {
 }
 
 #[test]
-fn the_rest_of_the_lease_is_answered_and_nothing_but_the_mark_changes() {
+fn a_revocation_replies_the_rest_of_the_lease_and_changes_only_the_mark() {
     let server = Server::start();
     let mut conn = server.connect();
     for acquire in ["LOCK.WLOCK", "LOCK.RLOCK"] {
@@ -39,7 +39,7 @@ fn the_rest_of_the_lease_is_answered_and_nothing_but_the_mark_changes() {
 }
 
 #[test]
-fn an_owner_that_holds_nothing_has_nothing_to_revoke() {
+fn revoking_an_owner_without_a_hold_is_null() {
     let server = Server::start();
     let mut conn = server.connect();
     assert!(is_nil(&cmd!(conn, "LOCK.REVOKE", "key", "a")));
@@ -56,7 +56,7 @@ fn an_owner_that_holds_nothing_has_nothing_to_revoke() {
             wrong
         )));
     }
-    // No late request of an owner that has left changes anything.
+    // Late requests of an owner that has left change nothing.
     cmd!(conn, "LOCK.RLOCK", "left", "c", 60_000);
     cmd!(conn, "COPY", "left", "copy");
     cmd!(conn, "LOCK.LEAVE", "left", "c", "FOR", 60_000);
@@ -71,10 +71,10 @@ fn an_owner_that_holds_nothing_has_nothing_to_revoke() {
 }
 
 #[test]
-fn a_hold_whose_lease_is_over_is_not_there_to_be_revoked() {
+fn revoking_a_hold_whose_lease_is_over_is_null() {
     let server = Server::start();
     let mut conn = server.connect();
-    // In one go, so that no timer comes in between.
+    // In one transaction, so that no timer runs in between.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5);
     cmd!(conn, "DEBUG", "SLEEP", "0.006");
@@ -123,7 +123,7 @@ fn a_revoked_hold_ends_with_its_lease_though_its_owner_goes_on_renewing() {
 }
 
 #[test]
-fn whatever_its_owner_asks_for_there_is_refused_and_changes_nothing() {
+fn every_acquire_of_the_owner_of_a_revoked_hold_is_refused_and_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000, "HOLDS", 3));
@@ -157,7 +157,7 @@ fn whatever_its_owner_asks_for_there_is_refused_and_changes_nothing() {
     let info = lock_info(&mut conn, "key").unwrap();
     assert_eq!((info.waiters, info.holds[0].counts()), (0, (0, 3)));
     assert!(info.holds[0].lease <= 60_000);
-    // Other holders there go on as before, and so does the owner at other keys.
+    // The other holders of this key are not affected, nor is the owner at other keys.
     assert!(!info.holds[1].revoked);
     int(&cmd!(conn, "LOCK.RLOCK", "key", "b", 600_000));
     int(&cmd!(conn, "LOCK.RENEW", "key", "b", 600_000));
@@ -167,7 +167,7 @@ fn whatever_its_owner_asks_for_there_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn the_owner_of_a_revoked_hold_may_still_fence_guard_and_give_back() {
+fn the_owner_of_a_revoked_hold_may_still_fence_guard_and_release() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000, "HOLDS", 2);
@@ -198,7 +198,7 @@ fn the_owner_of_a_revoked_hold_may_still_fence_guard_and_give_back() {
 }
 
 #[test]
-fn once_the_hold_has_ended_its_owner_is_like_any_other() {
+fn once_a_revoked_hold_has_ended_its_owner_may_acquire_again() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut last = 0;
@@ -230,7 +230,7 @@ fn once_the_hold_has_ended_its_owner_is_like_any_other() {
 }
 
 #[test]
-fn a_hold_that_is_revoked_again_is_as_it_was() {
+fn revoking_a_hold_again_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -241,7 +241,7 @@ fn a_hold_that_is_revoked_again_is_as_it_was() {
 }
 
 #[test]
-fn a_reader_among_many_is_revoked_alone() {
+fn revoking_one_of_many_readers_does_not_affect_the_others() {
     let server = Server::start();
     let mut conn = server.connect();
     for n in 0..200 {
@@ -252,7 +252,7 @@ fn a_reader_among_many_is_revoked_alone() {
     let revoked: Vec<_> = info.holds.iter().filter(|hold| hold.revoked).collect();
     assert_eq!(revoked.len(), 1);
     assert_eq!(revoked[0].owner, b"r077");
-    // It is the same hold when the others have gone.
+    // The hold stays revoked when the others have gone.
     for n in (0..200).filter(|n| *n != 77) {
         cmd!(conn, "LOCK.RELEASE", "key", format!("r{n:03}"));
     }
@@ -273,7 +273,7 @@ fn a_hold_can_be_revoked_when_memory_is_full() {
 }
 
 #[test]
-fn options_that_are_no_token_are_errors_and_revoke_nothing() {
+fn invalid_options_of_a_revocation_are_errors_and_revoke_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)).to_string();

@@ -1,4 +1,4 @@
-//! The module shows no name of a key that the user's patterns forbid.
+//! The module shows no key's name that the user's key patterns forbid.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -6,7 +6,7 @@ use mortise_harness::{
     try_cmd, waiter,
 };
 
-/// A connection of the user `u` with these rights.
+/// A connection of the user `u` with these permissions.
 fn as_user(server: &Server, rights: &[&str]) -> Conn {
     server
         .connect()
@@ -23,7 +23,7 @@ fn keys(reply: &Value) -> Vec<String> {
     entries.map(|entry| text(&as_map(entry)["key"])).collect()
 }
 
-/// Holds each key, lets so many wait for it, and returns the connections of the waiters.
+/// Holds each key, queues this many requests for it, and returns the waiters' connections.
 fn wanted(server: &Server, locks: &[(&str, usize)]) -> Vec<Conn> {
     let mut conn = server.connect();
     let mut waiting = Vec::new();
@@ -46,7 +46,7 @@ fn top_names_no_key_that_the_user_may_not_read() {
         (&["~*"][..], &["b:1", "a:1", "b:2", "a:2"][..]),
         (&["~a:*"], &["a:1", "a:2"]),
         (&["%R~b:*"], &["b:1", "b:2"]),
-        // Who may only write could not ask LOCK.INFO either.
+        // A user that may only write cannot use LOCK.INFO either.
         (&["%W~b:*"], &[]),
         (&["~a:1", "~b:2"], &["a:1", "b:2"]),
         (&["~other:*"], &[]),
@@ -68,7 +68,7 @@ fn a_client_that_has_not_logged_in_sees_what_the_default_user_may() {
 }
 
 #[test]
-fn what_is_hidden_takes_no_place_of_what_count_asks_for() {
+fn hidden_locks_do_not_count_in_the_count_of_top() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
     let mut conn = as_user(&server, &["+lock.top", "~a:*"]);
@@ -77,7 +77,7 @@ fn what_is_hidden_takes_no_place_of_what_count_asks_for() {
 }
 
 #[test]
-fn rights_that_change_are_obeyed_by_the_next_call() {
+fn a_change_of_permissions_applies_to_the_next_call() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
     let mut conn = as_user(&server, &["+lock.top", "~a:*"]);
@@ -120,9 +120,9 @@ fn scripts_transactions_and_guards_show_no_more() {
     assert_eq!(keys(&guarded), shown);
 }
 
-/// The cost of a call has a bound: after so many hidden locks it stops.
+/// A call's cost has a bound: after this many hidden locks it stops.
 #[test]
-fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
+fn top_stops_after_ten_thousand_hidden_locks() {
     const HIDDEN: usize = 10_000;
     let server = Server::builder()
         .module_arg("mail-timeout", "60000")
@@ -159,7 +159,7 @@ fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
         ask(&mut conn, "b:0", owner, 1);
     }
     assert!(keys(&cmd!(user, "LOCK.TOP")).is_empty());
-    // Other users see no less because of that.
+    // Other users still see all.
     assert_eq!(
         keys(&cmd!(conn, "LOCK.TOP", "COUNT", 20_000)).len(),
         HIDDEN + 1
@@ -167,7 +167,7 @@ fn behind_ten_thousand_hidden_locks_nothing_is_shown() {
 }
 
 #[test]
-fn a_database_that_the_user_is_kept_out_of_is_not_shown() {
+fn top_shows_no_database_that_the_user_may_not_use() {
     let server = Server::builder().alone().start();
     if !server.version().is_valkey_from(9, 1) {
         return;
@@ -209,7 +209,7 @@ fn info_of_a_forbidden_key_is_refused_by_the_server() {
 }
 
 #[test]
-fn a_deadlock_names_to_the_user_its_own_keys_and_counts_the_others() {
+fn a_deadlock_error_names_only_readable_keys_and_counts_the_others() {
     let server = Server::start();
     let mut root = server.connect();
     let rights = ["+lock.acquire", "~mine:*"];
@@ -233,7 +233,7 @@ fn a_deadlock_names_to_the_user_its_own_keys_and_counts_the_others() {
 }
 
 #[test]
-fn a_letter_of_a_deadlock_names_no_more_than_its_reader_may_see() {
+fn a_deadlock_letter_names_only_keys_that_its_reader_may_see() {
     let server = Server::start();
     let mut root = server.connect();
     cmd!(root, "LOCK.RLOCK", "mine:1", "b", 60_000);
@@ -248,9 +248,9 @@ fn a_letter_of_a_deadlock_names_no_more_than_its_reader_may_see() {
     cmd!(root, "LOCK.WLOCK", "secret", "d", 60_000);
     let _c = waiter!(server, "LOCK.WLOCK", "secret", "c", 60_000, "WAIT", 0);
     let _d = waiter!(server, "LOCK.WLOCK", "mine:2", "d", 60_000, "WAIT", 0);
-    // Now b reads beside c, so its request is an upgrade, which waits for c, who waits for d, who waits for b.
+    // Now b reads together with c, so its request becomes an upgrade: it waits for c, c for d, and d for b.
     cmd!(root, "RESTORE", "mine:1", 0, payload, "REPLACE");
-    let error = eventually("b gives way", || {
+    let error = eventually("b's request is refused", || {
         let mail = mail!(conn, "box");
         let letter = mail.letters.first()?;
         letter.error.clone()

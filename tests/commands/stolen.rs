@@ -1,4 +1,4 @@
-//! What a stolen name allows, and what it does not, as `docs/security.md` says.
+//! What a client can and cannot do with a stolen owner name, as `docs/security.md` says.
 
 use mortise_harness::{
     Conn, Server, cmd, granted, hold_of, int, is_nil, mail, queue, try_cmd, waiter,
@@ -13,7 +13,7 @@ fn held() -> (Server, Conn, i64) {
 }
 
 #[test]
-fn whoever_knows_an_owner_may_end_its_hold_and_keep_the_name_away_but_not_the_next() {
+fn a_stolen_owner_name_can_end_the_hold_and_keep_that_name_away_but_not_the_next() {
     let (server, mut thief, token) = held();
     let mut next = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     assert_eq!(
@@ -21,7 +21,7 @@ fn whoever_knows_an_owner_may_end_its_hold_and_keep_the_name_away_but_not_the_ne
         1
     );
     granted(&mut next);
-    // The owner learns of it at its next command, and its writes are refused.
+    // The owner's next command shows it the loss, and its writes are refused.
     assert!(is_nil(&cmd!(thief, "LOCK.RENEW", "key", "a", 60_000)));
     let error = try_cmd!(thief, "LOCK.GUARD", "key", "a", token, "SET", "data", "x").unwrap_err();
     assert!(error.starts_with("NOTHELD"), "{error}");
@@ -34,7 +34,7 @@ fn whoever_knows_an_owner_may_end_its_hold_and_keep_the_name_away_but_not_the_ne
 }
 
 #[test]
-fn whoever_knows_an_owner_may_hold_along_with_it_by_the_same_token() {
+fn a_stolen_owner_name_can_share_the_hold_by_the_same_token() {
     let (_server, mut thief, token) = held();
     assert_eq!(int(&cmd!(thief, "LOCK.ACQUIRE", "key", "a", 60_000)), token);
     assert_eq!(
@@ -42,13 +42,13 @@ fn whoever_knows_an_owner_may_hold_along_with_it_by_the_same_token() {
         1,
         "still held"
     );
-    // The lease can be lengthened, never cut short.
+    // It can lengthen the lease, never shorten it.
     assert_eq!(int(&cmd!(thief, "LOCK.RENEW", "key", "a", 1)), token);
     assert!(hold_of(&mut thief, "key", "a").unwrap().lease > 30_000);
 }
 
 #[test]
-fn whoever_knows_an_owner_may_pass_its_hold_on_and_the_owner_finds_that_it_is_gone() {
+fn a_stolen_owner_name_can_pass_the_hold_on_and_the_owner_notices() {
     let (_server, mut thief, token) = held();
     let passed = int(&cmd!(thief, "LOCK.PASS", "key", "a", "thief", 60_000));
     assert!(passed > token);
@@ -58,7 +58,7 @@ fn whoever_knows_an_owner_may_pass_its_hold_on_and_the_owner_finds_that_it_is_go
 }
 
 #[test]
-fn a_token_is_pushed_no_further_than_an_hour_ahead_and_never_back() {
+fn a_stolen_owner_name_can_push_the_token_an_hour_ahead_and_never_back() {
     let (_server, mut thief, token) = held();
     let hour = 3_600_000_000;
     let error = try_cmd!(thief, "LOCK.FENCE", "key", "a", token + 2 * hour).unwrap_err();
@@ -70,7 +70,7 @@ fn a_token_is_pushed_no_further_than_an_hour_ahead_and_never_back() {
 }
 
 #[test]
-fn a_token_without_the_owners_name_opens_nothing() {
+fn a_stolen_token_without_the_owner_name_has_no_effect() {
     let (_server, mut thief, token) = held();
     let error = try_cmd!(thief, "LOCK.GUARD", "key", "b", token, "GET", "data").unwrap_err();
     assert!(error.starts_with("NOTHELD"), "{error}");
@@ -94,7 +94,7 @@ fn a_token_without_the_owners_name_opens_nothing() {
 }
 
 #[test]
-fn whoever_waits_under_the_name_of_a_task_has_others_refused() {
+fn a_stolen_task_name_can_get_others_refused_as_deadlocks() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "k1", "task##1", 60_000);
@@ -113,7 +113,7 @@ fn whoever_waits_under_the_name_of_a_task_has_others_refused() {
 }
 
 #[test]
-fn a_box_is_read_by_its_user_alone_and_whoever_is_that_user_may_take_its_letters() {
+fn only_the_user_of_a_box_can_read_it_and_take_its_letters() {
     let (server, mut conn, _) = held();
     let since = queue!(conn, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(

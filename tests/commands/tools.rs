@@ -1,4 +1,4 @@
-//! What the server's own tools show of clients that use locks, as `docs/operating.md` says.
+//! Clients that use locks in the server's own tools, as `docs/operating.md` says.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn a_waiter_is_a_blocked_client_that_runs_the_command_it_sent() {
 }
 
 #[test]
-fn the_log_of_slow_commands_has_work_and_no_waits() {
+fn the_slow_log_counts_work_and_not_waiting() {
     let server = Server::builder()
         .config("slowlog-log-slower-than", "100000")
         .config("latency-monitor-threshold", "100")
@@ -65,7 +65,7 @@ fn the_log_of_slow_commands_has_work_and_no_waits() {
 }
 
 #[test]
-fn the_sections_of_info_that_show_locks_are_these() {
+fn info_shows_locks_in_the_documented_sections() {
     let server = Server::start();
     let mut conn = server.connect();
     for (section, shows) in [
@@ -82,7 +82,7 @@ fn the_sections_of_info_that_show_locks_are_these() {
 }
 
 #[test]
-fn monitor_shows_what_was_sent_and_no_hand_off() {
+fn monitor_shows_commands_and_no_hand_offs() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -111,7 +111,7 @@ fn monitor_shows_what_was_sent_and_no_hand_off() {
 }
 
 #[test]
-fn memory_usage_is_the_locks_and_not_its_waiters() {
+fn memory_usage_counts_the_lock_and_not_its_waiters() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);

@@ -1,4 +1,4 @@
-//! Boxes by the hundred thousand, and letters of one owner.
+//! A hundred thousand boxes, and many letters of one owner.
 
 use mortise_harness::{
     Conn, Server, cmd, command, eventually_within, int, mail, request, send, text,
@@ -13,7 +13,7 @@ fn make_boxes(conn: &mut Conn) {
 
 #[track_caller]
 fn all_go(server: &Server) {
-    eventually_within(PATIENCE, "the boxes go", || {
+    eventually_within(PATIENCE, "the boxes are closed", || {
         let boxes = server.gauge("boxes");
         if boxes == 0 { Ok(()) } else { Err(boxes) }
     });
@@ -24,7 +24,7 @@ fn used_memory(server: &Server) -> i64 {
 }
 
 #[test]
-fn a_primary_with_many_boxes_becomes_a_replica_and_goes_on() {
+fn a_primary_with_many_boxes_can_become_a_replica() {
     let _turn = alone();
     let server = server().start();
     let mut conn = server.connect();
@@ -39,7 +39,7 @@ fn a_primary_with_many_boxes_becomes_a_replica_and_goes_on() {
 }
 
 #[test]
-fn a_primary_where_many_wait_for_letters_becomes_a_replica_and_each_is_answered() {
+fn a_primary_that_becomes_a_replica_answers_every_waiting_mail_call() {
     const READERS: usize = 3_000;
     let _turn = alone();
     let server = server().start();
@@ -67,7 +67,7 @@ fn a_primary_where_many_wait_for_letters_becomes_a_replica_and_each_is_answered(
 }
 
 #[test]
-fn many_boxes_that_nobody_asks_for_go_and_leave_no_memory() {
+fn many_abandoned_boxes_are_closed_and_free_their_memory() {
     let _turn = alone();
     let server = server().start();
     let mut conn = server.connect();
@@ -77,7 +77,7 @@ fn many_boxes_that_nobody_asks_for_go_and_leave_no_memory() {
     cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 100);
     all_go(&server);
     assert_never_long(&server);
-    eventually_within(PATIENCE, "the memory is given back", || {
+    eventually_within(PATIENCE, "the memory is freed", || {
         let kept = used_memory(&server) - before;
         if kept < taken / 4 {
             Ok(())
@@ -87,7 +87,7 @@ fn many_boxes_that_nobody_asks_for_go_and_leave_no_memory() {
     });
 }
 
-/// Requests each of the first 100 keys, which are held, by mail, and returns how long the server worked for that.
+/// Requests each of the first 100 keys, which are held, by mail. Returns the server's processor time for it.
 fn cost_of_asking(conn: &mut Conn, owner: &str) -> f64 {
     cmd!(conn, "CONFIG", "RESETSTAT");
     let requests = (0..100).map(|n| {
@@ -104,7 +104,7 @@ fn cost_of_asking(conn: &mut Conn, owner: &str) -> f64 {
 }
 
 #[test]
-fn an_owner_with_many_letters_asks_as_fast_as_another() {
+fn a_request_of_an_owner_with_many_letters_is_as_fast_as_any() {
     let _turn = alone();
     let server = server().start();
     let mut conn = server.connect();
@@ -126,7 +126,7 @@ fn an_owner_with_many_letters_asks_as_fast_as_another() {
     assert_eq!(server.gauge("letters"), 30_000);
     let other = cost_of_asking(&mut conn, "c");
     let own = cost_of_asking(&mut conn, "b");
-    // Visiting all of its letters takes a thousand times as long.
+    // Visiting all its letters would take a thousand times as long.
     assert!(
         own < 50.0 * other,
         "{own} µs, and {other} for an owner without letters"

@@ -1,10 +1,10 @@
-//! A load of many locks: the module checks them afterwards, and nobody waits for that.
+//! A load of many locks: the module checks them afterwards, and no client waits for that.
 
 use mortise_harness::{Server, cmd, command, eventually_within, granted, int, send, waiter};
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
-/// So many that checking all of them takes a while.
+/// So many that checking them all takes a while.
 const LOCKS: usize = 4 * MANY;
 
 fn held_locks() -> Server {
@@ -22,7 +22,7 @@ fn a_hand_off_does_not_wait_until_all_loaded_locks_have_been_checked() {
     let _turn = alone();
     let server = held_locks();
     let mut conn = server.connect();
-    // A busy machine may show it too late, but not every time.
+    // On a busy machine the check may come too late, but not in every attempt.
     let seen = (0..5).any(|_| {
         // A reload takes longer than this, so the lease is over when it ends.
         cmd!(conn, "LOCK.ACQUIRE", "urgent", "a", 200);
@@ -36,8 +36,8 @@ fn a_hand_off_does_not_wait_until_all_loaded_locks_have_been_checked() {
         cmd!(conn, "LOCK.RELEASE", "urgent", "b");
         left > 0
     });
-    assert!(seen, "a hand-off was not before all were looked at");
-    eventually_within(PATIENCE, "all have been looked at", || {
+    assert!(seen, "a hand-off came only after all were checked");
+    eventually_within(PATIENCE, "all have been checked", || {
         server.gauge("marked") == 0
     });
     assert_eq!(server.gauge("locks"), LOCKS as i64);

@@ -1,4 +1,4 @@
-//! A hundred thousand of everything: whatever happens to them at once, the server keeps serving its other clients. The measure is
+//! A hundred thousand locks, waiters or boxes change at once, and the server keeps serving its other clients. The measure is
 //! `lock_longest_stretch_us` of INFO: the longest that the module worked by itself, in a timer or an event, in microseconds of processor
 //! time. Other programs on the machine do not change that.
 
@@ -17,12 +17,12 @@ use mortise_harness::{Builder, Conn, Server};
 const MANY: usize = 100_000;
 /// A busy machine may take this long for all of them.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How many commands are on their way at a time.
+/// How many commands are pending at a time.
 const BATCH: usize = 5_000;
-/// Slices are of a millisecond. Without them each of what is tested here takes more than 60 ms, most of it hundreds.
+/// A slice is a millisecond. Without slices each event here takes more than 60 ms, and most take hundreds.
 const LONGEST: i64 = 20_000;
 
-/// One crowd at a time is enough for a machine.
+/// Allows one crowd at a time on the machine.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,7 +49,7 @@ fn run_many(conn: &mut Conn, commands: impl Iterator<Item = Cmd>, check: impl Fn
     }
 }
 
-/// The module never worked for long. A second would trigger its own stall guard.
+/// Checks that the module never worked for long at a stretch. A second would trigger its own stall guard.
 #[track_caller]
 fn assert_never_long(server: &Server) {
     let longest = server.gauge("longest_stretch_us");

@@ -10,13 +10,13 @@ use mortise_harness::{
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
-/// Long enough for all of them to come, on a machine that has nothing else to do.
+/// Long enough for all of them to acquire, on an idle machine.
 const LEASE: Duration = Duration::from_secs(20);
 
-/// What a command may take to be run.
+/// How long a command may take.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// Lets the crowd read `key` until a moment that all share, give or take what commands take.
+/// Makes the crowd read `key` until about the same moment.
 fn let_in(server: &Server) -> Instant {
     let mut conn = server.connect();
     let since = Instant::now();
@@ -41,7 +41,7 @@ fn end(server: &Server, over: Instant) {
 }
 
 #[test]
-fn they_make_way_for_a_writer_at_once_and_are_dropped_a_few_at_a_time() {
+fn readers_that_end_together_free_the_lock_at_once_and_are_dropped_a_few_at_a_time() {
     let _turn = alone();
     let server = server().start();
     let replica = crate::server().replica_of(&server).start();
@@ -50,7 +50,7 @@ fn they_make_way_for_a_writer_at_once_and_are_dropped_a_few_at_a_time() {
     let mut writer = waiter!(server, "LOCK.ACQUIRE", "key", "writer", 60_000, "WAIT", 0);
     end(&server, over);
     granted(&mut writer);
-    // The waiter was granted before the last of them was counted.
+    // The waiter is granted before the last of them is counted.
     let mut conn = server.connect();
     assert_eq!(holders_of(&mut conn, "key"), ["writer"]);
     eventually_within(PATIENCE, "all are counted as ended", || {
@@ -70,7 +70,7 @@ fn they_make_way_for_a_writer_at_once_and_are_dropped_a_few_at_a_time() {
 }
 
 #[test]
-fn while_others_hold_on_they_are_gone_for_every_command() {
+fn while_others_still_hold_every_command_ignores_readers_that_have_ended() {
     let _turn = alone();
     let server = server().start();
     let mut conn = server.connect();
@@ -82,7 +82,7 @@ fn while_others_hold_on_they_are_gone_for_every_command() {
     let last = hold_of(&mut conn, "key", &owner).expect("its lease is not over");
     server.stop_signal();
     thread::sleep(over.saturating_duration_since(Instant::now()) + DELAY);
-    // Before more than a few can have been dropped, of which the last one is not one.
+    // By now only a few can have been dropped, and not the last one.
     send!(
         conn,
         "LOCK.GUARD",
@@ -98,7 +98,7 @@ fn while_others_hold_on_they_are_gone_for_every_command() {
     let error = conn.try_recv().unwrap_err();
     assert!(error.starts_with("NOTHELD "), "{error}");
     let there: usize = info(&conn.recv())["lock_holders"].parse().unwrap();
-    assert!(there > MANY / 2, "{there} are there still");
+    assert!(there > MANY / 2, "{there} are still there");
     let lock = lock_info(&mut conn, "key").expect("two hold");
     assert_eq!(lock.holders, 2);
     assert_eq!(holders_of(&mut conn, "key"), ["left", "too"]);

@@ -1,4 +1,4 @@
-//! Requests by mail to which something happens all at once: one connection sends as many of them as a test wants.
+//! Many requests by mail, sent over one connection, to all of which something happens at once.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 /// One box takes a tenth of `lock.max-queued` at most: 200,000.
 const BOX: &str = "box";
 
-/// Lets the crowd wait by mail, each for its `request`.
+/// Makes the crowd wait by mail, each for its `request`.
 fn queue(conn: &mut Conn, request: impl Fn(usize) -> Cmd) {
     let requests = (0..MANY).map(|n| {
         let mut request = request(n);
@@ -24,7 +24,7 @@ fn queue(conn: &mut Conn, request: impl Fn(usize) -> Cmd) {
     run_many(conn, requests, drop);
 }
 
-/// Each waits at a key of its own, which somebody holds.
+/// Each waits at its own key, which is held.
 fn one_at_each_key() -> (Server, Conn) {
     let server = server().start();
     let mut conn = server.connect();
@@ -39,7 +39,7 @@ fn one_at_each_key() -> (Server, Conn) {
     (server, conn)
 }
 
-/// All wait at `key`, which somebody holds.
+/// All wait at `key`, which is held.
 fn all_at_one_key() -> (Server, Conn) {
     let server = server().start();
     let mut conn = server.connect();
@@ -55,7 +55,7 @@ fn all_at_one_key() -> (Server, Conn) {
 fn all_are_answered(server: &Server) {
     let mut asked = Instant::now();
     eventually_within(PATIENCE, "nobody waits any more", || {
-        // A box that nobody asks for lives for a minute.
+        // A box without a LOCK.MAIL lives for a minute.
         if asked.elapsed() > Duration::from_secs(20) {
             mail!(server.connect(), BOX);
             asked = Instant::now();
@@ -66,7 +66,7 @@ fn all_are_answered(server: &Server) {
 }
 
 #[test]
-fn a_flush_with_a_waiter_at_each_of_many_keys_lets_all_of_them_in() {
+fn a_flush_grants_the_waiters_of_all_keys() {
     let _turn = alone();
     let (server, mut conn) = one_at_each_key();
     cmd!(conn, "FLUSHALL", "ASYNC");
@@ -76,7 +76,7 @@ fn a_flush_with_a_waiter_at_each_of_many_keys_lets_all_of_them_in() {
 }
 
 #[test]
-fn a_swap_with_a_waiter_at_each_of_many_keys_lets_all_of_them_in() {
+fn a_swap_of_databases_grants_the_waiters_of_all_keys() {
     let _turn = alone();
     let (server, mut conn) = one_at_each_key();
     cmd!(conn, "SWAPDB", 0, 1);
@@ -103,7 +103,7 @@ fn a_hand_off_does_not_wait_until_all_have_been_checked() {
     int(&other.recv());
     assert!(
         server.gauge("waiters") > 0,
-        "that was not before the others"
+        "that came only after the others"
     );
     all_are_answered(&server);
 }
@@ -140,7 +140,7 @@ fn waiters_whose_key_becomes_another_type_are_all_refused() {
 }
 
 #[test]
-fn a_request_that_comes_while_others_are_refused_is_not_refused_with_them() {
+fn a_request_that_arrives_while_others_are_refused_is_not_refused_with_them() {
     let _turn = alone();
     let (server, mut conn) = all_at_one_key();
     cmd!(conn, "SET", "key", "text");
@@ -160,11 +160,11 @@ fn a_request_that_comes_while_others_are_refused_is_not_refused_with_them() {
 }
 
 #[test]
-fn waiters_of_a_server_that_becomes_a_replica_are_all_sent_away() {
+fn all_waiters_of_a_server_that_becomes_a_replica_are_unblocked() {
     let _turn = alone();
     let (server, mut conn) = one_at_each_key();
     let mut blocked = waiter!(server, "LOCK.ACQUIRE", "key:0", "c", 60_000, "WAIT", 0);
-    // Nobody listens there.
+    // No server listens there.
     cmd!(conn, "REPLICAOF", "127.0.0.1", 1);
     let error = blocked.try_recv().expect_err("sent away");
     assert!(error.starts_with("UNBLOCKED "), "{error}");

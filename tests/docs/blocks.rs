@@ -1,11 +1,11 @@
-//! A test runs every block of code in the documentation, or this file says why none does.
+//! Every block of code in the documentation is run by a test, or has a reason here why not.
 
 use std::path::Path;
 
 use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
-/// Which tests run the blocks of a language, on the pages that the test names.
+/// The tests that run the blocks of a language, on the pages that the test names.
 const RUNNERS: [(&str, &[&str]); 14] = [
     (
         "python",
@@ -70,14 +70,14 @@ const READERS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Blocks that nothing runs, by page and language, and why.
+/// Blocks that no test runs, by page and language, and why.
 const NOT_RUN: [(&str, &str, &str); 1] = [(
     "client/README.md",
     "toml",
     "the path in it is the reader's own",
 )];
 
-/// Lines for a shell that begin otherwise than with `make` or `scripts/`, and why nothing runs them here.
+/// Shell lines that do not begin with `make` or `scripts/`, and why no test here runs them.
 const IN_A_SHELL: [(&str, &str); 14] = [
     ("git clone ", "the reader has a repository to clone"),
     (
@@ -88,7 +88,7 @@ const IN_A_SHELL: [(&str, &str); 14] = [
     ("cargo test ", "this is one"),
     (
         "MORTISE_SERVER=",
-        "the words behind it are looked at as all others",
+        "the words after it are checked like all others",
     ),
     ("python3 -m venv ", "helpers/python/interop does"),
     (". venv/bin/activate", "helpers/python/interop does"),
@@ -130,7 +130,7 @@ fn is_run(page: &str, block: &Block) -> Result<(), String> {
 }
 
 fn by_a_runner(page: &str, runners: &[&str]) -> Result<(), String> {
-    // A helper's own test reads the README beside it.
+    // A helper's own test reads the helper's README.
     let name = Path::new(page).file_stem().unwrap().to_str().unwrap();
     if runners
         .iter()
@@ -142,7 +142,7 @@ fn by_a_runner(page: &str, runners: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Each line has to be a target that is there, or a script.
+/// Checks that each line is an existing target or script.
 fn in_a_shell(lines: &str) -> Result<(), String> {
     let makefile = pages::read("Makefile");
     let commands = lines.lines().flat_map(|line| line.split(" && "));
@@ -172,7 +172,7 @@ fn in_a_shell(lines: &str) -> Result<(), String> {
 }
 
 #[test]
-fn every_block_of_the_documentation_is_run_by_a_test_or_says_why_not() {
+fn every_block_of_the_documentation_is_run_by_a_test_or_has_a_reason_why_not() {
     let mut seen = 0;
     for page in pages::all() {
         for block in pages::blocks(&page) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What the script prints about a crate of these files, and whether it succeeds.
+/// The script's output for a crate of these files, and whether it succeeded.
 fn circles(name: &str, files: &[(&str, &str)]) -> (bool, String) {
     let src = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&src);
@@ -43,7 +43,7 @@ fn assert_circle(name: &str, files: &[(&str, &str)], arrows: &[&str]) {
 const LIB: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\n");
 
 #[test]
-fn arrows_that_run_down_make_no_circle() {
+fn files_that_use_only_files_below_them_make_no_circle() {
     let files = [
         LIB,
         ("a.rs", "use crate::b::{B, self};\nuse crate::c::C;\n"),
@@ -54,7 +54,7 @@ fn arrows_that_run_down_make_no_circle() {
 }
 
 #[test]
-fn a_circle_of_three_files_is_found_and_who_only_uses_it_is_no_part_of_it() {
+fn a_circle_of_three_files_is_found_without_the_file_that_only_uses_it() {
     let files = [
         ("lib.rs", "mod a;\nmod b;\nmod c;\nmod user;\n"),
         (
@@ -73,7 +73,7 @@ fn a_circle_of_three_files_is_found_and_who_only_uses_it_is_no_part_of_it() {
 }
 
 #[test]
-fn what_a_folder_re_exports_leads_to_the_file_that_has_it() {
+fn a_re_export_of_a_folder_counts_as_a_use_of_the_file_behind_it() {
     let room = "mod one;\nmod two;\npub(crate) use one::One;\npub(crate) use two::*;\n";
     let files = [
         ("lib.rs", "mod room;\n"),
@@ -96,7 +96,7 @@ fn what_a_folder_re_exports_leads_to_the_file_that_has_it() {
 }
 
 #[test]
-fn a_folder_whose_first_page_has_code_of_its_own_can_be_in_a_circle() {
+fn a_mod_file_with_code_can_be_in_a_circle() {
     let files = [
         ("lib.rs", "mod room;\n"),
         (
@@ -110,7 +110,7 @@ fn a_folder_whose_first_page_has_code_of_its_own_can_be_in_a_circle() {
 }
 
 #[test]
-fn comments_strings_and_unit_tests_have_no_arrows() {
+fn comments_strings_and_unit_tests_do_not_count_as_uses() {
     let files = [
         LIB,
         ("a.rs", "use crate::b::B;\npub struct A;\n"),

@@ -1,8 +1,8 @@
-//! Every test and every file that the documentation names is there.
+//! Every test and every file that the documentation names exists.
 
 use crate::pages;
 
-/// The first part of the path of a file that a page names.
+/// The first folders of paths that pages name.
 const FOLDERS: [&str; 13] = [
     "benches/",
     "client/",
@@ -30,7 +30,7 @@ fn code_words(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_test_and_file_that_a_page_names_is_there() {
+fn every_test_and_file_that_a_page_names_exists() {
     let files = pages::files("", "rs");
     let code: String = files.iter().map(|file| pages::read(file)).collect();
     let mut names = 0;
@@ -57,7 +57,7 @@ fn every_test_and_file_that_a_page_names_is_there() {
 }
 
 #[test]
-fn every_target_that_a_page_names_is_one_that_make_has() {
+fn every_make_target_that_a_page_names_exists() {
     let makefile = pages::read("Makefile");
     let mut named = 0;
     for page in pages::all() {
@@ -76,7 +76,7 @@ fn every_target_that_a_page_names_is_one_that_make_has() {
     assert!(named > 30, "only {named} found");
 }
 
-/// The names in the code for a word of the page: the last name of a path, or the names in its braces.
+/// The names in the code that a word of the page stands for: the last name of a path, or the names in its braces.
 fn names(path: &str) -> Vec<&str> {
     let last = path.rsplit("::").next().unwrap();
     let inside = path
@@ -86,7 +86,7 @@ fn names(path: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_word_of_the_design_has_a_type_or_a_file_that_is_there() {
+fn every_name_on_the_design_page_is_a_type_or_a_file() {
     let design = pages::read("docs/design.md");
     let words = design.split("\n## Words").nth(1).unwrap();
     let words = words.split("\n## ").next().unwrap();

@@ -1,4 +1,4 @@
-//! Links lead somewhere: on the pages as they lie in the repository, and in the book that `make book` makes of them.
+//! Links lead somewhere: on the pages in the repository, and in the book that `make book` builds from them.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -56,7 +56,7 @@ fn anchors(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_link_of_the_documentation_leads_to_a_file_and_a_heading_that_are_there() {
+fn every_link_of_the_documentation_leads_to_an_existing_file_and_heading() {
     let mut checked = 0;
     for page in pages::all() {
         for link in links(&page) {
@@ -95,7 +95,7 @@ fn the_book_has_every_page_of_docs() {
 }
 
 #[test]
-fn what_a_page_of_the_book_links_to_is_in_the_book() {
+fn the_book_has_every_page_that_its_pages_link_to() {
     let copied = |file: &str| {
         let is_example = file.contains("/examples/");
         file == "redis.conf" || file.starts_with("LICENSE-") || is_example

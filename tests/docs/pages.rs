@@ -1,4 +1,4 @@
-//! The pages of the documentation, as they lie in the repository.
+//! The pages of the documentation in the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Folders without pages of ours: built files, and those of packages.
+/// Folders without pages of ours: built files, and packages.
 const NOT_OURS: [&str; 3] = ["target", "node_modules", "golden"];
 
 /// All files below `dir` with this ending, as paths from the root.

@@ -1,4 +1,4 @@
-//! The plots of the documentation show the figures that lie beside them, in text that can be read on a phone.
+//! The plots of the documentation show the figures in their data files, in text that can be read on a phone.
 
 use std::process::Command;
 
@@ -14,21 +14,21 @@ fn assert_drawn_by(script: &str, picture: &str) {
 }
 
 #[test]
-fn the_plot_of_contention_is_drawn_from_the_figures_beside_it() {
+fn the_plot_of_contention_shows_the_figures_of_its_file() {
     assert_drawn_by("benches/contention.py", "docs/contention.svg");
 }
 
 #[test]
-fn the_plot_of_the_long_haul_is_drawn_from_the_figures_beside_it() {
+fn the_plot_of_the_long_haul_shows_the_figures_of_its_file() {
     assert_drawn_by("benches/haul.py", "docs/haul.svg");
 }
 
 #[test]
-fn the_plot_of_the_libraries_is_drawn_from_the_tables_in_the_page() {
+fn the_plot_of_the_libraries_shows_the_figures_of_the_page() {
     assert_drawn_by("benches/peers/plot.py", "docs/peers.svg");
 }
 
-/// The numbers behind `name="` in the picture.
+/// The numbers after `name="` in the picture.
 fn numbers<'a>(picture: &'a str, name: &'a str) -> impl Iterator<Item = f64> + 'a {
     let after = picture.split(name).skip(1);
     after.map(|rest| rest[2..].split('"').next().unwrap().parse().unwrap())

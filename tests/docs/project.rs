@@ -1,4 +1,4 @@
-//! What makes the project findable: its address, its packages' metadata, and the workflows that test and release it.
+//! The project's address, its packages' metadata, and the workflows that test and release it.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn the_address_of_the_project_is_the_same_wherever_it_is_stated() {
 }
 
 #[test]
-fn whoever_publishes_changes_one_line() {
+fn changing_the_address_of_the_project_takes_one_line() {
     let copy = TempDir::new().unwrap();
     let to = copy.path().to_str().unwrap();
     let pack = format!(
@@ -115,7 +115,7 @@ fn steps(workflow: &Yaml) -> Vec<Yaml> {
 }
 
 #[test]
-fn workflows_call_what_is_there_and_name_the_versions_of_what_they_use() {
+fn workflows_call_existing_scripts_and_pin_the_versions_of_actions() {
     let makefile = read("Makefile");
     let (mut called, mut used) = (0, 0);
     for name in ["ci.yml", "release.yml"] {
@@ -149,7 +149,7 @@ fn workflows_call_what_is_there_and_name_the_versions_of_what_they_use() {
 }
 
 #[test]
-fn a_change_is_tested_by_what_ci_runs_and_on_every_server() {
+fn a_change_is_tested_by_ci_and_on_every_server() {
     let workflow = yaml(".github/workflows/ci.yml");
     let runs = |what: &str| {
         steps(&workflow)
@@ -170,7 +170,7 @@ fn a_change_is_tested_by_what_ci_runs_and_on_every_server() {
 }
 
 #[test]
-fn dependencies_of_every_folder_that_has_some_are_kept_new() {
+fn dependabot_watches_every_folder_with_dependencies() {
     let manifests = [
         ("cargo", "Cargo.toml"),
         ("gomod", "go.mod"),
@@ -200,7 +200,7 @@ fn dependencies_of_every_folder_that_has_some_are_kept_new() {
 }
 
 #[test]
-fn forms_for_issues_ask_for_something() {
+fn forms_for_issues_have_required_fields() {
     for form in ["bug.yml", "idea.yml"] {
         let form = yaml(&format!(".github/ISSUE_TEMPLATE/{form}"));
         assert!(form["name"].as_str().is_some() && form["description"].as_str().is_some());

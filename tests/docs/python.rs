@@ -1,7 +1,7 @@
-//! The guides' examples in Python run as they stand there, with the redis-py that is current.
+//! The guides' examples in Python run unchanged, with the current redis-py.
 //!
-//! Needed are python3 with its module venv (`scripts/setup tests` installs it on Debian and Ubuntu) and PyPI, from which
-//! redis-py comes into `target`. Without PyPI a redis-py that was installed before will do.
+//! This needs python3 with its module venv (`scripts/setup tests` installs it on Debian and Ubuntu), and PyPI, from which pip
+//! installs redis-py into `target`. Without PyPI an earlier installation is used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use mortise_harness::{Cluster, Server, cmd, eventually, int, waiter};
 
 use crate::pages;
 
-/// Where redis-py is used without a library of ours.
+/// The pages that use redis-py without our library.
 const GUIDE: &str = "docs/clients.md";
 
 /// A Python with redis-py.
@@ -38,7 +38,7 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
 
 fn make_venv(dir: &Path) {
     let mut said = String::new();
-    // The first one in the path may be one without venv.
+    // The first one in the path may have no venv.
     for python in ["python3", "/usr/bin/python3"] {
         let made = Command::new(python).args(["-m", "venv"]).arg(dir).output();
         match made {
@@ -63,7 +63,7 @@ fn examples() -> Vec<String> {
     examples.map(|block| block.text).collect()
 }
 
-/// Runs `example`, whose server is on the port of its own, against `server`.
+/// Runs `example` against `server`, whose port replaces the one in the example.
 fn start(example: &str, server: &Server) -> Child {
     let port = "port=6379";
     assert!(example.contains(port), "{example}");
@@ -104,7 +104,7 @@ fn every_example_in_python_takes_a_lock_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn every_example_in_python_that_waits_is_let_in_in_its_turn() {
+fn every_example_in_python_that_waits_is_granted_in_its_turn() {
     for example in examples() {
         let server = Server::start();
         let mut conn = server.connect();
@@ -128,12 +128,12 @@ fn every_example_in_python_that_waits_is_let_in_in_its_turn() {
 }
 
 #[test]
-fn every_example_in_python_waits_as_long_as_it_says_and_asks_once() {
+fn every_example_in_python_waits_for_its_whole_time_with_one_request() {
     for example in examples() {
         let server = Server::start();
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
-        // Longer than redis-py waits for a reply by itself.
+        // Longer than redis-py's default time-out for a reply.
         assert!(example.contains("5_000"));
         let child = start(&example.replace("5_000", "6_500"), &server);
         assert_ends_well(child);
@@ -165,7 +165,7 @@ for n in range(30):
 ";
 
 #[test]
-fn the_cluster_client_of_redis_py_brings_guards_to_the_node_that_has_the_keys() {
+fn the_cluster_client_of_redis_py_sends_guards_to_the_node_that_has_the_keys() {
     let cluster = Cluster::start(2, Server::builder);
     let script = IN_A_CLUSTER.replace("PORT", &cluster.primaries[0].port().to_string());
     let output = run(Command::new(&*PYTHON).args(["-W", "error", "-c", &script]));

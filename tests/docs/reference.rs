@@ -13,7 +13,7 @@ fn commands(conn: &mut Conn) -> Vec<String> {
     names.iter().map(|name| name.to_uppercase()).collect()
 }
 
-/// The page of a command, which the overview links to.
+/// The page of a command, by the link on the overview.
 fn page_of(command: &str) -> String {
     let overview = pages::read("docs/commands.md");
     let line = overview
@@ -24,7 +24,7 @@ fn page_of(command: &str) -> String {
     pages::read(&format!("docs/{link}"))
 }
 
-/// What a page's table says about a word.
+/// The row of a page's table about a word.
 fn cell<'p>(page: &'p str, row: &str) -> &'p str {
     let start = format!("| {row} | ");
     let line = page.lines().find_map(|line| line.strip_prefix(&start));
@@ -32,7 +32,7 @@ fn cell<'p>(page: &'p str, row: &str) -> &'p str {
     cell.trim_end_matches(" |")
 }
 
-/// What `COMMAND DOCS` says under this name, if the server has it.
+/// The entry of `COMMAND DOCS` under this name, if the server has it.
 fn documented(conn: &mut Conn, command: &str, name: &str) -> Option<Value> {
     let docs = cmd!(conn, "COMMAND", "DOCS", command);
     let fields = array(&array(&docs)[1]);
@@ -91,7 +91,7 @@ fn every_command_has_a_page_with_its_options_its_complexity_and_its_categories()
     }
 }
 
-/// The tokens in the documentation of arguments, and in how many options each stands.
+/// The tokens in the documentation of arguments, and in how many options each is nested.
 fn nested_tokens(arguments: &Value, outside: usize, found: &mut Vec<(String, usize)>) {
     for argument in array(arguments) {
         let fields = array(argument);
@@ -113,7 +113,7 @@ fn nested_tokens(arguments: &Value, outside: usize, found: &mut Vec<(String, usi
 }
 
 #[test]
-fn options_stand_inside_each_other_in_command_docs_as_on_the_page() {
+fn command_docs_nests_options_as_the_page_does() {
     let server = Server::start();
     let mut conn = server.connect();
     for command in commands(&mut conn) {
@@ -134,7 +134,7 @@ fn options_stand_inside_each_other_in_command_docs_as_on_the_page() {
     }
 }
 
-/// Which categories a module's command has is up to the server: before 7.2 those that follow from its flags.
+/// The server decides which categories a module's command has: before 7.2 those that follow from its flags.
 fn assert_categories(conn: &mut Conn, command: &str, shown: &str) {
     let info = cmd!(conn, "COMMAND", "INFO", command);
     let categories: Vec<String> = array(&array(&array(&info)[0])[6])
@@ -177,7 +177,7 @@ fn every_error_that_a_command_names_is_in_the_table_of_errors() {
 }
 
 #[test]
-fn the_page_has_every_setting_with_its_default() {
+fn the_settings_page_has_every_setting_with_its_default() {
     let server = Server::start();
     let mut conn = server.connect();
     let page = pages::read("docs/settings.md");
@@ -192,7 +192,7 @@ fn the_page_has_every_setting_with_its_default() {
 }
 
 #[test]
-fn the_page_has_every_field_of_info() {
+fn the_settings_page_has_every_field_of_info() {
     let server = Server::start();
     let page = pages::read("docs/settings.md");
     let section = page.split("## INFO lock").nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! The users of `docs/security.md`, created by the lines there, may do their work and nothing else.
+//! The users of `docs/security.md`, created by the commands there, may do their work and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn refused(conn: &mut Conn, commands: &[&str]) {
 }
 
 #[test]
-fn a_locker_takes_and_gives_back_its_locks_and_does_nothing_else() {
+fn a_locker_may_acquire_and_release_its_locks_and_nothing_else() {
     let (server, _root) = server();
     let mut conn = log_in(&server, "locker");
     let key = "lock:1";
@@ -69,7 +69,7 @@ fn a_locker_takes_and_gives_back_its_locks_and_does_nothing_else() {
     assert_eq!(mail.only().result, "granted");
     assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "b", "FOR", 1_000)), 1);
     assert!(!is_nil(&cmd!(conn, "LOCK.RLOCK", key, "c", 60_000)));
-    // What clients ask when they connect.
+    // The commands that clients send when they connect.
     cmd!(
         conn,
         "HELLO",
@@ -99,7 +99,7 @@ fn a_locker_takes_and_gives_back_its_locks_and_does_nothing_else() {
 }
 
 #[test]
-fn an_observer_looks_and_touches_nothing() {
+fn an_observer_may_read_and_change_nothing() {
     let (server, mut root) = server();
     for key in ["lock:1", "secret"] {
         cmd!(root, "LOCK.ACQUIRE", key, "a", 60_000);
@@ -134,7 +134,7 @@ fn an_observer_looks_and_touches_nothing() {
 }
 
 #[test]
-fn an_operator_breaks_a_lock_and_sends_waiters_away() {
+fn an_operator_may_break_a_lock_and_unblock_waiters() {
     let (server, mut root) = server();
     cmd!(root, "LOCK.ACQUIRE", "lock:1", "dead", 60_000);
     let mut first = waiter!(server, "LOCK.ACQUIRE", "lock:1", "b", 60_000, "WAIT", 0);
@@ -184,10 +184,10 @@ fn an_operator_breaks_a_lock_and_sends_waiters_away() {
 }
 
 #[test]
-fn on_servers_with_categories_of_modules_the_locks_are_one() {
+fn on_servers_with_module_categories_locks_have_their_own() {
     let (server, mut root) = server();
     if !server.version().is_7_2_or_later() {
-        // Taking `@write` away keeps nobody from locks here, as the page says.
+        // Removing `@write` does not forbid locks here, as the page says.
         cmd!(
             root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all", "-@write"
         );

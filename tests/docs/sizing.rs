@@ -1,13 +1,13 @@
-//! What one more of everything takes in memory, as the guide to operating says.
+//! The memory of one more lock, reader, waiter and so on is as the guide to operating says.
 
 use mortise_harness::{Conn, Server, cmd};
 
 use crate::pages;
 
-/// How many are made, so that the result is a mean.
+/// How many are made, for a mean.
 const MANY: usize = 20_000;
 
-/// The number before `bytes` in the line that begins so.
+/// The number before `bytes` in the line with this beginning.
 fn told(begins: &str) -> f64 {
     let page = pages::read("docs/operating.md");
     let line = page.lines().find(|line| line.starts_with(begins));
@@ -46,7 +46,7 @@ fn each_takes(server: &Server, make: impl Fn(&mut Conn, usize)) -> f64 {
 }
 
 #[test]
-fn what_the_guide_to_sizing_says_is_what_a_server_takes() {
+fn the_guide_to_sizing_agrees_with_a_servers_memory() {
     let server = Server::start();
     let reader = each_takes(&server, |conn, n| {
         cmd!(conn, "LOCK.RLOCK", "lock", name(n), 600_000);

@@ -9,13 +9,13 @@ use crate::pages;
 
 pub(crate) const PROMPT: &str = "127.0.0.1:6379> ";
 
-/// A typed command, and the output below it: nothing for a request that waits.
+/// A typed command and the output below it, which is empty for a request that waits.
 struct Example {
     typed: String,
     shown: String,
 }
 
-/// The terminals of a page: a block each.
+/// The terminals of a page, one block each.
 fn terminals(page: &str) -> Vec<Vec<Example>> {
     let blocks = pages::blocks(page).into_iter();
     let typed = blocks.filter(|block| block.text.starts_with(PROMPT));
@@ -101,7 +101,7 @@ impl Typist {
             .unwrap()
     }
 
-    /// Types into a `redis-cli` that shows replies as it does on a terminal, until it is answered or waits.
+    /// Types into a `redis-cli` that prints as on a terminal, until it has a reply or waits.
     fn start<'p>(&self, example: &'p Example) -> Pending<'p> {
         let before = self.blocked_clients();
         let words = example.typed.split(' ');
@@ -136,7 +136,7 @@ impl Typist {
         }
     }
 
-    /// Types what a page shows; each block is a terminal, in which nothing more is typed before what waits is answered.
+    /// Types what a page shows. Each block is a terminal, which types nothing more until a waiting command has its reply.
     fn type_page(&mut self, page: &str, terminals: &[Vec<Example>]) {
         let mut waiting: Vec<Pending<'_>> = Vec::new();
         for terminal in terminals {
@@ -171,7 +171,7 @@ impl Typist {
 }
 
 #[test]
-fn what_is_typed_on_a_page_from_top_to_bottom_answers_what_it_shows() {
+fn commands_typed_from_top_to_bottom_of_a_page_give_the_replies_it_shows() {
     let mut typed = 0;
     for page in pages::all() {
         let terminals = terminals(&page);

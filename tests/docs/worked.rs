@@ -1,6 +1,6 @@
-//! The command that CONTRIBUTING.md adds, from its first line to its test, builds and passes that test.
+//! The command that CONTRIBUTING.md adds as an example builds and passes its test.
 //!
-//! It takes a build of the module, so only with `MORTISE_LONG=1`.
+//! This builds the module, so it runs only with `MORTISE_LONG=1`.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -40,7 +40,7 @@ impl Copy {
         fs::write(self.0.join(file), text).unwrap();
     }
 
-    /// Puts `added` behind `line`, or at the end where that is empty.
+    /// Inserts `added` after `line`, or at the end if `line` is empty.
     fn insert(&self, file: &str, line: &str, added: &str) {
         let text = fs::read_to_string(self.0.join(file)).unwrap();
         assert!(text.contains(line), "{file} has no {line}");

@@ -89,11 +89,11 @@ fn primary_forgets(settings: Settings) -> Record {
 }
 
 #[test]
-fn a_primary_that_restarts_without_data_before_anybody_notices_leaves_no_two_inside() {
+fn a_primary_that_restarts_empty_before_anybody_notices_leaves_no_two_inside() {
     primary_forgets(LONG).assert_exclusive();
 }
 
 #[test]
-fn without_a_grace_a_primary_that_restarts_without_data_leaves_two_inside() {
+fn without_a_grace_a_primary_that_restarts_empty_leaves_two_inside() {
     assert_finds_two_inside(|| primary_forgets(LONG.without_grace()));
 }
