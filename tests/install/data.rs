@@ -132,6 +132,41 @@ fn a_file_that_holds_a_lock_is_left_as_it_is() {
 }
 
 #[test]
+fn users_that_may_lock_keep_the_module() {
+    for file in ["redis.conf", "users.acl"] {
+        let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
+        if file == "users.acl" {
+            fs::write(server.file(file), "").unwrap();
+            server.append("aclfile users.acl\n");
+        }
+        let (content, said) = prefix.tool(&["enable", &server.conf()]);
+        assert!(content, "{said}");
+        server.start();
+        let save: &[&str] = match file {
+            "redis.conf" => &["CONFIG", "REWRITE"],
+            _ => &["ACL", "SAVE"],
+        };
+        for (user, rule) in [("locker", "+lock.acquire"), ("reader", "+get")] {
+            server.cli(&["ACL", "SETUSER", user, "on", "nopass", "~*", rule]);
+        }
+        assert_eq!(server.cli(save), "OK");
+        server.stop();
+        let (_, said) = prefix.tool(&["forget", &server.conf()]);
+        assert_refused(&prefix, &["needed", &server.conf()], "the user locker of");
+        let (content, said_of_users) = prefix.tool(&["disable", &server.conf()]);
+        assert!(
+            !content && !said_of_users.contains("reader"),
+            "{said}{said_of_users}"
+        );
+        server.start();
+        assert_eq!(server.cli(&["ACL", "DELUSER", "locker"]), "1");
+        assert_eq!(server.cli(save), "OK");
+        leave(&prefix, &mut server);
+        assert_eq!(server.cli(&["ACL", "USERS"]), "default\nreader");
+    }
+}
+
+#[test]
 fn a_server_that_runs_is_asked_what_it_will_save() {
     let (prefix, server) = with_module("");
     server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
