@@ -230,7 +230,7 @@ fn tokens_grow_over_keys_modes_releases_deletions_and_flushes() {
     }
     cmd!(conn, "SELECT", 1);
     grows(&mut conn, "LOCK.ACQUIRE", "one", "a");
-    // In one write, which may be more than one in a microsecond.
+    // Sent in one write, so that a microsecond may see several.
     let acquires: Vec<_> = (0..1_000)
         .map(|n| command!("LOCK.ACQUIRE", format!("lock:{n}"), "a", 10_000))
         .collect();

@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// `a`'s hold on `key` in both modes, and the last token.
+/// Makes `a` hold `key` in both modes.
 fn set_up(conn: &mut Conn) {
     cmd!(conn, "DEL", "key");
     cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000, "HOLDS", 2);

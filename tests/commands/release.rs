@@ -283,7 +283,7 @@ fn releasing_one_reader_does_not_change_the_others() {
 }
 
 #[test]
-fn a_repeated_release_with_a_token_has_no_effect() {
+fn a_release_with_holds_that_is_sent_twice_takes_effect_once() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = hold(&mut conn, "a", 3, 0);

@@ -1,8 +1,8 @@
-//! Failover without two holders: clients contend for one lock while their primary dies or is cut off, and
-//! write down when each believed to be inside.
+//! Failover without two holders: clients contend for one lock while their primary dies or is cut off, and record when each
+//! believed that it was inside.
 //!
-//! With the settings of the contract no two are ever inside. With any one of them wrong the same run finds two: that shows that the test
-//! can detect the fault. And `lock_failover_safe` says in each case which of the two it is.
+//! With the settings of the contract no two are ever inside. With one of them wrong the same run finds two, so the test
+//! can detect the fault. `lock_failover_safe` tells the two cases apart.
 
 use mortise_harness::{Contenders, Record, Server, Stay, cmd, eventually};
 
@@ -11,7 +11,7 @@ use crate::trio::{
     assert_verdict, await_grants, look_for_hold, verdict,
 };
 
-// The primary dies with writes that its replicas never had.
+// The primary dies with writes that its replicas never received.
 //
 //   links      ══════╳ cut
 //   primary    ──grants──grants──✝
@@ -21,7 +21,7 @@ fn primary_dies(settings: Settings) -> Record {
     let port = trio.primary.port();
     let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
     await_grants(&clients, &trio.primary, 1);
-    // The lease that is held ends soon, so that no replica receives the next grant.
+    // The present lease ends soon, so that no replica receives the next grant.
     let last = look_for_hold(&trio.primary, |hold| (100..400).contains(&hold.lease));
     trio.refresh();
     for link in &trio.links {
@@ -31,11 +31,11 @@ fn primary_dies(settings: Settings) -> Record {
     look_for_hold(&trio.primary, |hold| Some(&hold.owner) != last.as_ref());
     trio.primary.sigkill();
     trio.promote();
-    // The operator, who knows that the old one is dead, wants to go on at once.
+    // The operator knows that the old primary is dead, and wants writes at once.
     trio.expect_replicas(0);
     clients.go_to(trio.replicas[0].port());
     await_grants(&clients, &trio.replicas[0], 3);
-    // The others come back as its replicas, and the promise holds for the next failover.
+    // The other servers come back as its replicas, so the promise holds for the next failover.
     trio.follow_promoted(&trio.replicas[1]);
     let port = trio.replicas[0].port();
     trio.primary
@@ -63,9 +63,9 @@ fn without_a_grace_a_primary_that_dies_with_its_writes_leaves_two_inside() {
     });
 }
 
-// The primary is cut off from one replica, which is promoted; the other one stays with it.
+// The primary is cut off from one replica, which is promoted; the other stays attached.
 //
-//   primary    ──grants──grants──grants── (refuses, with the settings that are right)
+//   primary    ──grants──grants──grants── (refuses, with the right settings)
 //   loyal      ════════════════════════
 //   replica    ═══╳ cut   promoted ······ grace ······ grants
 fn primary_keeps_a_loyal_replica(settings: Settings) -> Record {
@@ -81,13 +81,13 @@ fn primary_keeps_a_loyal_replica(settings: Settings) -> Record {
 }
 
 #[test]
-fn a_primary_cut_off_from_a_promoted_replica_stops_though_another_is_loyal() {
+fn a_primary_cut_off_from_a_promoted_replica_stops_though_another_stays_attached() {
     let record = primary_keeps_a_loyal_replica(SAFE);
     record.assert_exclusive();
 }
 
 #[test]
-fn with_one_replica_too_few_required_a_primary_with_a_loyal_replica_never_stops() {
+fn with_one_replica_too_few_required_a_primary_with_an_attached_replica_never_stops() {
     assert_finds_two_inside(|| {
         primary_keeps_a_loyal_replica(Settings {
             min_replicas: 1,
@@ -104,7 +104,7 @@ fn holder_moves_while_the_primary_is_cut_off(settings: Settings) -> Record {
     let trio = Trio::start(settings);
     let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
     await_grants(&clients, &trio.primary, 3);
-    // One of those who move holds, and both replicas know.
+    // A client that will move holds, and both replicas have the hold.
     look_for_hold(&trio.primary, |hold| {
         hold.owner.starts_with(b"mover") && hold.held > 300 && hold.held < 900
     });
@@ -143,7 +143,7 @@ fn a_holder_that_moves_to_the_promoted_server_leaves_no_two_inside() {
 #[test]
 fn a_holder_renewed_while_the_old_primary_still_grants_leaves_two_inside() {
     assert_finds_two_inside(|| {
-        // With the longest lease as long as the grace, a renewal need not wait at all.
+        // If the longest lease is as long as the grace, the promoted server renews at once.
         holder_moves_while_the_primary_is_cut_off(Settings {
             max_lease: GRACE,
             ..SAFE
@@ -151,7 +151,7 @@ fn a_holder_renewed_while_the_old_primary_still_grants_leaves_two_inside() {
     });
 }
 
-// A planned failover loses nothing, so it needs no grace: the primary pauses until its successor has all of it.
+// A planned failover loses nothing, so it needs no grace: the primary pauses until the replica has all its data.
 #[test]
 fn a_planned_failover_leaves_no_two_inside_even_without_a_grace() {
     let trio = Trio::start(Settings {
@@ -173,7 +173,7 @@ fn a_planned_failover_leaves_no_two_inside_even_without_a_grace() {
     clients.stop().assert_exclusive();
 }
 
-// A server that comes back without its data.
+// A server restarts without its data.
 fn server_forgets(grace: u64) -> Record {
     let mut server = Server::builder()
         .module_arg("max-lease", &MAX_LEASE.to_string())
@@ -183,11 +183,11 @@ fn server_forgets(grace: u64) -> Record {
     let port = server.port();
     let clients = Contenders::start_staying(&ROLES, "key", port, LEASE, Stay::Silent);
     await_grants(&clients, &server, 2);
-    // A client that has just been granted believes for longer than a start takes.
+    // A client with a fresh grant believes in it for longer than a start takes.
     look_for_hold(&server, |hold| hold.held < 100);
     server.sigkill();
     server.start_again();
-    // A grace that is enough for a restart is none for a failover, and nobody is there to take over.
+    // A grace that is enough for a restart is too short for a failover, and there is no replica.
     let verdict = verdict(&server);
     assert_verdict(&verdict, Some("min-replicas-to-write is 0"));
     assert_verdict(

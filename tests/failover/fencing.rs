@@ -1,12 +1,12 @@
-//! Fencing: a store that refuses old tokens keeps right even where the lock cannot. Statements and script are the
-//! guide's own.
+//! Fencing: a store that refuses old tokens stays correct even where the lock cannot. The statements and the script are
+//! the guide's own.
 
 use std::process::Command;
 
 use mortise_harness::{Conn, Link, Server, cmd, int, text, try_cmd, wait_for_sync_over};
 use tempfile::TempDir;
 
-/// A primary that grants, and a replica that never receives the grant and is promoted, without a grace.
+/// A primary that grants, and a replica that is promoted without a grace and without the grant.
 struct Forgetful {
     old: Server,
     new: Server,
@@ -22,7 +22,7 @@ impl Forgetful {
         Forgetful { old, new, link }
     }
 
-    /// The token of a, who believes for a minute.
+    /// The token of a, which believes for a minute.
     fn grant_to_a(&self) -> i64 {
         self.link.cut();
         acquire(&self.old, "a")
@@ -61,7 +61,7 @@ fn write_to_redis(store: &mut Conn, token: i64, value: &str) -> Result<String, S
 }
 
 #[test]
-fn a_store_in_redis_refuses_a_holder_that_a_failover_without_a_grace_has_forgotten() {
+fn a_store_in_redis_refuses_the_old_token_after_a_failover_without_a_grace() {
     let mut locks = Forgetful::start();
     let store_server = Server::builder().without_module().start();
     let mut store = store_server.connect();
@@ -71,14 +71,13 @@ fn a_store_in_redis_refuses_a_holder_that_a_failover_without_a_grace_has_forgott
     let second = locks.fail_over_and_grant_to_b();
     assert_eq!(write_to_redis(&mut store, second, "of b").unwrap(), "OK");
 
-    // Both believe that they hold. The store knows better.
+    // Both believe that they hold. The store accepts only the newer token.
     let error = write_to_redis(&mut store, first, "too late").unwrap_err();
     assert_eq!(error, format!("STALE token {first}, already saw {second}"));
     assert_eq!(text(&cmd!(store, "HGET", "account:7", "value")), "of b");
 }
 
-/// Runs one statement on a database of SQLite, which Python brings along, and prints what it asks for, or else how many rows
-/// it has written.
+/// Runs one statement with Python's SQLite, and prints the selected number, or how many rows it has written.
 const SQLITE: &str = "
 import sqlite3, sys
 path, statement, token, balance = sys.argv[1:]
@@ -91,7 +90,7 @@ with sqlite3.connect(path) as store:
 struct Table(TempDir);
 
 impl Table {
-    /// The guide's table, and what it writes into it: an update of a row that is there, and of one that may not be.
+    /// The guide's table and its two writes: to a row that exists, and to one that may not.
     fn new() -> (Table, [&'static str; 2]) {
         let [schema, update, upsert] = blocks("sql")[..] else {
             panic!("a table and two statements in the guide")
@@ -101,7 +100,7 @@ impl Table {
         (table, [update, upsert])
     }
 
-    /// How many rows are written, or the number that is asked for.
+    /// How many rows it has written, or the selected number.
     fn write(&self, statement: &str, token: i64, balance: i64) -> i64 {
         let database = self.0.path().join("accounts");
         let mut python = Command::new("python3");
@@ -122,7 +121,7 @@ impl Table {
 }
 
 #[test]
-fn a_table_in_sql_refuses_a_holder_that_a_failover_without_a_grace_has_forgotten() {
+fn a_table_in_sql_refuses_the_old_token_after_a_failover_without_a_grace() {
     for n in [0, 1] {
         let mut locks = Forgetful::start();
         let (table, statements) = Table::new();

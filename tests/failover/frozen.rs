@@ -1,5 +1,5 @@
-//! Failover without two holders, where the old primary was frozen: it wakes when its successor's grace is over, and its
-//! replicas still look alive to it.
+//! Failover without two holders after the old primary was frozen: it wakes after its successor's grace, and still takes its
+//! replicas to be attached.
 //!
 //! ```text
 //!   primary    ──grants──❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄❄ wakes
@@ -15,22 +15,22 @@ use crate::trio::{LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside, a
 /// What is frozen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frozen {
-    /// The server's process: it wakes to a wall clock that tells of it, and counts its replicas anew within a second.
+    /// The server's process. When it wakes, the wall clock shows the gap, and within a second it counts its replicas again.
     Process,
-    /// The machine, its wall clock included, as in a snapshot. Its replicas have answered a moment ago, as it sees it,
-    /// and so count for at least another second.
+    /// The machine with its wall clock, as in a snapshot. To it, its replicas have just replied, so they count for at
+    /// least another second.
     Machine,
 }
 
 fn primary_freezes(settings: Settings, what: Frozen) -> Record {
     let trio = Trio::start_with(settings, |primary| {
-        // As long as replicas are attached that acknowledge nothing, nothing is granted anyway.
+        // While attached replicas acknowledge nothing, nothing is granted anyway.
         primary.clock_shim().config("repl-timeout", "15")
     });
     let clients = Contenders::start(&ROLES, "key", trio.primary.port(), LEASE);
     await_grants(&clients, &trio.primary, 5);
     trio.refresh();
-    // Its replicas are gone, and it cannot notice that.
+    // Its replicas are gone, but it cannot notice.
     for link in &trio.links {
         link.cut();
     }
@@ -45,15 +45,19 @@ fn primary_freezes(settings: Settings, what: Frozen) -> Record {
     }
     trio.primary.cont_signal();
     let patience = Duration::from_secs(60);
-    eventually_within(patience, "it has counted, and its guard is down", || {
-        let good = trio.primary.info("replication")["min_slaves_good_slaves"].clone();
-        let left = trio.primary.gauge("grace_left_ms");
-        if good == "0" && left == 0 {
-            Ok(())
-        } else {
-            Err((good, left))
-        }
-    });
+    eventually_within(
+        patience,
+        "it has counted, and its stall guard has ended",
+        || {
+            let good = trio.primary.info("replication")["min_slaves_good_slaves"].clone();
+            let left = trio.primary.gauge("grace_left_ms");
+            if good == "0" && left == 0 {
+                Ok(())
+            } else {
+                Err((good, left))
+            }
+        },
+    );
     await_grants(&clients, &trio.replicas[0], 2);
     clients.stop()
 }

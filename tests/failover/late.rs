@@ -1,5 +1,5 @@
-//! Data that is older than its acknowledgements say: a stream or acknowledgements that are late, a full sync that takes
-//! its time, and a primary that ends leases of which its successor believes that they go on.
+//! Data that is older than its acknowledgements suggest: a late stream, late acknowledgements, a slow full sync; and a primary
+//! that ends leases which its successor believes to be running.
 //!
 //! ```text
 //!  primary   ──grants a (LEASE)──────────────────────────┤ a's lease is over: grants b ──
@@ -21,15 +21,15 @@ pub(crate) const MAX_LEASE: u64 = 12_000;
 const LAG: u64 = 1;
 /// Longest lease, lag, and 3 seconds.
 pub(crate) const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
-/// How late data is: later than a promoted server waits until it renews, but in time for the old one to see the end.
+/// How late data is: later than a promoted server waits before it renews, but early enough for the old primary to end the lease.
 pub(crate) const LATE: Duration = Duration::from_millis(8_500);
-/// How long `a` holds: for a while after its replica has received the hold.
+/// `a`'s lease, which lasts for a while after the replica has received the hold.
 const LEASE: u64 = 11_900;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-/// In how many runs a wrong setting must show. Mostly the first does.
+/// A wrong setting must show within this many runs. Mostly it does in the first.
 const ATTEMPTS: u32 = 4;
 
-/// A primary whose one replica is attached over a link.
+/// A primary, and its replica behind a link.
 struct Pair {
     primary: Server,
     replica: Server,
@@ -45,7 +45,7 @@ pub(crate) fn builder() -> Builder {
 pub(crate) fn configure(server: &Server, grace: u64, replicas: u64) {
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", replicas);
-    // The graces of the starts are none of these tests' matter.
+    // The graces of the starts do not matter here.
     cmd!(conn, "CONFIG", "SET", "lock.grace", grace);
 }
 
@@ -74,10 +74,10 @@ impl Pair {
     fn await_prompt(&self) {
         let mut conn = self.primary.connect();
         let mut heard = self.replica.connect();
-        // Each attempt lengthens the lease, so that the hold is not over before the replica of a busy machine has received it.
+        // Each attempt lengthens the lease, so that on a busy machine the replica receives the hold before it ends.
         eventually_within(
             PATIENCE,
-            "the primary grants, and its replica hears",
+            "the primary grants, and its replica receives it",
             || {
                 let reply = try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 1_000);
                 let token = matches!(reply, Ok(Value::Int(_)));
@@ -94,7 +94,7 @@ impl Pair {
         promote(&self.replica);
     }
 
-    /// The same when what is held has nearly run out, so that the old primary sees the end of it; there somebody waits.
+    /// The same when the lease has nearly run out, so that the old primary ends it and grants its waiter.
     fn fail_over_at_the_end_of_the_lease(&self) -> Conn {
         let mut conn = self.primary.connect();
         eventually_within(PATIENCE, "the lease is nearly over", || {
@@ -117,7 +117,7 @@ impl Pair {
     }
 }
 
-/// The replica is promoted, and the operator wants to go on at once: nothing but its own grace stops the new primary.
+/// Promotes the replica, and the operator wants writes at once: only its own grace stops the new primary.
 pub(crate) fn promote(server: &Server) {
     let mut conn = server.connect();
     cmd!(conn, "REPLICAOF", "NO", "ONE");
@@ -126,7 +126,7 @@ pub(crate) fn promote(server: &Server) {
 
 fn await_hold(server: &Server, key: &str, owner: &str) {
     let mut conn = server.connect();
-    eventually_within(PATIENCE, "the replica has heard of the hold", || {
+    eventually_within(PATIENCE, "the replica has the hold", || {
         hold_of(&mut conn, key, owner).is_some()
     });
 }
@@ -138,7 +138,7 @@ pub(crate) fn await_on_time(primary: &Server) {
     });
 }
 
-/// What the server replies to a renewal once it knows.
+/// The reply to a renewal after the TRYAGAINs.
 pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
     let mut conn = server.connect();
     eventually_within(PATIENCE, "the server knows who holds", || {
@@ -150,18 +150,18 @@ pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Va
     })
 }
 
-/// `a` has been granted `key` by the old primary; whoever else has it there now.
+/// Another owner than `a` that now holds `key` at the old primary.
 fn other_holder(old: &Server) -> Option<Vec<u8>> {
     let info = lock_info(&mut old.connect(), "key")?;
     let mut owners = info.holds.into_iter().map(|hold| hold.owner);
     owners.find(|owner| owner != b"a")
 }
 
-/// `a` asks the new primary whether it still holds, while `b` asks the old one for the lock. True if both do.
+/// `a` renews at the new primary while `b` acquires at the old one. True if both hold.
 fn two_inside(old: &Server, new: &Server) -> bool {
     let renewed = !is_nil(&renewal(new, "key", "a", MAX_LEASE));
     if renewed && hold_of(&mut old.connect(), "key", "a").is_some() {
-        // Without a time of TRYAGAIN it is early. b comes in when a's lease is over there.
+        // Without TRYAGAINs the reply comes early. The old primary grants b when a's lease is over.
         let mut conn = old.connect();
         eventually_within(PATIENCE, "a's lease is over", || {
             hold_of(&mut conn, "key", "a").is_none()
@@ -175,7 +175,7 @@ fn two_inside(old: &Server, new: &Server) -> bool {
 fn assert_finds_two_inside(run: impl Fn() -> bool) {
     assert!(
         (0..ATTEMPTS).any(|_| run()),
-        "{ATTEMPTS} runs have found nobody beside somebody else"
+        "{ATTEMPTS} runs have not found two inside"
     );
 }
 
@@ -205,7 +205,7 @@ fn assert_suspect(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     assert!(after.lease <= hold.lease);
 }
 
-// The stream is late while acknowledgements pass at once, so the replica looks well.
+// The stream is late while acknowledgements pass at once, so the replica seems up to date.
 fn stream_is_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
@@ -230,7 +230,7 @@ fn without_a_grace_a_hold_that_came_late_is_revived_beside_another() {
     assert_finds_two_inside(|| stream_is_late(0));
 }
 
-// The same with clients that write down when they believed. One of them asks again when its lease is over.
+// The same with clients that record when they believed. One of them asks again when its lease is over.
 fn clients_contend_behind_a_late_stream(grace: u64) -> Record {
     const ROLES: [Role; 3] = [Role::Returner, Role::Loyal, Role::Returner];
     let pair = Pair::start(grace);
@@ -239,13 +239,13 @@ fn clients_contend_behind_a_late_stream(grace: u64) -> Record {
     let clients =
         Contenders::start_staying(&ROLES, "key", pair.primary.port(), lease, Stay::Silent);
     let mut conn = pair.primary.connect();
-    eventually("somebody is inside", || {
+    eventually("a client is inside", || {
         lock_info(&mut conn, "key").is_some()
     });
     thread::sleep(LATE);
     pair.link.release_stream();
     let mut conn = pair.replica.connect();
-    eventually_within(PATIENCE, "the replica has heard", || {
+    eventually_within(PATIENCE, "the replica has received it", || {
         lock_info(&mut conn, "key").is_some()
     });
     await_on_time(&pair.primary);
@@ -269,7 +269,7 @@ fn without_a_grace_clients_that_ask_the_promoted_server_whether_they_hold_are_tw
     });
 }
 
-// The stream is late and catches up, so that the primary grants again: now only the successor can know.
+// The stream is late and catches up, so that the primary grants again. Only the successor can still know.
 fn stream_was_late(pair: &Pair) -> i64 {
     let mut old = pair.primary.connect();
     pair.link.hold_stream();
@@ -277,7 +277,7 @@ fn stream_was_late(pair: &Pair) -> i64 {
     thread::sleep(LATE);
     pair.link.release_stream();
     await_hold(&pair.replica, "key", "a");
-    // For a heartbeat to come that is acknowledged.
+    // Until a heartbeat is acknowledged.
     thread::sleep(Duration::from_millis(100));
     await_on_time(&pair.primary);
     token
@@ -295,28 +295,28 @@ fn stream_was_late_before(grace: u64) -> bool {
 }
 
 #[test]
-fn a_hold_that_came_late_in_a_stream_that_is_prompt_again_is_not_revived() {
+fn a_hold_that_came_late_is_not_revived_though_the_stream_has_caught_up() {
     assert!(!stream_was_late_before(GRACE));
 }
 
 #[test]
-fn without_a_grace_a_hold_that_came_late_before_is_revived_beside_another() {
+fn without_a_grace_a_hold_that_came_late_is_revived_though_the_stream_has_caught_up() {
     assert_finds_two_inside(|| stream_was_late_before(0));
 }
 
-// A full sync takes so long that what it says of leases is old when it comes.
+// A full sync takes so long that its leases are old when it arrives.
 fn sync_is_slow(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let mut old = pair.primary.connect();
-    // Each key takes its time.
+    // Each key takes a while.
     eventually("no other key is there", || int(&cmd!(old, "DBSIZE")) == 0);
-    // It begins when the replica comes back, which takes a second.
+    // The full sync begins when the replica reconnects, which takes a second.
     let delay = (LATE - Duration::from_secs(1)).as_micros().to_string();
     cmd!(old, "CONFIG", "SET", "rdb-key-save-delay", &delay);
     let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", LEASE));
     cmd!(old, "DEBUG", "CHANGE-REPL-ID");
     cmd!(old, "CLIENT", "KILL", "TYPE", "replica");
-    eventually_within(PATIENCE, "all data has come anew", || {
+    eventually_within(PATIENCE, "all data has been sent again", || {
         let state = pair.replica.info("replication");
         let up = state["master_link_status"] == "up";
         let new = state["master_replid"] == pair.primary.info("replication")["master_replid"];
@@ -342,7 +342,7 @@ fn without_a_grace_a_hold_that_came_in_a_slow_full_sync_is_revived_beside_anothe
     assert_finds_two_inside(|| sync_is_slow(0));
 }
 
-// Two promotions: the second server has the hold from the first, which had it late.
+// Two promotions: the second server gets the hold from the first, which received it late.
 //
 //   primary  ──a──────────────────────────────┤ grants b
 //   first         ···LATE···──a─┤ promoted ──✝
@@ -356,7 +356,7 @@ fn chain(grace: u64) -> bool {
     let mut first = pair.replica;
     cmd!(second.connect(), "REPLICAOF", "127.0.0.1", first.port());
     await_hold(&second, "key", "a");
-    // By now the first one has replicated what it suspects.
+    // By now the first successor has replicated which holds it suspects.
     configure(&first, grace, 1);
     await_on_time(&first);
     first.sigkill();
@@ -369,17 +369,17 @@ fn chain(grace: u64) -> bool {
 }
 
 #[test]
-fn a_hold_that_came_late_is_not_revived_by_the_successors_successor() {
+fn a_hold_that_came_late_is_not_revived_by_the_second_successor() {
     assert!(!chain(GRACE));
 }
 
 #[test]
-fn without_a_grace_a_hold_that_came_late_is_revived_by_the_successors_successor() {
+fn without_a_grace_a_hold_that_came_late_is_revived_by_the_second_successor() {
     assert_finds_two_inside(|| chain(0));
 }
 
 #[test]
-fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
+fn a_promoted_server_that_restarts_in_its_grace_revives_nothing() {
     let mut pair = Pair::start(GRACE);
     let mut conn = pair.replica.connect();
     cmd!(conn, "CONFIG", "SET", "appendfsync", "always");
@@ -392,7 +392,7 @@ fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
     pair.await_prompt();
     let token = stream_was_late(&pair);
     let _b = pair.fail_over_at_the_end_of_the_lease();
-    // The first heartbeat stands in the file.
+    // The first heartbeat is in the file.
     thread::sleep(Duration::from_millis(500));
     pair.replica.sigkill();
     for (name, value) in [("replicaof", "no one"), ("appendonly", "yes")] {
@@ -404,7 +404,7 @@ fn a_promoted_server_that_restarts_in_its_grace_still_revives_nothing() {
     assert_suspect(&mut pair.replica.connect(), "key", "a", token);
 }
 
-// Acknowledgements are under way for so long that the old primary believes in its replica when that has begun to grant.
+// Acknowledgements take so long that the old primary still counts its replica after that has begun to grant.
 fn acknowledgements_are_late(grace: u64) -> bool {
     let pair = Pair::start(grace);
     let under_way = Duration::from_millis(GRACE + 2_000);
@@ -416,7 +416,7 @@ fn acknowledgements_are_late(grace: u64) -> bool {
     eventually_within(PATIENCE, "the new primary grants", || {
         !is_nil(&cmd!(new, "LOCK.ACQUIRE", "key", "b", MAX_LEASE))
     });
-    // Until the last acknowledgement has come and been forgotten.
+    // Until the last acknowledgement has arrived and no longer counts.
     while promoted.elapsed() < under_way + Duration::from_secs(LAG + 2) {
         if let Ok(Value::Int(_)) = try_cmd!(old, "LOCK.ACQUIRE", "key", "a", MAX_LEASE) {
             return hold_of(&mut new, "key", "b").is_some();
@@ -427,7 +427,7 @@ fn acknowledgements_are_late(grace: u64) -> bool {
 }
 
 #[test]
-fn acknowledgements_that_are_under_way_for_long_do_not_keep_a_cut_off_primary_granting() {
+fn late_acknowledgements_do_not_keep_a_cut_off_primary_granting() {
     assert!(!acknowledgements_are_late(GRACE));
 }
 
@@ -437,7 +437,7 @@ fn without_a_grace_late_acknowledgements_keep_a_cut_off_primary_granting() {
 }
 
 #[test]
-fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
+fn a_primary_whose_replicas_are_late_grants_nothing_until_they_catch_up() {
     let pair = Pair::start(GRACE);
     let mut conn = pair.primary.connect();
     int(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", MAX_LEASE));
@@ -455,7 +455,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
     assert!(error.starts_with("TRYAGAIN "), "{error}");
     assert!(pair.primary.gauge("grace_left_ms") > 0);
     let mut waiting = waiter!(pair.primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
-    // A release works at any time, but nobody is granted.
+    // A release works, but nobody is granted.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "mine", "a")), 0);
     assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
     pair.link.delay_stream(Duration::ZERO);
@@ -467,7 +467,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_are_not() {
 }
 
 #[test]
-fn a_hold_that_was_alive_when_the_old_primary_stopped_is_renewed_for_as_long_as_one_likes() {
+fn a_hold_that_was_alive_when_the_old_primary_stopped_can_be_renewed_without_limit() {
     let pair = Pair::start(GRACE);
     // Long enough for a failover on a busy machine.
     let lease = 2 * MAX_LEASE;

@@ -1,5 +1,5 @@
-//! Two replicas that both have to be there, of which one has old data: the primary that counts the prompt one alone would go on
-//! when the other is promoted.
+//! A primary needs both its replicas, and one has old data. If the primary counted only the prompt one, it would go on granting
+//! after the other is promoted.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() 
         });
         link.delay_stream(LATE);
         eventually("the primary notices", || late(&primary));
-        // The server itself counts both.
+        // The server itself still counts both.
         assert_eq!(primary.info("replication")["min_slaves_good_slaves"], "2");
         assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
         let error = try_cmd!(conn, "LOCK.RENEW", "mine", "a", MAX_LEASE).unwrap_err();

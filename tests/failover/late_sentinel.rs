@@ -1,4 +1,4 @@
-//! Late data where Sentinels promote.
+//! Late data in a failover by Sentinel.
 
 use std::thread;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use mortise_harness::{cmd, eventually_within, hold_of, int, is_nil, lock_info, t
 use super::late::{await_on_time, renewal};
 use super::watched::{PATIENCE, Settings, Watched, demand};
 
-/// A lease lasts longer than data is late, and that longer than Sentinels and the promoted server take.
+/// The lease lasts longer than data is late, and data is late for longer than the Sentinels and the promoted server take.
 const SETTINGS: Settings = Settings::safe(12_000);
 const LATE: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 4;
 
-/// The stream to both replicas is late and catches up; then the primary is cut off, sees the end of a lease and grants.
+/// The stream to both replicas is late and catches up; then the primary is cut off, ends a lease and grants.
 fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
     let watched = Watched::start(settings);
     let old = &watched.primary;
@@ -23,7 +23,7 @@ fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
         _ => settings.max_lease,
     };
     let warm = eventually_within(PATIENCE, "the primary grants", || {
-        // Refused while the grace lasts, and while a busy machine lets no replica answer.
+        // Refused during the grace, and while on a busy machine no replica replies.
         let token = try_cmd!(conn, "LOCK.ACQUIRE", "warm", "w", 500).ok();
         token.filter(|token| !is_nil(token))
     });
@@ -33,7 +33,7 @@ fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
     thread::sleep(LATE);
     watched.network.hold_stream(old, false);
     for replica in &watched.replicas {
-        eventually_within(PATIENCE, "the replicas have heard of the hold", || {
+        eventually_within(PATIENCE, "the replicas have the hold", || {
             hold_of(&mut replica.connect(), "key", "a").is_some()
         });
     }
@@ -52,7 +52,7 @@ fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
     demand(new, 0);
     let renewed = !is_nil(&renewal(new, "key", "a", settings.max_lease));
     if renewed {
-        // Without a grace it may be early.
+        // Without a grace the reply may come early.
         thread::sleep(Duration::from_millis(lease).saturating_sub(LATE));
     }
     let others = lock_info(&mut conn, "key").map_or(Vec::new(), |info| info.holds);

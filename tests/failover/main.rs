@@ -1,4 +1,4 @@
-//! Another server takes over: what happens to waiters, holds and tokens, and that no two holders are inside, whether a person promotes a
+//! Another server takes over: what happens to waiters, holds and tokens, and that no two holders are inside, whether an operator promotes a
 //! replica or Sentinel does. A cluster's own failover is in `cluster`.
 
 mod exclusion;

@@ -1,4 +1,4 @@
-//! A failover that loses a pass: the promoted server has the hold of the old name, and the new name believes in its own.
+//! A failover loses a pass: the promoted server has the hold of the old name, while the new name believes in its own.
 //!
 //! ```text
 //!  primary   ──a holds──╳ cut ──PASS a b: OK──
@@ -18,7 +18,7 @@ use crate::late::{await_on_time, configure, promote};
 const MAX_LEASE: u64 = 2_000;
 /// Longest lease, a lag of one second, and 3 seconds.
 const GRACE: u64 = MAX_LEASE + 1_000 + 3_000;
-/// What is left to the old name when its hold is passed on, which is far less than the new one gets.
+/// What is left of the old name's lease at the pass: far less than the new one's.
 const SHORT: u64 = 600;
 const ATTEMPTS: u32 = 4;
 
@@ -28,7 +28,7 @@ fn server() -> mortise_harness::Builder {
         .config("min-replicas-max-lag", "1")
 }
 
-/// Whether another owner was granted the lock while the new owner believed in its hold; `None` if this machine was too slow for the pass.
+/// Whether another owner was granted the lock while the new owner believed in its hold; `None` if the machine was too slow for the pass.
 fn two_inside(grace: u64) -> Option<bool> {
     let primary = server().start();
     let link = Link::to(&primary);
@@ -53,7 +53,7 @@ fn two_inside(grace: u64) -> Option<bool> {
     let believed = sent + lease - lease / 100 - Duration::from_millis(2);
     promote(&replica);
     let mut new = replica.connect();
-    // Neither name holds by the new token here.
+    // Here neither name holds by the new token.
     assert!(hold_of(&mut new, "key", "b").is_none());
     for owner in ["a", "b"] {
         let again = try_cmd!(new, "LOCK.PASS", "key", owner, "z", 1, "TOKEN", passed);
@@ -62,11 +62,11 @@ fn two_inside(grace: u64) -> Option<bool> {
     let mut c = waiter!(replica, "LOCK.ACQUIRE", "key", "c", MAX_LEASE, "WAIT", 0);
     let next = granted(&mut c);
     let two = Instant::now() < believed;
-    assert!(next > passed, "the token tells them apart");
+    assert!(next > passed, "the tokens differ");
     Some(two)
 }
 
-/// Runs until one has a result, a few times at most.
+/// Repeats the run until it has a result, a few times at most.
 fn runs(grace: u64) -> impl Iterator<Item = bool> {
     (0..ATTEMPTS).filter_map(move |_| two_inside(grace))
 }
@@ -77,15 +77,12 @@ fn a_pass_that_a_failover_loses_leaves_no_two_inside() {
     assert_eq!(
         first,
         Some(false),
-        "two inside, or {ATTEMPTS} times no pass"
+        "two inside, or no pass in {ATTEMPTS} attempts"
     );
 }
 
 #[test]
 fn without_a_grace_a_pass_that_a_failover_loses_leaves_two_inside() {
     let found = runs(0).any(|two| two);
-    assert!(
-        found,
-        "{ATTEMPTS} runs have found nobody beside the new owner"
-    );
+    assert!(found, "{ATTEMPTS} runs have found no other holder");
 }

@@ -14,7 +14,7 @@ fn pair() -> (Server, Server) {
     (primary, replica)
 }
 
-/// The same over a link: what a frozen replica has in its sockets is not lost, what a cut link holds is.
+/// The same over a link. A frozen replica loses nothing in its sockets; a cut link loses its data.
 fn pair_over_link() -> (Server, Server, Link) {
     let primary = Server::start();
     let link = Link::to(&primary);
@@ -40,7 +40,7 @@ fn assert_unblocked(waiter: &mut Conn) {
 }
 
 #[test]
-fn waiters_of_a_primary_that_becomes_a_replica_are_sent_away() {
+fn waiters_of_a_primary_that_becomes_a_replica_are_unblocked() {
     let (old, new) = pair();
     cmd!(old.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut write = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -56,14 +56,14 @@ fn waiters_of_a_primary_that_becomes_a_replica_are_sent_away() {
     let error = asked.unwrap_err();
     assert!(error.starts_with("READONLY "), "{error}");
     assert_eq!(old.gauge("waiters"), 0);
-    // They ask again at the new primary, and the holder is still the holder.
+    // They ask again at the new primary, where the holder still holds.
     let mut again = waiter!(new, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     assert_eq!(int(&cmd!(new.connect(), "LOCK.RELEASE", "key", "a")), 0);
     granted(&mut again);
 }
 
 #[test]
-fn failover_hands_holds_over_and_sends_waiters_away() {
+fn a_failover_keeps_holds_and_unblocks_waiters() {
     let (old, new) = pair();
     let mut conn = old.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -98,7 +98,7 @@ fn failover_hands_holds_over_and_sends_waiters_away() {
 
 #[test]
 fn a_release_just_before_failover_grants_once_or_not_at_all() {
-    // The hand-off may come before the pause, or the waiter is sent away: never both, on no server.
+    // Either the hand-off comes before the pause, or the waiter gets UNBLOCKED: never both, on no server.
     let (old, new) = pair();
     let mut conn = old.connect();
     for round in 0..5 {
@@ -121,9 +121,9 @@ fn a_release_just_before_failover_grants_once_or_not_at_all() {
         match (released, answer) {
             (Ok(_), Ok(_)) => assert_eq!(owners.as_deref(), Some(&b"b"[..])),
             (Ok(_), Err(_)) => assert_eq!(owners, None),
-            // The release was held up by the pause and then refused.
+            // The pause delayed the release, which was then refused.
             (Err(_), Err(_)) => assert_eq!(owners.as_deref(), Some(&b"a"[..])),
-            (Err(error), Ok(_)) => panic!("b was let in though a's release was refused: {error}"),
+            (Err(error), Ok(_)) => panic!("b was granted though a's release was refused: {error}"),
         }
         cmd!(to.connect(), "DEL", "key");
         wait_for_sync(to, from);
@@ -157,7 +157,7 @@ fn tokens_grow_over_a_promotion_that_lost_the_last_grants() {
 
 #[test]
 fn tokens_ahead_of_the_clock_grow_over_a_promotion_that_lost_the_last_grants() {
-    // Pushed ahead by FENCE, the token clock is a bare counter: it jumps, for its tail may be lost.
+    // FENCE has pushed the token clock ahead of the wall clock. It jumps, because the last tokens may be lost.
     let (mut old, new, link) = pair_over_link();
     let mut conn = old.connect();
     let ahead = wall_micros() + 3_000_000_000;
@@ -219,7 +219,7 @@ fn leases_are_no_shorter_on_the_promoted_server() {
 }
 
 #[test]
-fn a_promoted_server_sweeps_and_hands_off_what_it_took_over() {
+fn a_promoted_server_sweeps_and_hands_off_the_locks_it_took_over() {
     let (mut old, new) = pair();
     let mut conn = old.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
@@ -236,7 +236,7 @@ fn a_promoted_server_sweeps_and_hands_off_what_it_took_over() {
 }
 
 #[test]
-fn a_replica_that_was_a_primary_forgets_what_only_it_had_granted() {
+fn a_primary_that_becomes_a_replica_drops_grants_that_were_not_replicated() {
     let (old, new, link) = pair_over_link();
     link.cut();
     let mut conn = old.connect();
@@ -245,7 +245,7 @@ fn a_replica_that_was_a_primary_forgets_what_only_it_had_granted() {
     let token = int(&cmd!(new.connect(), "LOCK.ACQUIRE", "key", "b", 60_000));
     assert!(
         token > lost,
-        "without a grace two hold, but the token tells them apart"
+        "without a grace two hold, but the tokens differ"
     );
     demote(&old, &new);
     wait_for_sync(&new, &old);
@@ -295,7 +295,7 @@ fn info_says_whether_failover_is_safe_and_what_is_missing() {
     assert_missing(&primary, Some("less than the 2 replicas"));
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 2);
     assert_missing(&primary, None);
-    // A replica reports what a promotion would mean.
+    // A replica reports what would be missing after its promotion.
     assert_missing(&first, None);
     assert_missing(&second, Some("lock.grace 5999 is less than 6000"));
     cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 3);
@@ -313,7 +313,7 @@ fn info_says_whether_failover_is_safe_and_what_is_missing() {
 }
 
 #[test]
-fn info_knows_of_leases_longer_than_the_longest_that_is_granted_now() {
+fn info_knows_of_leases_longer_than_the_present_max_lease() {
     let primary = guarded(60_000, 0).start();
     let mut conn = primary.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -328,7 +328,7 @@ fn info_knows_of_leases_longer_than_the_longest_that_is_granted_now() {
 }
 
 #[test]
-fn info_knows_of_a_waiter_that_will_hold_for_longer_than_is_granted_now() {
+fn info_knows_of_a_waiter_with_a_lease_longer_than_the_present_max_lease() {
     let primary = guarded(100_000, 0).start();
     let mut conn = primary.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -367,7 +367,7 @@ fn info_knows_of_long_leases_of_locks_that_were_renamed_or_moved() {
 }
 
 #[test]
-fn waiters_wait_on_while_replicas_are_missing_and_are_served_when_they_are_back() {
+fn waiters_keep_waiting_while_replicas_are_missing_and_are_granted_when_they_return() {
     let (primary, replica) = pair();
     let mut conn = primary.connect();
     cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 1);

@@ -1,4 +1,4 @@
-//! Sentinel: failovers by its own decision, or on request.
+//! Sentinel: failovers that it decides, and requested ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::watched::{
 };
 
 #[test]
-fn info_names_the_wrong_setting_under_sentinel_also_after_a_failover() {
+fn info_names_the_wrong_setting_under_sentinel_even_after_a_failover() {
     let watched = Watched::start(SAFE);
     assert_wrong_settings_are_named(&watched.primary, SAFE);
     cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
@@ -23,7 +23,7 @@ fn info_names_the_wrong_setting_under_sentinel_also_after_a_failover() {
     assert_wrong_settings_are_named(promoted, SAFE);
 }
 
-/// Spoils one setting after the other on a server where all are right.
+/// Makes one setting after the other wrong on a server where all are right.
 #[track_caller]
 fn assert_wrong_settings_are_named(server: &Server, settings: Settings) {
     let grace = settings.grace;
@@ -86,8 +86,8 @@ fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {
     watched.primary.sigkill();
     let new = watched.successor_of(&watched.primary).port();
     clients.go_to(new);
-    // It comes back, acts as a primary without data, and becomes a replica after a while. Only then has the
-    // new one as many replicas as it wants to have.
+    // It comes back, acts as a primary without data, and becomes a replica after a while. Only then does the
+    // new primary have enough replicas.
     watched.primary.start_again();
     let promoted = watched.successor_of(&watched.primary);
     assert_served(&clients, promoted);
@@ -98,12 +98,12 @@ fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {
 }
 
 #[test]
-fn a_failover_that_sentinel_was_asked_for_leaves_no_two_inside_and_no_waiter_behind() {
+fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
     let watched = Watched::start(SAFE);
     let clients = clients(&watched, SAFE, Stay::Mixed);
     let old = watched.primary.port();
     let mut conn = watched.primary.connect();
-    eventually("somebody who holds another lock", || {
+    eventually("a holder of another lock", || {
         !is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 1_000))
     });
     let mut waiter = waiter!(
@@ -131,7 +131,7 @@ fn a_failover_that_sentinel_was_asked_for_leaves_no_two_inside_and_no_waiter_beh
 }
 
 #[test]
-fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_granted() {
+fn a_waiter_that_a_failover_unblocks_asks_again_where_sentinel_says_and_is_granted() {
     let watched = Watched::start(LONG);
     let old = &watched.primary;
     eventually_within(PATIENCE, "a holds", || {
@@ -150,7 +150,7 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
             let conn = sentinel.get_connection();
             let granted = conn.and_then(|mut conn| {
                 let token: i64 = acquire.query(&mut conn)?;
-                // At once, because it holds for 8 s only, and Sentinels take their time.
+                // At once, because it holds for only 8 s, and Sentinels are slow.
                 let renewed: i64 = command!("LOCK.RENEW", "other", "b", 8_000).query(&mut conn)?;
                 let (_, port): (String, u16) =
                     command!("CONFIG", "GET", "port").query(&mut conn)?;
@@ -164,7 +164,7 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
             thread::sleep(Duration::from_millis(100));
         }
     });
-    // However long Sentinels take, the old primary has nothing for b.
+    // However long the Sentinels take, the old primary grants b nothing.
     let mut holder = old.connect();
     thread::spawn(move || {
         while try_cmd!(holder, "LOCK.RENEW", "other", "a", 8_000).is_ok_and(|it| !is_nil(&it)) {
@@ -178,5 +178,5 @@ fn a_waiter_that_a_failover_sends_away_asks_again_where_sentinel_says_and_is_gra
     let (token, renewed, port, refusals) = waiter.join().expect("b is granted");
     assert_eq!(renewed, token);
     assert_eq!(port, watched.successor_of(old).port());
-    assert!(!refusals.is_empty(), "b was sent away");
+    assert!(!refusals.is_empty(), "b was unblocked");
 }

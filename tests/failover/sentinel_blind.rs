@@ -1,5 +1,5 @@
-//! Sentinel where it sees too little: a primary that is cut off but alive, and one that restarts without its data before
-//! anybody notices.
+//! What Sentinel cannot see: a primary that is cut off but alive, and one that restarts without its data before any
+//! Sentinel notices.
 
 use mortise_harness::{Contenders, Record, Server, Stay, try_cmd};
 
@@ -8,7 +8,7 @@ use crate::watched::{
     demand,
 };
 
-// The primary is cut off, with a Sentinel and clients on its side, and lives.
+// The primary is cut off together with a Sentinel and clients, and stays alive.
 //
 //   old primary  ══╳ cut ──grants──grants──┤ NOREPLICAS                   ┬ mended: made a replica
 //   the others   ══╳     (down) promoted ├──────── grace ────────┤ grants │
@@ -19,11 +19,11 @@ fn primary_is_cut_off(
     let watched = Watched::start(settings);
     let clients = clients(&watched, settings, Stay::Silent);
     let old = &watched.primary;
-    // What is held runs out soon, so that the next grant is one of which only the old primary knows.
+    // The present lease ends soon, so that only the old primary knows of the next grant.
     await_hold(old, settings.max_lease - 1_000..settings.max_lease - 300);
     watched.network.cut_off(&[old, &watched.sentinels[0]]);
     let new = watched.successor_of(old);
-    // An operator wants to go on at once: the grace protects from the old primary, which has stopped when it ends.
+    // An operator wants writes at once: the grace protects against the old primary, which stops before the grace ends.
     demand(new, 0);
     clients.go_to(new.port());
     assert!(
@@ -63,11 +63,11 @@ fn without_a_grace_a_primary_cut_off_with_clients_on_its_side_leaves_two_inside(
     assert_finds_two_inside(|| primary_is_cut_off(LONG.without_grace(), |_, _, _| {}));
 }
 
-// The primary comes back without its data before anybody has noticed that it was gone.
+// The primary comes back without its data before any Sentinel has noticed that it was down.
 //
 //   primary    ──a holds──✝┌ started, empty ├── grace ──┤ grants
-//   replicas               (take its emptiness over)
-//   Sentinels  ──────────── nothing happened ───────────────────
+//   replicas               (become empty, too)
+//   Sentinels  ──────────── notice nothing ─────────────────────
 fn primary_forgets(settings: Settings) -> Record {
     let mut watched = Watched::start(settings);
     let clients = clients(&watched, settings, Stay::Silent);

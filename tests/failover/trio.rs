@@ -1,4 +1,4 @@
-//! A primary and two replicas whose settings may be wrong, and what `INFO lock` has to report then.
+//! A primary and two replicas whose settings may be wrong, which `INFO lock` has to report.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use mortise_harness::{
 pub(crate) const MAX_LEASE: u64 = 1_000;
 pub(crate) const LEASE: Duration = Duration::from_millis(MAX_LEASE);
 pub(crate) const LAG: u64 = 1;
-/// What the contract demands: the longest lease, the lag, and 3 seconds.
+/// The grace that the contract requires: the longest lease, the lag, and 3 seconds.
 pub(crate) const GRACE: u64 = MAX_LEASE + LAG * 1_000 + 3_000;
 pub(crate) const ROLES: [Role; 5] = [
     Role::Mover,
@@ -20,16 +20,16 @@ pub(crate) const ROLES: [Role; 5] = [
     Role::Loyal,
     Role::Mover,
 ];
-/// In how many runs a wrong setting must show. Mostly the first does.
+/// A wrong setting must show within this many runs. Mostly it does in the first.
 const ATTEMPTS: u32 = 12;
 
-/// What one run configures.
+/// The settings of one run.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) grace: u64,
     /// On the replicas: the longest lease for the grace of a promotion.
     pub(crate) max_lease: u64,
-    /// `lock.grace` of the first primary: none switches its stall guard off.
+    /// `lock.grace` of the first primary; 0 switches its stall guard off.
     pub(crate) guard: u64,
     pub(crate) min_replicas: u64,
 }
@@ -75,7 +75,7 @@ impl Trio {
             set(replica, "lock.grace", settings.grace);
             set(replica, "lock.max-lease", settings.max_lease);
         }
-        eventually("the primary has heard of both", || {
+        eventually("the primary counts both", || {
             let mut conn = primary.connect();
             try_cmd!(conn, "SET", "written", "yes").is_ok()
         });
@@ -88,7 +88,7 @@ impl Trio {
         trio
     }
 
-    /// `INFO lock` tells whether these settings keep the promise, on the server where one is wrong.
+    /// Checks that `INFO lock` names the wrong setting on the server that has it, and none elsewhere.
     #[track_caller]
     fn assert_truth(&self, settings: Settings) {
         let primary = verdict(&self.primary);
@@ -110,20 +110,20 @@ impl Trio {
         }
     }
 
-    /// Both replicas have acknowledged this very moment, so for another second they count.
+    /// Waits until both replicas have just acknowledged, so that they count for another second.
     pub(crate) fn refresh(&self) {
         let mut conn = self.primary.connect();
         cmd!(conn, "SET", "written", "again");
         assert_eq!(int(&cmd!(conn, "WAIT", 2, 10_000)), 2);
     }
 
-    /// Makes the first replica a primary that has the replicas it needs: as many as it has.
+    /// Promotes the first replica.
     pub(crate) fn promote(&self) {
         let promoted = &self.replicas[0];
         cmd!(promoted.connect(), "REPLICAOF", "NO", "ONE");
     }
 
-    /// The promoted server's direct replicas are the others now, of which `count` are there.
+    /// Makes the promoted server require `count` replicas, as many as it will have.
     pub(crate) fn expect_replicas(&self, count: u64) {
         set(&self.replicas[0], "min-replicas-to-write", count);
     }
@@ -161,30 +161,30 @@ pub(crate) fn assert_verdict((safe, missing): &(String, String), wrong: Option<&
 pub(crate) fn assert_finds_two_inside(run: impl Fn() -> Record) {
     for _ in 0..ATTEMPTS {
         let record = run();
-        // Tokens tell the two apart even then.
+        // Even then the tokens differ.
         let overlaps = record.overlaps();
         if !overlaps.is_empty() {
             assert!(overlaps.iter().all(|(one, other)| one.token != other.token));
             return;
         }
     }
-    panic!("{ATTEMPTS} runs have found nobody beside somebody else");
+    panic!("{ATTEMPTS} runs have not found two inside");
 }
 
-/// Waits until the server has granted so often; long enough for a grace.
+/// Waits until the server has granted this often; long enough for a grace.
 #[track_caller]
 pub(crate) fn await_grants(clients: &Contenders, server: &Server, count: usize) {
     let patience = Duration::from_millis(GRACE + 20_000);
     assert!(
         clients.await_grants(server.port(), count, patience),
-        "the server on port {} serves nobody; refusals: {:?}; {:?}",
+        "the server on port {} grants nothing; refusals: {:?}; {:?}",
         server.port(),
         clients.refusals(),
         (server.info("lock"), server.info("replication")),
     );
 }
 
-/// Reads the hold of the lock until it is as wanted, but gives up after a while, because a run without a result does no harm.
+/// Reads the hold until it is as wanted, but gives up after a while: a run without a result does no harm.
 pub(crate) fn look_for_hold(server: &Server, wanted: impl Fn(&Hold) -> bool) -> Option<Hold> {
     let mut conn = server.connect();
     let since = Instant::now();

@@ -1,4 +1,4 @@
-//! A primary, two replicas and three Sentinels, all real processes on a network that can be cut, and clients that go
+//! A primary, two replicas and three Sentinels, all real processes on a network that can be cut, and clients that connect
 //! where a Sentinel says.
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use mortise_harness::{
     eventually_within, lock_info, text, try_cmd, wait_for_sync_at,
 };
 
-/// What a set-up promises depends on these.
+/// The settings on which the promise depends.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) max_lease: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Settings {
 
 /// Short leases, so that much happens.
 pub(crate) const SAFE: Settings = Settings::safe(1_000);
-/// Leases that last longer than a failover takes.
+/// Leases longer than a failover.
 pub(crate) const LONG: Settings = Settings::safe(8_000);
 
 impl Settings {
@@ -48,9 +48,9 @@ impl Settings {
 }
 
 pub(crate) const ROLES: [Role; 4] = [Role::Mover, Role::Loyal, Role::Mover, Role::Loyal];
-/// What Sentinels take their time for: they convert an old primary only after eight seconds of its claiming to be one.
+/// Sentinels are slow to demote an old primary: only after it has claimed to be one for eight seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// In how many runs a wrong setting must show. Mostly the first does.
+/// A wrong setting must show within this many runs. Mostly it does in the first.
 pub(crate) const ATTEMPTS: u32 = 5;
 pub(crate) const NAME: &str = "locks";
 
@@ -97,7 +97,7 @@ impl Watched {
         watched
     }
 
-    /// `INFO lock` says everywhere whether the settings keep the promise.
+    /// Checks that `INFO lock` shows on every server whether the settings keep the promise.
     #[track_caller]
     pub(crate) fn assert_truth(&self, settings: Settings) {
         let needed = Settings::safe(settings.max_lease).grace;
@@ -123,7 +123,7 @@ impl Watched {
     /// Waits until the old primary follows the new one.
     #[track_caller]
     pub(crate) fn await_demotion(&self, old: &Server, new: &Server) {
-        // The Sentinel that tells it so closes every client's connection.
+        // The Sentinel that demotes it closes every client's connection.
         let role = || {
             let mut conn = Conn::to_port(old.port()).ok()?;
             let role = try_cmd!(conn, "ROLE").ok()?;
@@ -135,7 +135,7 @@ impl Watched {
         self.wait_for_sync(new, old);
     }
 
-    /// Where the Sentinels say the primary is, once that is not `old`.
+    /// The primary that the Sentinels name, once it is not `old`.
     #[track_caller]
     pub(crate) fn successor_of(&self, old: &Server) -> &Server {
         let old = self.network.port_of(old);
@@ -150,7 +150,7 @@ impl Watched {
         found.expect("one of the two replicas")
     }
 
-    /// Where the last Sentinel says that the primary is.
+    /// The primary that the last Sentinel names.
     pub(crate) fn primary_port(&self) -> u16 {
         let mut conn = self.sentinels[2].connect();
         let addr = cmd!(conn, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME);
@@ -180,11 +180,11 @@ pub(crate) fn clients(watched: &Watched, settings: Settings, stay: Stay) -> Cont
     clients
 }
 
-/// Waits for a moment in which somebody has held for so many milliseconds.
+/// Waits until a client has held for this many milliseconds.
 #[track_caller]
 pub(crate) fn await_hold(server: &Server, held: Range<u64>) {
     let mut conn = server.connect();
-    eventually_within(PATIENCE, "somebody has held for so long", || {
+    eventually_within(PATIENCE, "a client has held for that long", || {
         let info = lock_info(&mut conn, "key");
         let seen = info.and_then(|info| info.holds.first().map(|hold| hold.held as u64));
         seen.is_some_and(|seen| held.contains(&seen))
@@ -198,12 +198,12 @@ pub(crate) fn assert_finds_two_inside(run: impl Fn() -> Record) {
         let record = run();
         let overlaps = record.overlaps();
         if !overlaps.is_empty() {
-            // Tokens tell the two apart even then.
+            // Even then the tokens differ.
             assert!(overlaps.iter().all(|(one, other)| one.token != other.token));
             return;
         }
     }
-    panic!("{ATTEMPTS} runs have found nobody beside somebody else");
+    panic!("{ATTEMPTS} runs have not found two inside");
 }
 
 #[track_caller]
@@ -216,11 +216,14 @@ pub(crate) fn assert_served(clients: &Contenders, server: &Server) {
     );
 }
 
-/// No two inside, and the old primary has not granted a thing after its successor had.
+/// Checks that no two were inside, and that the old primary granted nothing after its successor had.
 #[track_caller]
 pub(crate) fn assert_clean(record: &Record, old: u16, new: u16) {
     record.assert_exclusive();
     let first = record.stints.iter().position(|stint| stint.port == new);
     let last = record.stints.iter().rposition(|stint| stint.port == old);
-    assert!(last < first, "the old primary granted beside the new one");
+    assert!(
+        last < first,
+        "the old primary granted after the new one had"
+    );
 }

@@ -1,11 +1,11 @@
-//! Nested guards: however many, they are refused and the server lives.
+//! Nested guards: the server refuses any number of them, and does not crash.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Server, array, cmd, int, text};
 
 use super::{assert_refused_by_name, held};
 
-/// `LOCK.GUARD key a token` so many times in a row, and then a command.
+/// `LOCK.GUARD key a token`, repeated, and then a command.
 fn nested(start: &[&str], times: usize, token: i64, end: &[&str]) -> Cmd {
     let token = token.to_string();
     let mut command = Cmd::new();
@@ -22,14 +22,14 @@ fn nested(start: &[&str], times: usize, token: i64, end: &[&str]) -> Cmd {
 }
 
 #[test]
-fn a_hundred_thousand_guards_in_one_another_are_refused_and_the_server_lives() {
+fn a_hundred_thousand_nested_guards_are_refused_without_a_crash() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
     for times in [2, 3, 1_000, 100_000] {
         let guards = nested(&[], times, token, &["SET", "data", "1"]);
         assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");
-        // For a transaction, a script, COMMAND and ACL DRYRUN the keys are asked for in ways of their own.
+        // A transaction, a script, COMMAND and ACL DRYRUN each find the keys in another way.
         let script = "return redis.pcall(unpack(ARGV))";
         if times <= 1_000 {
             let guards = nested(
@@ -59,7 +59,7 @@ fn a_hundred_thousand_guards_in_one_another_are_refused_and_the_server_lives() {
 }
 
 #[test]
-fn a_user_with_key_patterns_can_send_them_too() {
+fn nested_guards_from_a_user_with_key_patterns_are_refused_without_a_crash() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");

@@ -1,4 +1,4 @@
-//! Every command that the server knows, with any arguments, gets a reply inside a guard, and the server lives.
+//! Every command of the server, with any arguments, gets a reply inside a guard without a crash.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ const ARGUMENTS: &[&[&str]] = &[
     &["data", "0", "-1", "1", "x", "y"],
 ];
 
-/// Every command, and every one of those that begin with the same word.
+/// Every command, and every subcommand.
 fn commands(conn: &mut Conn) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     for described in array(&cmd!(conn, "COMMAND")) {
@@ -36,7 +36,7 @@ fn commands(conn: &mut Conn) -> BTreeSet<Vec<String>> {
     found
 }
 
-/// By the token that `a` has now, whatever the last command has done to it.
+/// By `a`'s present token, whatever the last command has done to it.
 fn guard(conn: &mut Conn, command: &[String], arguments: &[&str]) -> Cmd {
     cmd!(conn, "DEL", "key");
     let mut guard = command!("LOCK.GUARD", "key", "a", held(conn, "key"));
@@ -80,7 +80,7 @@ fn word(arg: mortise_harness::redis::Arg<&[u8]>) -> Vec<u8> {
 
 /// Redis 7.0 and Valkey 8 cannot run it, so it is refused by name; the others reply as in a transaction.
 #[test]
-fn a_script_that_waits_for_replicas_inside_a_guard_is_answered_whatever_the_command_is_called() {
+fn a_script_that_waits_for_replicas_inside_a_guard_gets_a_reply_under_any_command_name() {
     let server = Server::builder()
         .config("rename-command", "WAIT tarry")
         .start();

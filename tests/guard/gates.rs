@@ -1,4 +1,4 @@
-//! A guard is a write, whatever is inside: whatever stops writes stops it.
+//! A guard is a write, whatever is inside: whatever stops writes stops a guard.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn assert_error(reply: Result<mortise_harness::redis::Value, String>, code: &str
 }
 
 #[test]
-fn a_pause_of_writes_holds_even_a_guarded_read_back() {
+fn a_pause_of_writes_delays_even_a_guarded_read() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -48,7 +48,7 @@ fn a_pause_of_writes_with_a_replica_and_an_aof_harms_nothing() {
 }
 
 #[test]
-fn a_replica_refuses_it_a_writable_one_too() {
+fn a_replica_refuses_a_guard_even_a_writable_one() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     let token = held(&mut primary.connect(), "key");
@@ -71,7 +71,7 @@ fn a_replica_refuses_it_a_writable_one_too() {
 }
 
 #[test]
-fn with_too_few_replicas_it_is_refused_whatever_is_inside() {
+fn with_too_few_replicas_a_guard_is_refused_whatever_is_inside() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -94,7 +94,7 @@ fn with_too_few_replicas_it_is_refused_whatever_is_inside() {
 }
 
 #[test]
-fn when_memory_is_full_what_needs_none_runs_and_what_needs_some_is_refused() {
+fn when_memory_is_full_only_commands_inside_that_need_none_run() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");

@@ -1,4 +1,4 @@
-//! Which guards pass, and which get NOTHELD.
+//! Which guards run their command, and which get NOTHELD.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mortise_harness::{
 
 use super::{assert_not_held, held};
 
-/// Sends a guard without a command and one with a command. Nothing runs.
+/// Sends a guard without a command and one with a command, and checks that nothing runs.
 #[track_caller]
 fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64) {
     assert_not_held(try_cmd!(conn, "LOCK.GUARD", key, owner, token));
@@ -28,7 +28,7 @@ fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64
 }
 
 #[test]
-fn for_an_owner_that_holds_by_the_token_the_command_runs_and_replies() {
+fn a_guard_runs_the_command_of_an_owner_that_holds_by_the_token() {
     let server = Server::start();
     let mut conn = server.connect();
     for (n, acquire) in ["LOCK.ACQUIRE", "LOCK.RLOCK"].into_iter().enumerate() {
@@ -45,11 +45,11 @@ fn for_an_owner_that_holds_by_the_token_the_command_runs_and_replies() {
 }
 
 #[test]
-fn nobody_else_is_let_through_and_nothing_runs() {
+fn a_guard_of_anybody_else_runs_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     assert_is_not_let_through(&mut conn, "key", "a", 1);
-    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0, "no key comes of it");
+    assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0, "it creates no key");
     let token = held(&mut conn, "key");
     for (owner, token) in [
         ("b", token),
@@ -90,7 +90,7 @@ fn a_client_that_slept_through_its_lease_harms_nothing() {
         "of a"
     ));
     assert_eq!(text(&cmd!(b, "GET", "data")), "of b");
-    // Nor by the other's token.
+    // Nor may it write by the other's token.
     assert_not_held(try_cmd!(
         a,
         "LOCK.GUARD",
@@ -104,10 +104,10 @@ fn a_client_that_slept_through_its_lease_harms_nothing() {
 }
 
 #[test]
-fn a_lease_that_is_over_counts_for_nothing_though_its_key_is_still_there() {
+fn a_guard_by_an_expired_lease_runs_nothing_though_the_key_is_still_there() {
     let server = Server::start();
     let mut conn = server.connect();
-    // All in one go, so that no timer comes between.
+    // All in one transaction, so that no timer runs in between.
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 30));
     let replies = conn.pipeline(&[
         mortise_harness::command!("DEBUG", "SLEEP", 0.05),
@@ -123,7 +123,7 @@ fn a_lease_that_is_over_counts_for_nothing_though_its_key_is_still_there() {
 }
 
 #[test]
-fn one_of_many_readers_is_let_through_for_as_long_as_its_own_lease() {
+fn a_guard_of_one_of_many_readers_runs_for_as_long_as_its_own_lease() {
     let server = Server::start();
     let mut conn = server.connect();
     let short = int(&cmd!(conn, "LOCK.RLOCK", "key", "short", 40));
@@ -146,7 +146,7 @@ fn after_an_upgrade_or_a_fence_only_the_new_token_counts() {
     let fenced = int(&cmd!(conn, "LOCK.FENCE", "key", "a", upgraded + 7));
     assert_is_not_let_through(&mut conn, "key", "a", upgraded);
     assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", fenced)), fenced);
-    // Neither re-entry nor a downgrade changes it.
+    // Neither re-entry nor a downgrade changes the token.
     cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000);
     cmd!(conn, "LOCK.RELEASE", "key", "a", "WRITE", "HOLDS", 0);
     assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", fenced)), fenced);
@@ -187,7 +187,7 @@ fn arguments_out_of_their_bounds_are_errors_and_nothing_runs() {
 }
 
 #[test]
-fn owners_and_keys_of_any_bytes_are_let_through() {
+fn guards_work_with_owners_and_keys_of_any_bytes() {
     let server = Server::start();
     let mut conn = server.connect();
     let every: Vec<u8> = (0..255).collect();
@@ -207,7 +207,7 @@ fn owners_and_keys_of_any_bytes_are_let_through() {
 }
 
 #[test]
-fn after_a_promotion_nothing_runs_until_the_old_primary_must_have_stopped() {
+fn after_a_promotion_no_guard_runs_until_the_old_primary_must_have_stopped() {
     let primary = Server::start();
     let replica = Server::builder()
         .module_arg("max-lease", "20000")
@@ -218,7 +218,7 @@ fn after_a_promotion_nothing_runs_until_the_old_primary_must_have_stopped() {
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20_000));
     wait_for_sync(&primary, &replica);
     let mut conn = replica.connect();
-    // RENEW is refused for the time by which the grace is longer than the longest lease.
+    // RENEW is refused for as long as the grace exceeds the longest lease.
     cmd!(conn, "CONFIG", "SET", "lock.grace", 22_000);
     cmd!(conn, "REPLICAOF", "NO", "ONE");
     let guard = mortise_harness::command!("LOCK.GUARD", "key", "a", token, "INCR", "data");
@@ -235,7 +235,7 @@ fn after_a_promotion_nothing_runs_until_the_old_primary_must_have_stopped() {
         }
         thread::sleep(Duration::from_millis(20));
     };
-    assert_eq!(ran, 1, "none of those that were refused has run");
+    assert_eq!(ran, 1, "no refused command has run");
     assert!(refused > 0);
     assert!(replica.gauge("grace_left_ms") > 0, "the grace goes on");
 }

@@ -1,4 +1,4 @@
-//! What may be inside, and what may not.
+//! The commands that may be inside a guard, and those that may not.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, cmd, int, is_nil, lock_info, text, try_cmd};
@@ -12,7 +12,7 @@ fn guard(conn: &mut Conn, token: i64, words: &[&str]) -> Result<Value, String> {
 }
 
 #[test]
-fn what_scripts_may_not_call_is_refused_by_name() {
+fn a_command_that_scripts_may_not_call_is_refused_by_name() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -55,7 +55,7 @@ fn what_scripts_may_not_call_is_refused_by_name() {
     for words in refused {
         assert_refused_by_name(guard(&mut conn, token, words), words[0]);
     }
-    // Neither connection nor lock has suffered.
+    // The connection and the lock still work.
     assert_eq!(
         guard(&mut conn, token, &["PING"]),
         Ok(Value::SimpleString("PONG".into()))
@@ -89,7 +89,7 @@ fn assert_does_not_block(reply: Result<Value, String>, name: &str) {
 }
 
 #[test]
-fn what_would_block_answers_at_once() {
+fn a_command_inside_that_would_block_replies_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -116,7 +116,7 @@ fn what_would_block_answers_at_once() {
 }
 
 #[test]
-fn what_would_block_takes_what_is_there() {
+fn a_blocking_command_inside_returns_what_is_available() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -135,7 +135,7 @@ fn what_would_block_takes_what_is_there() {
 }
 
 #[test]
-fn a_command_that_fails_says_so_itself() {
+fn a_failed_command_inside_replies_its_own_error() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -159,7 +159,7 @@ fn a_command_that_fails_says_so_itself() {
 }
 
 #[test]
-fn a_name_of_any_bytes_is_no_command_and_no_harm() {
+fn an_unknown_command_name_of_any_bytes_is_an_error() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -178,7 +178,7 @@ fn a_name_of_any_bytes_is_no_command_and_no_harm() {
 }
 
 #[test]
-fn what_a_connection_is_stays_as_it_was() {
+fn a_guard_does_not_change_the_state_of_the_connection() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -212,7 +212,7 @@ fn a_command_inside_runs_in_the_callers_database() {
 }
 
 #[test]
-fn the_modules_own_internal_commands_are_refused_inside_too() {
+fn internal_commands_of_the_module_are_refused_inside() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -222,7 +222,7 @@ fn the_modules_own_internal_commands_are_refused_inside_too() {
 }
 
 #[test]
-fn a_renamed_command_is_refused_as_under_its_own_name() {
+fn a_renamed_command_is_refused_like_the_original() {
     let server = Server::builder()
         .config("rename-command", "EVAL lua")
         .config("rename-command", "MULTI begin")
@@ -236,7 +236,7 @@ fn a_renamed_command_is_refused_as_under_its_own_name() {
 }
 
 #[test]
-fn migrating_keys_inside_takes_them_away_the_locks_own_too() {
+fn migrate_inside_moves_keys_away_even_the_locks_own() {
     let (server, other) = (Server::start(), Server::start());
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -266,7 +266,7 @@ fn migrating_keys_inside_takes_them_away_the_locks_own_too() {
 }
 
 #[test]
-fn restoring_over_the_locks_own_key_inside_is_like_restoring_outside() {
+fn restore_over_the_locks_own_key_works_inside_as_outside() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");

@@ -1,4 +1,4 @@
-//! Commands inside that change locks, also the lock that guards them.
+//! Commands inside a guard that change locks, even the guard's own.
 
 use mortise_harness::{
     Conn, Server, array, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of,
@@ -17,7 +17,7 @@ fn scene() -> (Server, Conn, i64, Conn) {
 }
 
 #[test]
-fn a_release_inside_hands_the_lock_to_its_next_waiter() {
+fn a_release_inside_hands_the_lock_to_the_next_waiter() {
     let (_server, mut a, token, mut b) = scene();
     let left = cmd!(
         a,
@@ -36,7 +36,7 @@ fn a_release_inside_hands_the_lock_to_its_next_waiter() {
 }
 
 #[test]
-fn a_release_of_another_lock_inside_hands_that_one_on() {
+fn a_release_of_another_lock_inside_hands_that_lock_on() {
     let (server, mut a, token, _b) = scene();
     cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 0);
@@ -103,14 +103,14 @@ fn swapping_databases_inside_takes_the_hold_along() {
 }
 
 #[test]
-fn a_copy_of_the_lock_made_inside_guards_as_well() {
+fn a_copy_of_the_lock_made_inside_can_guard_as_well() {
     let (_server, mut a, token, _b) = scene();
     cmd!(a, "LOCK.GUARD", "key", "a", token, "COPY", "key", "copy");
     assert_eq!(int(&cmd!(a, "LOCK.GUARD", "copy", "a", token)), token);
 }
 
 #[test]
-fn a_lock_taken_inside_is_held_by_the_connection_that_asked() {
+fn a_lock_acquired_inside_shows_the_connection_of_the_guard() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -131,11 +131,11 @@ fn a_lock_taken_inside_is_held_by_the_connection_that_asked() {
     let third = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'LOCK.ACQUIRE', KEYS[2], 'a', 60000)";
     cmd!(conn, "EVAL", third, 2, "key", "third", token);
     let hold = hold_of(&mut conn, "third", "a").unwrap();
-    assert_eq!(hold.client, 0, "a script stands between");
+    assert_eq!(hold.client, 0, "a script sent it");
 }
 
 #[test]
-fn the_hold_itself_can_be_renewed_entered_again_and_upgraded_inside() {
+fn the_guards_own_hold_can_be_renewed_re_entered_and_upgraded_inside() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
@@ -214,7 +214,7 @@ fn an_expiry_set_inside_ends_the_hold_as_it_would_outside() {
 }
 
 #[test]
-fn an_owner_that_has_left_is_not_let_through_though_it_holds_by_another_way() {
+fn an_owner_that_has_left_cannot_guard_though_it_holds_in_another_way() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -255,7 +255,7 @@ fn leaving_inside_lets_the_waiter_in() {
 }
 
 #[test]
-fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
+fn a_request_by_mail_made_inside_waits_and_its_letter_belongs_to_the_caller() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -279,7 +279,7 @@ fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
     );
     let since = int(&array(&queued)[1]);
     assert_eq!(queue_of(&mut conn, "wanted"), ["a"]);
-    // Nothing waits inside, though there is no letter yet.
+    // Inside, LOCK.MAIL does not wait, though there is no letter yet.
     let none = cmd!(
         conn,
         "LOCK.GUARD",
@@ -309,7 +309,7 @@ fn a_request_by_mail_made_inside_waits_and_its_letter_is_the_callers() {
 }
 
 #[test]
-fn a_lock_that_goes_inside_is_counted_no_more() {
+fn a_lock_deleted_inside_is_no_longer_counted() {
     let server = Server::start();
     let mut conn = server.connect();
     for inside in [
@@ -330,7 +330,7 @@ fn a_lock_that_goes_inside_is_counted_no_more() {
 }
 
 #[test]
-fn what_comes_to_the_locks_own_key_inside_is_what_is_there_afterwards() {
+fn a_value_written_to_the_locks_own_key_inside_stays() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");

@@ -1,4 +1,4 @@
-//! LOCK.GUARD: a command that runs only if its sender holds a lock by its token at that moment.
+//! LOCK.GUARD runs a command only if its owner holds the lock by the token at that moment.
 
 mod deep;
 mod every_command;
@@ -15,7 +15,7 @@ mod together;
 use mortise_harness::redis::Value;
 use mortise_harness::{Conn, cmd, int};
 
-/// The token by which `a` holds `key` from now on.
+/// Makes `a` hold `key`, and returns the token.
 #[track_caller]
 fn held(conn: &mut Conn, key: &str) -> i64 {
     int(&cmd!(conn, "LOCK.ACQUIRE", key, "a", 600_000))
@@ -23,11 +23,11 @@ fn held(conn: &mut Conn, key: &str) -> i64 {
 
 #[track_caller]
 fn assert_not_held(reply: Result<Value, String>) {
-    let error = reply.expect_err("it does not hold");
+    let error = reply.expect_err("the owner does not hold");
     assert!(error.starts_with("NOTHELD "), "{error}");
 }
 
-/// The error names the command, in upper or lower case.
+/// Checks that the error names the command, in upper or lower case.
 #[track_caller]
 fn assert_refused_by_name(reply: Result<Value, String>, name: &str) {
     let error = reply.expect_err("not allowed inside");

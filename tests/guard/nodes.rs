@@ -1,4 +1,4 @@
-//! In a cluster: servers and clients treat the keys of both commands as those of one command.
+//! In a cluster, servers and clients treat the keys of the guard and of its command as those of one command.
 
 use mortise_harness::redis::cluster::ClusterClient;
 use mortise_harness::{
@@ -21,7 +21,7 @@ fn keys(conn: &mut Conn, inside: &[&str]) -> Vec<String> {
     ]
     .concat();
     let mut keys: Vec<String> = array(&conn.cmd(&words)).iter().map(text).collect();
-    // Servers tell them in an order of their own.
+    // Each server has its own order.
     keys[1..].sort();
     keys
 }
@@ -48,7 +48,7 @@ fn the_server_knows_the_keys_of_both_commands() {
             &["key", "x", "y"],
         ),
         (&["LOCK.ACQUIRE", "x", "b", "1"], &["key", "x"]),
-        // Commands that are refused when they run.
+        // These commands are refused when they run.
         (&["NOSUCH", "x"], &["key"]),
         (&["GET"], &["key"]),
         (&["ZUNIONSTORE", "to", "1000", "x"], &["key"]),
@@ -89,7 +89,7 @@ fn the_server_knows_the_keys_of_both_commands() {
 }
 
 #[test]
-fn keys_of_two_slots_are_refused_as_any_commands() {
+fn guards_with_keys_of_two_slots_are_refused_like_any_command() {
     let cluster = Cluster::start(1, Server::builder);
     let mut conn = cluster.primaries[0].connect();
     let token = held(&mut conn, "{a}lock");
@@ -131,7 +131,7 @@ fn keys_of_two_slots_are_refused_as_any_commands() {
         ),
         "CROSSSLOT ",
     );
-    // Commands without a key, and commands on locks, too.
+    // Also commands without a key, and commands on locks.
     cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "PING");
     cmd!(
         conn,
@@ -146,7 +146,7 @@ fn keys_of_two_slots_are_refused_as_any_commands() {
 }
 
 #[test]
-fn a_script_may_guard_only_what_is_in_the_slot_of_its_keys() {
+fn a_script_may_guard_only_keys_in_the_slot_of_its_own() {
     let cluster = Cluster::start(1, Server::builder);
     let mut conn = cluster.primaries[0].connect();
     let token = held(&mut conn, "{a}lock");
@@ -158,7 +158,7 @@ fn a_script_may_guard_only_what_is_in_the_slot_of_its_keys() {
 }
 
 #[test]
-fn a_cluster_client_brings_it_to_the_node_and_follows_when_the_slot_moves() {
+fn a_cluster_client_sends_a_guard_to_the_right_node_and_follows_the_slot() {
     let cluster = Cluster::start(2, Server::builder);
     let home = cluster.home_of("{a}lock");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
@@ -169,7 +169,6 @@ fn a_cluster_client_brings_it_to_the_node_and_follows_when_the_slot_moves() {
     let token: i64 = acquire.query(&mut client).unwrap();
     let guard = command!("LOCK.GUARD", "{a}lock", "a", token, "INCR", "{a}data");
     assert_eq!(guard.query::<i64>(&mut client), Ok(1));
-    // The other node redirects the client.
     assert_error(to.connect().try_run(&guard), "MOVED ");
 
     begin_migration(slot, from, to);
@@ -190,7 +189,7 @@ fn a_cluster_client_brings_it_to_the_node_and_follows_when_the_slot_moves() {
 }
 
 #[test]
-fn a_cluster_that_is_down_refuses_it() {
+fn a_cluster_that_is_down_refuses_guards() {
     let cluster = Cluster::start(2, || {
         Server::builder().config("cluster-node-timeout", "1000")
     });

@@ -1,4 +1,4 @@
-//! Replicas and the AOF get what the command inside writes, in the order in which it was written, and nothing else.
+//! Replicas and the AOF receive the writes of the command inside, in order, and nothing else.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn appending() -> Server {
         .start()
 }
 
-/// The commands in the AOF, without those that select a database; of LOCK.APPLY only its name and its key.
+/// The commands in the AOF without SELECT, and LOCK.APPLY with only its key.
 fn appended(server: &Server) -> Vec<String> {
     let mut commands = Vec::new();
     for entry in fs::read_dir(server.dir().join("appendonlydir")).unwrap() {
@@ -40,7 +40,7 @@ fn appended(server: &Server) -> Vec<String> {
     commands
 }
 
-/// What `act` adds to the AOF.
+/// The commands that `act` adds to the AOF.
 fn appended_by(server: &Server, act: impl FnOnce(&mut Conn)) -> Vec<String> {
     let before = appended(server).len();
     act(&mut server.connect());
@@ -48,7 +48,7 @@ fn appended_by(server: &Server, act: impl FnOnce(&mut Conn)) -> Vec<String> {
 }
 
 #[test]
-fn what_the_command_inside_writes_is_all_that_is_appended() {
+fn only_the_writes_of_the_command_inside_are_appended() {
     let server = appending();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -79,7 +79,7 @@ fn what_the_command_inside_writes_is_all_that_is_appended() {
 }
 
 #[test]
-fn a_guard_that_lets_nobody_through_and_one_without_a_command_append_nothing() {
+fn a_refused_guard_and_a_guard_without_a_command_append_nothing() {
     let server = appending();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -111,13 +111,13 @@ fn a_guard_that_lets_nobody_through_and_one_without_a_command_append_nothing() {
 }
 
 #[test]
-fn an_end_of_a_lease_that_the_guard_finds_goes_before_what_is_written_inside() {
+fn the_end_of_a_lease_that_a_guard_finds_is_replicated_before_the_writes_inside() {
     let server = appending();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
     cmd!(conn, "LOCK.RLOCK", "key", "short", 20);
     let written = appended_by(&server, |conn| {
-        // In one go, so that no timer comes between.
+        // In one transaction, so that no timer runs in between.
         let replies = conn.pipeline(&[
             command!("DEBUG", "SLEEP", 0.05),
             command!("LOCK.GUARD", "key", "a", token, "SET", "data", 1),
@@ -128,7 +128,7 @@ fn an_end_of_a_lease_that_the_guard_finds_goes_before_what_is_written_inside() {
 }
 
 #[test]
-fn a_hand_off_inside_goes_out_in_its_place() {
+fn a_hand_off_inside_is_replicated_in_its_order() {
     let server = appending();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -233,7 +233,7 @@ fn a_replica_and_the_file_hold_what_the_primary_holds() {
 }
 
 #[test]
-fn a_replica_attached_in_the_midst_of_guarded_writes_agrees() {
+fn a_replica_attached_during_guarded_writes_agrees() {
     let primary = Server::start();
     let mut conn = primary.connect();
     let token = held(&mut conn, "key");
@@ -260,7 +260,7 @@ fn a_replica_attached_in_the_midst_of_guarded_writes_agrees() {
     assert_same_data(&primary, &replica);
 }
 
-/// Writes of every kind, also those that are replicated in another form.
+/// Writes of every kind, including those that are replicated in another form.
 const WRITES: &[&str] = &[
     "SET s 1 EX 1000",
     "SETEX t 1000 x",
@@ -316,7 +316,7 @@ const WRITES: &[&str] = &[
 ];
 
 #[test]
-fn writes_of_every_kind_reach_replicas_as_if_they_had_been_sent_alone() {
+fn guarded_writes_of_every_kind_are_replicated_like_unguarded_ones() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);

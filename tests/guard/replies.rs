@@ -1,4 +1,4 @@
-//! Replies come through untouched, in RESP2 and RESP3.
+//! A guard passes replies on unchanged, in RESP2 and RESP3.
 
 use mortise_harness::redis::{Cmd, Value};
 use mortise_harness::{Conn, Server, cmd, command, try_cmd};
@@ -18,7 +18,7 @@ fn fill(conn: &mut Conn) {
     cmd!(conn, "LOCK.ACQUIRE", "another", "b", 600_000);
 }
 
-/// Commands whose replies are of every type that there is, and do not change from one to the next.
+/// Commands with replies of every type, which do not change when they are repeated.
 fn questions() -> Vec<Cmd> {
     vec![
         command!("PING"),
@@ -123,7 +123,7 @@ fn replies_in_a_transaction_are_those_of_the_command_too() {
                 cmd!(conn, "MULTI");
                 let queued = conn.try_run(command);
                 if queued.is_err() {
-                    // One with too few arguments is refused at once, inside it when it runs.
+                    // With too few arguments a plain command is refused at once, and one inside a guard when it runs.
                     cmd!(conn, "DISCARD");
                     break;
                 }
@@ -139,7 +139,7 @@ fn replies_in_a_transaction_are_those_of_the_command_too() {
 }
 
 #[test]
-fn a_hundred_thousand_elements_come_through() {
+fn a_reply_of_a_hundred_thousand_elements_is_passed_on() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");

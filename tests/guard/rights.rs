@@ -1,11 +1,11 @@
-//! The command inside runs with the rights of the user that sent the guard.
+//! The command inside runs with the permissions of the user that sent the guard.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, array, as_map, cmd, command, error_line, int, text, try_cmd};
 
 use super::held;
 
-/// A server where the lock `key` is held, and a connection of a user with these rights.
+/// A server where the lock `key` is held, and a connection of a user with these permissions.
 fn as_user(rights: &[&str]) -> (Server, Conn, i64) {
     let server = Server::start();
     let mut conn = server.connect();
@@ -25,7 +25,7 @@ fn assert_no_permission(reply: Result<Value, String>) {
 }
 
 #[test]
-fn a_user_who_may_run_both_commands_on_all_keys_may_run_one_in_the_other() {
+fn a_user_with_permission_for_both_commands_may_run_one_inside_the_other() {
     let (_server, mut conn, token) = as_user(&["~key", "~data", "+lock.guard", "+set", "+get"]);
     cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
     let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
@@ -34,7 +34,7 @@ fn a_user_who_may_run_both_commands_on_all_keys_may_run_one_in_the_other() {
 }
 
 #[test]
-fn without_the_command_inside_it_is_refused_and_nothing_runs() {
+fn without_the_command_inside_a_guard_is_refused_and_nothing_runs() {
     let (server, mut conn, token) = as_user(&["~*", "+lock.guard", "+get"]);
     assert_no_permission(try_cmd!(
         conn,
@@ -61,7 +61,7 @@ fn without_the_command_inside_it_is_refused_and_nothing_runs() {
 }
 
 #[test]
-fn without_the_guard_it_is_refused() {
+fn without_permission_for_the_guard_it_is_refused() {
     let (_server, mut conn, token) = as_user(&["~*", "+@all", "-lock.guard"]);
     assert_no_permission(try_cmd!(
         conn,
@@ -76,7 +76,7 @@ fn without_the_guard_it_is_refused() {
 }
 
 #[test]
-fn without_the_key_inside_it_is_refused() {
+fn without_permission_for_the_key_inside_a_guard_is_refused() {
     let (server, mut conn, token) = as_user(&["~key", "~own:*", "+@all"]);
     for inside in [
         &["GET", "data"][..],
@@ -92,7 +92,7 @@ fn without_the_key_inside_it_is_refused() {
 }
 
 #[test]
-fn without_the_locks_key_it_is_refused() {
+fn without_permission_for_the_key_of_the_lock_a_guard_is_refused() {
     let (_server, mut conn, token) = as_user(&["~data", "+@all"]);
     assert_no_permission(try_cmd!(
         conn,
@@ -107,7 +107,7 @@ fn without_the_locks_key_it_is_refused() {
 }
 
 #[test]
-fn a_key_that_may_only_be_read_is_only_read_inside() {
+fn with_permission_to_read_a_key_a_guard_can_only_read_it() {
     let (_server, mut conn, token) = as_user(&["~key", "%R~data", "+@all"]);
     let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
     assert_eq!(text(&got), "secret");
@@ -124,7 +124,7 @@ fn a_key_that_may_only_be_read_is_only_read_inside() {
 }
 
 #[test]
-fn the_locks_own_key_needs_only_be_readable() {
+fn permission_to_read_the_key_of_the_lock_is_enough() {
     let (_server, mut conn, token) = as_user(&["%R~key", "~data", "+@all"]);
     cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
     assert_no_permission(try_cmd!(
@@ -139,11 +139,11 @@ fn the_locks_own_key_needs_only_be_readable() {
 }
 
 #[test]
-fn a_category_gives_and_takes_the_guard() {
+fn a_category_of_commands_allows_and_forbids_the_guard() {
     let (server, mut conn, token) = as_user(&["~*", "+@all", "-@write"]);
     let mut operator = server.connect();
     if try_cmd!(operator, "ACL", "CAT", "lock").is_err() {
-        // This server knows no categories of commands of modules.
+        // This server has no categories for modules.
         return;
     }
     let read = command!("LOCK.GUARD", "key", "a", token, "GET", "data");
@@ -157,7 +157,7 @@ fn a_category_gives_and_takes_the_guard() {
 }
 
 #[test]
-fn rights_are_the_callers_in_transactions_and_scripts_too() {
+fn in_transactions_and_scripts_the_permissions_are_the_callers() {
     let rights = ["~*", "+lock.guard", "+get", "+multi", "+exec", "+eval"];
     let (server, mut conn, token) = as_user(&rights);
     cmd!(conn, "MULTI");

@@ -1,4 +1,4 @@
-//! In transactions, scripts and functions.
+//! Guards in transactions, scripts and functions.
 
 use mortise_harness::{
     Server, array, cmd, command, error_line, granted, holders_of, int, is_nil, text, try_cmd,
@@ -8,7 +8,7 @@ use mortise_harness::{
 use super::held;
 
 #[test]
-fn each_of_a_transaction_is_judged_when_it_runs() {
+fn each_guard_of_a_transaction_is_checked_when_it_runs() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -30,7 +30,7 @@ fn each_of_a_transaction_is_judged_when_it_runs() {
 }
 
 #[test]
-fn a_transaction_that_takes_the_lock_itself_cannot_guard_by_a_token_it_does_not_know() {
+fn a_transaction_that_acquires_the_lock_cannot_guard_by_a_token_it_does_not_know() {
     let server = Server::start();
     let mut conn = server.connect();
     let replies = conn.pipeline(&[
@@ -47,14 +47,14 @@ fn a_transaction_that_takes_the_lock_itself_cannot_guard_by_a_token_it_does_not_
     );
 }
 
-/// Writes both records if its caller holds; otherwise its first line ends it.
+/// A script that writes both records if its caller holds; otherwise its first line ends it.
 const MOVE: &str = "
     redis.call('LOCK.GUARD', KEYS[1], ARGV[1], ARGV[2])
     redis.call('DECRBY', KEYS[2], ARGV[3])
     return redis.call('INCRBY', KEYS[3], ARGV[3])";
 
 #[test]
-fn a_script_that_asks_first_writes_nothing_for_who_does_not_hold() {
+fn a_script_with_a_guard_first_writes_nothing_unless_its_caller_holds() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -78,12 +78,12 @@ fn a_script_that_asks_first_writes_nothing_for_who_does_not_hold() {
 }
 
 #[test]
-fn a_script_that_asks_first_lets_nobody_in_before_it_ends() {
+fn a_script_with_a_guard_first_grants_nobody_before_it_ends() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    // The lease runs out in the script.
+    // The lease ends during the script.
     let script = "
         redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], 'PEXPIRE', KEYS[1], 600000)
         local held = redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1])
@@ -138,7 +138,7 @@ fn a_script_that_only_reads_may_not_guard() {
 }
 
 #[test]
-fn a_script_in_resp3_gets_what_is_inside_in_resp3() {
+fn a_script_in_resp3_gets_the_reply_inside_in_resp3() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
@@ -154,7 +154,7 @@ fn a_script_in_resp3_gets_what_is_inside_in_resp3() {
 }
 
 #[test]
-fn whoever_watches_a_key_sees_what_is_written_under_a_guard() {
+fn watch_notices_a_write_under_a_guard() {
     let server = Server::start();
     let (mut conn, mut watcher) = (server.connect(), server.connect());
     let token = held(&mut conn, "key");

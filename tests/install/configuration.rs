@@ -24,7 +24,7 @@ fn refuse(prefix: &Prefix, words: &[&str], why: &str) {
 }
 
 #[test]
-fn the_snippet_is_put_behind_all_else_once_and_the_file_keeps_its_rights() {
+fn the_snippet_is_added_once_at_the_end_and_the_file_keeps_its_permissions() {
     let (prefix, server) = (Prefix::new(), OwnServer::new("maxmemory 100mb"));
     let before = server.conf_text();
     fs::set_permissions(server.conf(), fs::Permissions::from_mode(0o640)).unwrap();
@@ -56,19 +56,19 @@ fn a_server_starts_again_after_it_has_rewritten_its_configuration() {
 }
 
 #[test]
-fn a_file_that_is_included_is_no_place_for_a_module() {
+fn the_module_cannot_be_enabled_in_an_included_file() {
     let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
     let snippet = prefix.path().join("share/mortise/mortise.conf");
     server.append(&format!("include {}\n", snippet.display()));
     server.start();
     assert_eq!(server.cli(&["CONFIG", "REWRITE"]), "OK");
     server.stop();
-    // Otherwise the guide need not say so.
+    // If this worked, the guide's warning would be needless.
     assert!(!server.try_start(), "it starts");
 }
 
 #[test]
-fn what_was_switched_off_comes_back_with_its_settings() {
+fn enabling_again_restores_the_settings() {
     let (prefix, mut server) = (Prefix::new(), OwnServer::new(""));
     enable(&prefix, &server);
     server.append("lock.max-lease 4321\n");
@@ -89,7 +89,7 @@ fn what_was_switched_off_comes_back_with_its_settings() {
 }
 
 #[test]
-fn a_configuration_goes_from_one_installation_to_another_with_its_settings() {
+fn a_configuration_moves_to_another_installation_with_its_settings() {
     let (old, new, mut server) = (Prefix::new(), Prefix::new(), OwnServer::new(""));
     enable(&old, &server);
     server.append("lock.max-lease 4321\n");
@@ -106,7 +106,7 @@ fn a_configuration_goes_from_one_installation_to_another_with_its_settings() {
 }
 
 #[test]
-fn a_module_that_was_put_there_by_hand_is_not_loaded_a_second_time() {
+fn a_module_loaded_by_hand_is_not_loaded_a_second_time() {
     let (prefix, server) = (
         Prefix::new(),
         OwnServer::new("loadmodule /opt/libmortise.so\n"),
@@ -117,7 +117,7 @@ fn a_module_that_was_put_there_by_hand_is_not_loaded_a_second_time() {
 }
 
 #[test]
-fn a_configuration_stays_as_it_is_where_its_server_cannot_load_the_module() {
+fn a_configuration_does_not_change_if_its_server_cannot_load_the_module() {
     let (prefix, server) = (Prefix::new(), OwnServer::new(""));
     let before = server.conf_text();
     fs::write(prefix.module(), "no module").unwrap();
@@ -126,7 +126,7 @@ fn a_configuration_stays_as_it_is_where_its_server_cannot_load_the_module() {
 }
 
 #[test]
-fn whoever_enables_the_module_learns_which_locks_a_crash_would_lose() {
+fn enabling_the_module_reports_which_locks_a_crash_would_lose() {
     let prefix = Prefix::new();
     for (lines, warned) in [
         ("", Some("since the last snapshot are lost")),
@@ -135,7 +135,7 @@ fn whoever_enables_the_module_learns_which_locks_a_crash_would_lose() {
             Some("those of the last two seconds are lost"),
         ),
         ("appendonly yes\nappendfsync always\n", None),
-        // A server that comes back without its data grants nothing while an old lease may run.
+        // A server that restarts without its data grants nothing while an old lease may run.
         (
             "lock.max-lease 30000\nlock.grace 29999\n",
             Some("since the last snapshot are lost"),
@@ -157,7 +157,7 @@ fn whoever_enables_the_module_learns_which_locks_a_crash_would_lose() {
 }
 
 #[test]
-fn a_configuration_that_is_cleaned_is_the_one_that_there_was_before() {
+fn cleaning_a_configuration_restores_the_original() {
     let (prefix, mut server) = (Prefix::new(), OwnServer::new("# mine\n\nmaxmemory 100mb\n"));
     let before = server.conf_text();
     enable(&prefix, &server);

@@ -1,4 +1,4 @@
-//! `mortise-module needed` and `forget`, and why `disable` refuses: data that was saved with the module.
+//! `mortise-module needed` and `forget`, and `disable` on data that was saved with the module.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ redis.call('SET', 'mortal', 'x', 'EX', 100000)
 redis.call('SELECT', 1)
 redis.call('SET', 'other', 'database')";
 
-/// All that `fill` has put there, and nothing else.
+/// Checks that exactly the data of `fill` is there.
 fn contents(server: &OwnServer) -> String {
     let one = server.cli(&["EVAL", CONTENTS, "0"]);
     let other = server.cli(&["-n", "1", "GET", "other"]);
@@ -66,7 +66,7 @@ fn leave(prefix: &Prefix, server: &mut OwnServer) {
 }
 
 #[test]
-fn a_snapshot_is_loaded_without_the_module_once_it_has_forgotten_it() {
+fn a_snapshot_loads_without_the_module_after_forget() {
     let (prefix, mut server) = with_module("");
     fill(&server);
     server.cli(&["LOCK.ACQUIRE", "lock", "a", "1000"]);
@@ -78,7 +78,7 @@ fn a_snapshot_is_loaded_without_the_module_once_it_has_forgotten_it() {
 }
 
 #[test]
-fn a_second_time_the_files_are_kept_beside_those_of_the_first() {
+fn a_second_forget_keeps_the_files_of_the_first() {
     let (prefix, mut server) = with_module("");
     for kept in ["with-mortise", "with-mortise-2"] {
         server.cli(&["LOCK.ACQUIRE", "lock", kept, "1000"]);
@@ -95,7 +95,7 @@ fn a_second_time_the_files_are_kept_beside_those_of_the_first() {
 }
 
 #[test]
-fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
+fn an_append_only_file_loads_without_the_module_after_forget() {
     for preamble in ["yes", "no"] {
         let (prefix, mut server) = with_module(&format!(
             "appendonly yes\naof-use-rdb-preamble {preamble}\n"
@@ -108,7 +108,7 @@ fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
             let state = server.cli(&["INFO", "persistence"]);
             state.contains("aof_rewrite_in_progress:0") && state.contains("scheduled:0")
         });
-        // Also in the part of the file to which the server appends.
+        // Even in the part of the file to which the server appends.
         server.cli(&["LOCK.ACQUIRE", "late", "a", "1000"]);
         server.cli(&["LOCK.RELEASE", "late", "a"]);
         leave(&prefix, &mut server);
@@ -116,7 +116,7 @@ fn an_append_only_file_is_loaded_without_the_module_once_it_has_forgotten_it() {
 }
 
 #[test]
-fn a_file_that_holds_a_lock_is_left_as_it_is() {
+fn forget_does_not_change_a_file_with_a_lock() {
     let (prefix, mut server) = with_module("");
     server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
     server.stop();
@@ -167,7 +167,7 @@ fn users_that_may_lock_keep_the_module() {
 }
 
 #[test]
-fn a_server_that_runs_is_asked_what_it_will_save() {
+fn needed_asks_a_running_server_what_it_would_save() {
     let (prefix, server) = with_module("");
     server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
     assert_refused(&prefix, &["needed", &server.conf()], "holds 1 locks");
@@ -176,7 +176,7 @@ fn a_server_that_runs_is_asked_what_it_will_save() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_believed_to_need_its_module() {
+fn needed_assumes_that_an_unreachable_server_needs_the_module() {
     let (prefix, server) = with_module("");
     server.cli(&["CONFIG", "SET", "requirepass", "secret"]);
     assert_refused(&prefix, &["needed", &server.conf()], "does not say");
@@ -190,7 +190,7 @@ fn a_password_in_the_configuration_is_used() {
 }
 
 #[test]
-fn whoever_insists_gets_a_server_that_starts_again_as_soon_as_the_module_is_back() {
+fn after_a_forced_disable_the_server_starts_again_once_the_module_is_back() {
     let (prefix, mut server) = with_module("");
     let token = server.cli(&["LOCK.ACQUIRE", "lock", "a", "600000"]);
     server.stop();

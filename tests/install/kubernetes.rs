@@ -17,7 +17,7 @@ use crate::page::block;
 const PODS: [&str; 3] = ["mortise-0", "mortise-1", "mortise-2"];
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Three pods, to come.
+/// Three pods that are not started yet.
 struct Pods {
     dir: TempDir,
     /// The first three numbers of their addresses.
@@ -41,7 +41,7 @@ impl Pods {
         self.dir.path().join(name)
     }
 
-    /// The files as they are, except for the path of this module, and shorter times.
+    /// The project's files, with this module's path and shorter times.
     fn copy_configuration(&self) {
         fs::create_dir(self.path("config")).unwrap();
         for entry in fs::read_dir(root().join("deploy/kubernetes")).unwrap() {
@@ -57,7 +57,7 @@ impl Pods {
         fs::write(conf, text + faster).unwrap();
     }
 
-    /// The first folder of the path: the server under test, and kubectl.
+    /// A folder at the front of PATH with the server under test and kubectl.
     fn make_programs(&self) {
         fs::create_dir(self.path("bin")).unwrap();
         let server = format!("#!/bin/sh\nexec {} \"$@\"\n", which(&program()));
@@ -121,7 +121,7 @@ impl Pods {
         Some(format!("mortise-{}", number - 1))
     }
 
-    /// The primary, once all Sentinels but the one beside `old` say the same, and it is not `old`.
+    /// The primary, once all Sentinels except the one with `old` agree that it is not `old`.
     fn primary_but(&self, old: Option<&str>) -> String {
         eventually_within(PATIENCE, "all Sentinels have the same new primary", || {
             let said: Vec<_> = PODS
@@ -146,7 +146,7 @@ impl Pods {
         ))
     }
 
-    /// Waits until `pod` grants a lock, which it does when its grace is over and all replicas are attached; the token.
+    /// Waits until `pod` grants a lock: after its grace, with all replicas attached. Returns the token.
     fn granted_by(&self, pod: &str) -> u64 {
         eventually_within(PATIENCE, "a lock is granted", || {
             let said = self.server(pod, "LOCK.ACQUIRE key somebody 1000");
@@ -201,7 +201,7 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
     assert!(said.starts_with("127.0.77.1\n"), "{said}");
     assert!(said.contains("lock_failover_safe:1"), "{said}");
     let first = pods.granted_by("mortise-0");
-    // Without the password neither a server nor a Sentinel answers.
+    // Without the password neither a server nor a Sentinel replies.
     for part in ["server", "sentinel"] {
         let said = pods.shell(&format!(
             "kubectl exec mortise-0 -c {part} -- redis-cli {} --no-auth-warning -a wrong PING || true",
@@ -210,7 +210,7 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
         assert!(!said.contains("PONG"), "{said}");
     }
 
-    // The primary is upgraded last, and has handed over before it goes.
+    // The primary is upgraded last, and hands over before it stops.
     pods.primary_but(None);
     pods.shell(&block("kubernetes-upgrade"));
     let second = pods.primary_but(Some("mortise-0"));
@@ -228,7 +228,7 @@ fn three_pods_keep_the_promise_over_an_upgrade_a_crash_and_the_loss_of_all() {
             .contains("lock_failover_safe:1")
     );
 
-    // The old primary is the primary again, though no Sentinel can be asked.
+    // The old primary is primary again, though no Sentinel can be asked.
     pods.shell("kubectl crash-all");
     pods.await_all_ready();
     assert_eq!(pods.primary_but(None), third);

@@ -1,5 +1,5 @@
 //! Installing and uninstalling the module: `make install`, the configuration, the data, Kubernetes, an upgrade, and that docs/install.md
-//! describes all of it correctly. The package and the image have a Debian of their own: `make deb-test`.
+//! describes all of it correctly. `make deb-test` tests the package and the image in their own Debian.
 
 mod configuration;
 mod data;

@@ -9,7 +9,7 @@ use mortise_harness::module_path;
 use crate::own_server::{OwnServer, Prefix, program, root};
 
 #[test]
-fn what_is_installed_is_loaded_once_and_grants_a_lock() {
+fn the_installed_module_is_loaded_once_and_grants_a_lock() {
     let prefix = Prefix::new();
     let check = format!("MORTISE_SERVER={}", program());
     let (content, said) = prefix.make(&["install", &check]);
@@ -42,7 +42,7 @@ fn a_staged_installation_names_the_place_where_it_will_be() {
     assert!(snippet.contains(&line), "{snippet}");
 }
 
-/// Puts files in the place of the monitoring programs.
+/// Creates files in place of the monitoring programs.
 fn install_tools(prefix: &Prefix) {
     let built = prefix.path().join("built");
     fs::create_dir(&built).unwrap();
@@ -54,7 +54,7 @@ fn install_tools(prefix: &Prefix) {
 }
 
 #[test]
-fn the_programs_that_watch_are_installed_with_their_pages_and_a_service_that_finds_them() {
+fn the_monitoring_programs_are_installed_with_man_pages_and_a_working_service() {
     let prefix = Prefix::new();
     install_tools(&prefix);
     for program in ["mortise-top", "mortise-exporter"] {
@@ -81,7 +81,7 @@ fn the_installation_names_programs_that_are_not_built() {
 }
 
 #[test]
-fn nothing_is_left_after_uninstalling_no_empty_folder_either() {
+fn uninstalling_leaves_no_file_and_no_empty_folder() {
     let prefix = Prefix::new();
     install_tools(&prefix);
     let (content, said) = prefix.make(&["install", "CHECK=no"]);
@@ -101,18 +101,18 @@ fn nothing_is_left_after_uninstalling_no_empty_folder_either() {
             left.push(path);
         }
     }
-    // What the test has put there itself, and the folders that it is in.
+    // Except the test's own files, and their folders.
     left.retain(|path| !own.starts_with(path) && !path.starts_with(prefix.path().join("built")));
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
-fn a_server_that_runs_goes_on_with_its_module_while_another_one_is_installed_over_it() {
+fn a_running_server_keeps_its_module_while_another_is_installed_over_it() {
     let prefix = Prefix::new();
     let mut server = OwnServer::new("");
     assert!(prefix.tool(&["enable", &server.conf()]).0);
     server.start();
-    // A write over the file of a loaded library changes the running code: the server would crash.
+    // Writing into the file of a loaded library changes the running code: the server would crash.
     let rubbish = prefix.path().join("rubbish.so");
     fs::write(
         &rubbish,

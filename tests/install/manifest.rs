@@ -45,7 +45,7 @@ fn setting(name: &str) -> u64 {
 }
 
 #[test]
-fn every_script_that_a_pod_runs_is_in_the_config_map_and_there() {
+fn every_script_that_a_pod_runs_exists_and_is_in_the_config_map() {
     let kustomization = YamlLoader::load_from_str(&read("kustomization.yaml")).unwrap();
     let files = strings(&kustomization[0]["configMapGenerator"][0]["files"]);
     for file in &files {
@@ -65,7 +65,7 @@ fn every_script_that_a_pod_runs_is_in_the_config_map_and_there() {
 }
 
 #[test]
-fn pods_know_each_other_by_the_names_that_they_have() {
+fn pods_use_each_others_real_names() {
     let (set, service) = (the("StatefulSet"), the("Service"));
     let (set_name, pods) = (
         set["metadata"]["name"].as_str().unwrap(),
@@ -122,7 +122,7 @@ fn bytes(text: &str) -> u64 {
 }
 
 #[test]
-fn keys_and_all_that_may_wait_fit_into_the_memory_of_the_container() {
+fn keys_and_the_most_waiters_fit_into_the_memory_of_the_container() {
     let server = &the("StatefulSet")["spec"]["template"]["spec"]["containers"][0];
     let limit = bytes(server["resources"]["limits"]["memory"].as_str().unwrap());
     let conf = read("redis.conf");
@@ -135,7 +135,7 @@ fn keys_and_all_that_may_wait_fit_into_the_memory_of_the_container() {
 }
 
 #[test]
-fn every_container_is_one_that_restricted_admission_takes() {
+fn restricted_admission_accepts_every_container() {
     let set = the("StatefulSet");
     let pod = &set["spec"]["template"]["spec"];
     let all = &pod["securityContext"];

@@ -1,4 +1,4 @@
-//! A server that is started with a configuration file of the test's own, as an operator has one, and a prefix with Mortise installed.
+//! A server with its own configuration file, as an operator has, and a prefix with Mortise installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The program that is tested with.
+/// The server program under test.
 pub(crate) fn program() -> String {
     std::env::var("MORTISE_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
@@ -76,7 +76,7 @@ pub(crate) struct OwnServer {
 }
 
 impl OwnServer {
-    /// A configuration with these further lines; nothing is started.
+    /// Writes a configuration with these further lines, and starts nothing.
     pub(crate) fn new(lines: &str) -> OwnServer {
         let dir = TempDir::new().unwrap();
         let at = dir.path().display();
@@ -107,7 +107,7 @@ impl OwnServer {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
-    /// Starts it; false if it ends instead.
+    /// Starts the server. False if it ends instead.
     pub(crate) fn try_start(&mut self) -> bool {
         let _ = fs::remove_file(self.file("log"));
         let mut child = Command::new(program())
@@ -117,7 +117,7 @@ impl OwnServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let up = eventually("it answers or ends", || {
+        let up = eventually("it replies or ends", || {
             if child.try_wait().unwrap().is_some() {
                 return Some(false);
             }
@@ -133,7 +133,7 @@ impl OwnServer {
         assert!(self.try_start(), "{}", self.log());
     }
 
-    /// Ends it as a service manager does.
+    /// Stops the server as a service manager does.
     pub(crate) fn stop(&mut self) {
         let mut child = self.child.take().expect("it runs");
         self.cli(&["SHUTDOWN"]);

@@ -1,11 +1,11 @@
-//! A test runs every command on docs/install.md: here, or in a Debian of its own (`make deb-test`).
+//! A test runs every command on docs/install.md: here, or in its own Debian (`make deb-test`).
 
 use std::fs;
 use std::process::Command;
 
 use crate::own_server::{root, run, said};
 
-/// Which tests run the blocks of these names.
+/// The tests that run the blocks with these names.
 const RUNNERS: [(&str, &[&str]); 3] = [
     (
         "tests/install/debian",
@@ -64,7 +64,7 @@ fn every_command_of_the_page_on_installing_is_run_by_a_test() {
 }
 
 #[test]
-fn what_the_page_says_of_make_make_knows() {
+fn every_make_target_on_the_page_exists() {
     let help = said(&run(Command::new("make").current_dir(root()).arg("help"))).1;
     for target in [
         "install",

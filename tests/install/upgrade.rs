@@ -1,4 +1,4 @@
-//! The walk of docs/install.md, "Upgrading: replicas first, then a failover", with its very commands.
+//! The steps of docs/install.md, "Upgrading: replicas first, then a failover", by the page's own commands.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::own_server::{run, said};
 use crate::page::block;
 
-/// Unpacks the newer package: another file takes the module's place.
+/// Unpacks the newer package, which replaces the module's file.
 fn unpack(module: &Path) {
     let newer = module.with_extension("new");
     fs::copy(module_path(), &newer).unwrap();
     fs::rename(newer, module).unwrap();
 }
 
-/// Whether the server runs with the file that is there now.
+/// Whether the server runs with the present file.
 fn runs_with(server: &Server, module: &Path) -> bool {
     let inode = format!(" {} ", fs::metadata(module).unwrap().ino());
     let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
@@ -47,12 +47,12 @@ fn follow(page: &str, server: &mut Server, module: &Path) {
                 keep_role(server);
             }
         } else {
-            panic!("nobody knows how to do: {line}");
+            panic!("the test cannot run: {line}");
         }
     }
 }
 
-/// Takes the role that the server has saved over into its next start by the test.
+/// Makes the test start the server next time in the role that it has saved.
 fn keep_role(server: &mut Server) {
     let conf = fs::read_to_string(server.dir().join("redis.conf")).unwrap();
     let role = conf
@@ -64,7 +64,7 @@ fn keep_role(server: &mut Server) {
     }
 }
 
-/// The token by which `owner` holds, as `server` has it.
+/// The token by which `owner` holds on `server`.
 fn token_at(server: &Server, owner: &str) -> i64 {
     hold_of(&mut server.connect(), "held", owner).map_or(0, |hold| hold.token)
 }
@@ -74,9 +74,9 @@ fn role(server: &Server) -> String {
 }
 
 #[test]
-fn an_upgrade_of_replicas_and_then_their_primary_keeps_every_lock_and_its_token() {
+fn upgrading_replicas_and_then_their_primary_keeps_every_lock_and_its_token() {
     let dir = TempDir::new().unwrap();
-    // A machine has one file of the module.
+    // Each machine has one file of the module.
     let modules = ["one", "two", "three"].map(|name| dir.path().join(format!("{name}.so")));
     for module in &modules {
         fs::copy(module_path(), module).unwrap();

@@ -1,5 +1,5 @@
-//! Another module's callback for a key-space event changes the very key of the event: it deletes, overwrites, expires or moves it, or calls
-//! our commands for it. The server and the key's users go on.
+//! Another module's callback for a key-space event changes the key of the event: it deletes, overwrites, expires or moves it, or calls
+//! our commands for it. The server and the key's clients go on.
 
 use mortise_harness::{Conn, Server, cmd, eventually, int, is_nil, send, waiter};
 
@@ -9,7 +9,7 @@ fn server() -> Server {
     server
 }
 
-/// What a callback does to the lock `key`, of which `one` and `other` hold a share.
+/// What a callback does to the lock `key`, which `one` and `other` hold for reading.
 pub(crate) const DEEDS: [&[&str]; 14] = [
     &["DEL", "key"],
     &["UNLINK", "key"],
@@ -31,7 +31,7 @@ const TAKES_AWAY: [&str; 8] = [
     "DEL", "UNLINK", "SET", "EXPIRE", "PEXPIRE", "FLUSHALL", "RENAME", "MOVE",
 ];
 
-/// Lets the callback do `deed` once, when `event` comes.
+/// Makes the callback do `deed` once, at `event`.
 fn react(conn: &mut Conn, event: &str, deed: &[&str]) {
     cmd!(conn, "ACTOR.ON", event, "key", 1, deed);
 }
@@ -42,7 +42,7 @@ fn await_fired(conn: &mut Conn, deed: &[&str]) {
     });
 }
 
-/// Fails unless the server lives, its counts are right, and it grants `key` once it is free.
+/// Fails unless the server works, its counts are right, and it grants `key` once it is free.
 #[track_caller]
 fn assert_sound(server: &Server, conn: &mut Conn, deed: &[&str]) {
     cmd!(conn, "FLUSHALL");
@@ -60,7 +60,7 @@ fn share(conn: &mut Conn, lease: u32) {
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_hold_is_released() {
+fn a_callback_may_change_the_key_while_a_hold_is_released() {
     for deed in DEEDS {
         let server = server();
         let mut conn = server.connect();
@@ -77,7 +77,7 @@ fn whatever_a_callback_does_while_a_hold_is_released() {
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_hold_expires() {
+fn a_callback_may_change_the_key_while_a_hold_expires() {
     for deed in DEEDS {
         let server = server();
         let mut conn = server.connect();
@@ -89,7 +89,7 @@ fn whatever_a_callback_does_while_a_hold_expires() {
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_command_is_granted() {
+fn a_callback_may_change_the_key_while_a_command_is_granted() {
     for deed in DEEDS {
         let server = server();
         let mut conn = server.connect();
@@ -104,10 +104,10 @@ fn whatever_a_callback_does_while_a_command_is_granted() {
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_new_key_is_made() {
+fn a_callback_may_change_the_key_while_it_is_created() {
     for deed in DEEDS {
         let server = server();
-        // Redis itself frees a value twice that goes while a module sets it.
+        // Redis itself frees a value twice if it is removed while a module sets it.
         if TAKES_AWAY.contains(&deed[0]) {
             continue;
         }
@@ -123,7 +123,7 @@ fn whatever_a_callback_does_while_a_new_key_is_made() {
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_lock_is_handed_over() {
+fn a_callback_may_change_the_key_while_a_lock_is_handed_over() {
     for deed in DEEDS {
         let server = server();
         let mut conn = server.connect();
@@ -135,14 +135,14 @@ fn whatever_a_callback_does_while_a_lock_is_handed_over() {
         await_fired(&mut conn, deed);
         assert!(int(&one.recv()) > 0, "{deed:?}");
         let reply = other.recv();
-        // A client that leaves before the reply is written gets none.
+        // A client that disconnects before the reply is written gets none.
         assert!(deed[0] == "LOCK.LEAVE" || int(&reply) > 0, "{deed:?}");
         assert_sound(&server, &mut conn, deed);
     }
 }
 
 #[test]
-fn whatever_a_callback_does_while_a_lease_ends_for_who_waits() {
+fn a_callback_may_change_the_key_while_a_waiter_gets_an_expired_lock() {
     for deed in DEEDS {
         let server = server();
         let mut conn = server.connect();
@@ -151,7 +151,7 @@ fn whatever_a_callback_does_while_a_lease_ends_for_who_waits() {
         send!(next, "LOCK.ACQUIRE", "key", "next", 60_000, "WAIT", 5_000);
         react(&mut conn, "lock.expire", deed);
         await_fired(&mut conn, deed);
-        // Some of them grant or refuse it; in any case it gets an answer once everything is gone.
+        // Some callbacks grant or refuse the waiter. After the FLUSHALL it has a reply in any case.
         assert_sound_with_waiter(&server, &mut conn, &mut next, deed);
     }
 }
@@ -159,13 +159,13 @@ fn whatever_a_callback_does_while_a_lease_ends_for_who_waits() {
 #[track_caller]
 fn assert_sound_with_waiter(server: &Server, conn: &mut Conn, next: &mut Conn, deed: &[&str]) {
     cmd!(conn, "FLUSHALL");
-    // Granted, or refused because of what the callback left there.
+    // Granted, or refused because of what the callback left at the key.
     next.try_recv().ok();
     assert_sound(server, conn, deed);
 }
 
 #[test]
-fn whatever_a_callback_does_within_a_guarded_command() {
+fn a_callback_may_change_the_key_during_a_guarded_command() {
     for deed in DEEDS {
         for inner in [
             ["LOCK.RELEASE", "key", "one"].as_slice(),

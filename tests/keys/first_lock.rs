@@ -1,10 +1,10 @@
-//! The first lock of a server: from then on the server follows what happens to its databases, however that lock came.
+//! The first lock of a server: from then on the module tracks changes of its databases, however that lock was created.
 
 use mortise_harness::{
     Conn, Server, Shutdown, bytes, cmd, command, eventually, text, wait_for_sync,
 };
 
-/// A server to which a lock at `key` has come just now, and the connection that changes its databases.
+/// A server that has just got a lock at `key`, and the connection that changes its databases.
 type Way = fn() -> (Vec<Server>, Conn);
 
 const WAYS: [(&str, Way); 5] = [
@@ -22,7 +22,7 @@ fn by_command() -> (Vec<Server>, Conn) {
     (vec![server], conn)
 }
 
-/// What `DUMP` says of a lock at `key`.
+/// The `DUMP` of a lock at `key`.
 fn payload() -> Vec<u8> {
     let (_server, mut conn) = by_command();
     bytes(&cmd!(conn, "DUMP", "key"))
@@ -43,7 +43,7 @@ fn by_file(append_only: &str) -> (Vec<Server>, Conn) {
     (vec![server], conn)
 }
 
-/// The replica comes first. It was in sync before there was a lock.
+/// The servers, first the replica, which was in sync before there was a lock.
 fn by_primary() -> (Vec<Server>, Conn) {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
@@ -54,7 +54,7 @@ fn by_primary() -> (Vec<Server>, Conn) {
 }
 
 #[test]
-fn databases_that_change_places_take_their_first_lock_along() {
+fn swapped_databases_keep_their_first_lock() {
     for (way, lock) in WAYS {
         eprintln!("by {way}");
         let (servers, mut conn) = lock();
@@ -78,7 +78,7 @@ fn databases_that_change_places_take_their_first_lock_along() {
 }
 
 #[test]
-fn a_first_lock_that_is_swapped_away_as_soon_as_it_is_restored_is_counted_where_it_is() {
+fn a_first_lock_that_is_restored_and_swapped_at_once_is_counted_where_it_is() {
     let server = Server::start();
     let mut conn = server.connect();
     let replies = conn.pipeline(&[

@@ -1,10 +1,10 @@
-//! Which locks the server frees on another thread.
+//! Whether the server frees locks on another thread.
 
 use mortise_harness::{Server, cmd, int};
 
-/// Handing a single lock to another thread costs more than all the rest of its release.
+/// Handing a single lock to another thread costs more than the rest of its release.
 #[test]
-fn a_released_lock_is_freed_on_the_spot_even_where_the_server_frees_lazily() {
+fn a_released_lock_is_freed_at_once_even_with_lazy_freeing() {
     let server = Server::builder()
         .config("lazyfree-lazy-server-del", "yes")
         .start();

@@ -1,10 +1,10 @@
-//! A lock is a key, and deleting the key frees the lock: nothing of it is left for later commands.
+//! A lock is a key: deleting the key frees the lock, and nothing of it affects later commands.
 
 use mortise_harness::{
     Conn, Server, bytes, cmd, eventually, hold_of, int, is_nil, lock_info, text, try_cmd,
 };
 
-/// Takes `key` for 600 ms as `a` and, in other locks of all kinds, as others.
+/// Acquires `key` for 600 ms as `a`, and other locks of all kinds.
 fn take_some(conn: &mut Conn) {
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600);
     cmd!(conn, "LOCK.ACQUIRE", "long", "a", 60_000);
@@ -13,7 +13,7 @@ fn take_some(conn: &mut Conn) {
     }
 }
 
-/// Fails unless everything is gone, and the old leases do not end new locks of the same names.
+/// Fails unless all locks are gone, and their old leases do not end new locks of the same names.
 #[track_caller]
 fn assert_all_gone(server: &Server, conn: &mut Conn) {
     assert_eq!(int(&cmd!(conn, "EXISTS", "key", "long", "read")), 0);
@@ -24,7 +24,7 @@ fn assert_all_gone(server: &Server, conn: &mut Conn) {
     }
     cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(conn, "SET", "read", "value");
-    // Its lease ends after all the others, so they would have been swept before it.
+    // Its lease ends last, so the others would be swept before it.
     cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 700);
     eventually("the witness is swept", || {
         int(&cmd!(conn, "EXISTS", "witness")) == 0
@@ -65,7 +65,7 @@ fn flushed_locks_are_free() {
 }
 
 #[test]
-fn a_flush_of_thousands_of_locks_leaves_nothing_behind() {
+fn a_flush_of_thousands_of_locks_leaves_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     for flush in ["SYNC", "ASYNC"] {
@@ -83,7 +83,7 @@ fn a_flush_of_thousands_of_locks_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_flush_of_one_database_leaves_the_others_alone() {
+fn a_flush_of_one_database_does_not_change_the_others() {
     let server = Server::start();
     let (mut zero, mut one) = (server.connect(), server.connect());
     cmd!(one, "SELECT", 1);
@@ -98,7 +98,7 @@ fn a_flush_of_one_database_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_lock_that_something_else_is_written_over_is_free() {
+fn overwriting_a_lock_with_another_type_frees_it() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "RPUSH", "list", "b", "a");
@@ -123,7 +123,7 @@ fn a_lock_that_something_else_is_written_over_is_free() {
 }
 
 #[test]
-fn a_lock_is_replaced_by_what_is_restored_over_it() {
+fn restore_replace_over_a_lock_replaces_its_holds() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "SET", "string", "value");
@@ -136,7 +136,7 @@ fn a_lock_is_replaced_by_what_is_restored_over_it() {
 }
 
 #[test]
-fn a_ttl_that_somebody_puts_on_a_lock_ends_it() {
+fn a_ttl_on_a_lock_ends_it() {
     let server = Server::start();
     let mut conn = server.connect();
     take_some(&mut conn);
@@ -146,13 +146,13 @@ fn a_ttl_that_somebody_puts_on_a_lock_ends_it() {
     eventually("the keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
     assert_all_gone(&server, &mut conn);
 
-    // A command finds it before the server has noticed.
+    // A command finds the expired key before the server does.
     for (n, command) in ["LOCK.ACQUIRE", "LOCK.RLOCK"].into_iter().enumerate() {
         cmd!(conn, "MULTI");
         cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
         cmd!(conn, "PEXPIRE", "key", 5);
         cmd!(conn, "EXEC");
-        let token = eventually("somebody else gets it", || {
+        let token = eventually("another owner gets it", || {
             let reply = cmd!(conn, command, "key", format!("b{n}"), 60_000);
             (!is_nil(&reply)).then(|| int(&reply))
         });
@@ -164,7 +164,7 @@ fn a_ttl_that_somebody_puts_on_a_lock_ends_it() {
 }
 
 #[test]
-fn a_ttl_that_is_taken_back_changes_nothing() {
+fn a_removed_ttl_changes_nothing() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -185,7 +185,7 @@ fn a_lease_ends_a_lock_whose_ttl_is_longer() {
 }
 
 #[test]
-fn an_evicted_lock_is_free_and_is_evicted_only_where_any_key_may_be() {
+fn a_lock_is_evicted_only_by_an_allkeys_policy_and_is_then_free() {
     let server = Server::start();
     let mut conn = server.connect();
     take_some(&mut conn);
@@ -197,7 +197,7 @@ fn an_evicted_lock_is_free_and_is_evicted_only_where_any_key_may_be() {
 
     cmd!(conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-random");
     eventually("the locks are evicted", || {
-        // Evicting happens before a command that may need memory.
+        // The server evicts before a command that may need memory.
         let _ = try_cmd!(conn, "SET", "unrelated", "value");
         int(&cmd!(conn, "EXISTS", "key", "long", "read")) == 0
     });
@@ -206,7 +206,7 @@ fn an_evicted_lock_is_free_and_is_evicted_only_where_any_key_may_be() {
 }
 
 #[test]
-fn a_full_memory_refuses_new_holds_and_lets_old_ones_be_renewed_fenced_and_released() {
+fn full_memory_refuses_new_holds_but_not_renewing_fencing_and_releasing_old_ones() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));

@@ -1,5 +1,5 @@
 //! A lock is a key: what the server's own commands, its databases and its memory limit do to it.
-//! Where others wait for that key: `waiting`.
+//! With waiters at that key: `waiting`.
 
 mod callbacks;
 mod first_lock;

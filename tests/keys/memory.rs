@@ -1,4 +1,4 @@
-//! Memory that is full: what still works, and what an eviction policy may take.
+//! Full memory: which commands still work, and which locks an eviction policy removes.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use mortise_harness::{
     try_cmd, wait_for_sync, waiter,
 };
 
-/// From now on the server refuses every write that it may refuse for lack of memory.
+/// Makes the server refuse every write that it may refuse for lack of memory.
 fn fill(server: &Server) {
     cmd!(server.connect(), "CONFIG", "SET", "maxmemory", 1);
 }
 
-/// Leaves room for `more` bytes.
+/// Leaves `more` bytes of memory free.
 fn leave_room(server: &Server, more: u64) {
     let used: u64 = server.info("memory")["used_memory"].parse().unwrap();
     cmd!(server.connect(), "CONFIG", "SET", "maxmemory", used + more);
@@ -30,7 +30,7 @@ fn warnings(server: &Server) -> usize {
 }
 
 #[test]
-fn full_memory_refuses_acquires_and_nothing_that_ends_or_keeps_a_hold() {
+fn full_memory_refuses_acquires_but_no_command_that_ends_or_keeps_a_hold() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -59,7 +59,7 @@ fn full_memory_refuses_no_release_in_a_transaction_or_a_script() {
     for key in ["one", "two"] {
         cmd!(conn, "LOCK.ACQUIRE", key, "a", 60_000, "HOLDS", 2);
     }
-    // Some servers take no command into a transaction once memory is full, whatever it does.
+    // Some servers accept no command into a transaction when memory is full.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.RELEASE", "one", "a");
     cmd!(conn, "LOCK.RENEW", "one", "a", 70_000);
@@ -114,7 +114,7 @@ fn press(server: &Server, conn: &mut Conn, enough: u64) {
 }
 
 #[test]
-fn no_volatile_policy_ever_takes_a_lock() {
+fn no_volatile_policy_evicts_a_lock() {
     for policy in [
         "volatile-lru",
         "volatile-lfu",
@@ -128,10 +128,10 @@ fn no_volatile_policy_ever_takes_a_lock() {
         }
         leave_room(&server, 500_000);
         press(&server, &mut conn, 500);
-        // With nothing else left to evict, writes are refused and the locks stay.
+        // With nothing else to evict, writes are refused and the locks stay.
         fill(&server);
         eventually("all else has been evicted", || {
-            // It is evicted as well if it is created while the server is still evicting.
+            // A new key is evicted as well while the server is still evicting.
             let _ = try_cmd!(conn, "SET", "one more", "x", "EX", 10_000);
             int(&cmd!(conn, "DBSIZE")) == 100
         });
@@ -141,7 +141,7 @@ fn no_volatile_policy_ever_takes_a_lock() {
 }
 
 #[test]
-fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
+fn an_allkeys_policy_can_evict_locks_which_is_counted_and_logged_once() {
     for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
         let server = Server::builder().config("maxmemory-policy", policy).start();
         let mut conn = server.connect();
@@ -157,7 +157,7 @@ fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
         // Before a write the server evicts all keys. The hand-off needs no memory.
         let mut stored = 0;
         let mut store = |conn: &mut Conn| {
-            // Another key each time: one that is overwritten is evicted once.
+            // Another key each time, because an overwritten key is evicted only once.
             let key = format!("more-{stored}");
             stored += u64::from(try_cmd!(conn, "SET", key, "x").is_ok());
         };
@@ -175,11 +175,11 @@ fn an_allkeys_policy_can_take_locks_which_is_counted_and_said_once() {
 }
 
 #[test]
-fn a_policy_set_while_the_server_runs_is_noticed() {
+fn a_change_of_the_policy_at_run_time_is_noticed() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
-    // It is gone already: that says nothing about a later key of this name.
+    // It is already gone, which must not matter for a later key of this name.
     cmd!(conn, "LOCK.ACQUIRE", "plain", "a", 600_000);
     cmd!(conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-random");
     cmd!(conn, "LOCK.RELEASE", "plain", "a");
@@ -196,7 +196,7 @@ fn a_policy_set_while_the_server_runs_is_noticed() {
 }
 
 #[test]
-fn an_evicted_lock_is_free_for_everybody() {
+fn anybody_can_acquire_an_evicted_lock() {
     let server = Server::builder()
         .config("maxmemory-policy", "allkeys-lru")
         .start();
@@ -209,7 +209,7 @@ fn an_evicted_lock_is_free_for_everybody() {
     });
     cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000)));
-    // Mutual exclusion is lost; the token still tells.
+    // Mutual exclusion is lost; the token still fences.
     assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 600_000)) > token);
 }
 
@@ -230,7 +230,7 @@ fn an_eviction_and_the_hand_off_after_it_reach_a_replica() {
     });
     cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
     let token = granted(&mut b);
-    // The server evicts at once, perhaps also the lock of the granted waiter.
+    // The server evicts at once, perhaps even the lock that the waiter was just granted.
     if hold_of(&mut conn, "key", "b").is_none() {
         assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 600_000)) > token);
     }
@@ -240,7 +240,7 @@ fn an_eviction_and_the_hand_off_after_it_reach_a_replica() {
 }
 
 #[test]
-fn a_release_of_a_lock_that_was_never_evicted_counts_no_eviction() {
+fn releasing_or_deleting_a_lock_counts_no_eviction() {
     let server = Server::builder()
         .config("maxmemory-policy", "allkeys-lru")
         .start();
@@ -256,7 +256,7 @@ fn a_release_of_a_lock_that_was_never_evicted_counts_no_eviction() {
 }
 
 #[test]
-fn a_key_that_is_evicted_is_no_lock_though_one_of_its_name_has_gone_before() {
+fn evicting_a_plain_key_counts_no_eviction_of_an_earlier_lock_of_its_name() {
     for policy in ["allkeys-lru", "allkeys-random"] {
         for gone in ["LOCK.RELEASE", "DEL", "SET"] {
             let server = Server::builder().config("maxmemory-policy", policy).start();
@@ -280,7 +280,7 @@ fn a_key_that_is_evicted_is_no_lock_though_one_of_its_name_has_gone_before() {
 }
 
 #[test]
-fn full_memory_on_a_server_with_no_locks_says_nothing_about_locks() {
+fn full_memory_on_a_server_without_locks_logs_nothing_about_locks() {
     let server = Server::builder()
         .config("maxmemory-policy", "allkeys-lru")
         .start();

@@ -1,4 +1,4 @@
-//! Another module's callbacks and threads, while valgrind watches the memory of the server: see `callbacks`, and `threads` in
+//! Another module's callbacks and threads, while valgrind checks the server's memory: see `callbacks`, and `threads` in
 //! `tests/waiting`.
 
 use mortise_harness::{Server, cmd, eventually_within, int, valgrind_can_watch, waiter};
@@ -10,7 +10,7 @@ use crate::callbacks::DEEDS;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn nothing_reads_or_writes_what_a_callback_has_freed() {
+fn nothing_reads_or_writes_memory_that_a_callback_has_freed() {
     if !valgrind_can_watch() {
         return;
     }
@@ -56,7 +56,7 @@ fn nothing_reads_or_writes_what_a_callback_has_freed() {
 }
 
 #[test]
-fn commands_on_threads_misuse_nothing() {
+fn commands_on_threads_misuse_no_memory() {
     if !valgrind_can_watch() {
         return;
     }

@@ -1,16 +1,16 @@
-//! A lock is a key: it can be renamed, moved, copied and swapped like one, and keeps its holds and their ends.
+//! A lock is a key: it can be renamed, moved, copied and swapped like one, and keeps its holds and leases.
 
 use mortise_harness::{
     Conn, LockInfo, Server, bytes, cmd, eventually, hold_of, int, is_nil, lock_info, text, try_cmd,
     wall_micros,
 };
 
-/// It ends within a test, but not before a busy machine has checked it.
+/// A lease that ends within a test, but not before a busy machine has checked it.
 const LEASE: i64 = 500;
 
-/// Waits until every lease up to `ms` that has begun by now is over and has been swept if its key is known.
+/// Waits until every lease of up to `ms` that has begun by now is over, and is swept if its key is known.
 ///
-/// The witness's lease ends after theirs, and leases are swept in the order in which they end.
+/// The witness's lease ends last, and leases are swept in the order in which they end.
 #[track_caller]
 fn await_leases_up_to(server: &Server, ms: i64) {
     let mut conn = server.connect();
@@ -30,7 +30,7 @@ fn exists(conn: &mut Conn, key: &str) -> bool {
     int(&cmd!(conn, "EXISTS", key)) == 1
 }
 
-/// Three readers with counts of their own on `key`.
+/// Three readers of `key` with different counts.
 fn let_readers_in(conn: &mut Conn, key: &str, lease: i64) {
     for (owner, count) in [("a", 1), ("b", 2), ("c", 3)] {
         cmd!(conn, "LOCK.RLOCK", key, owner, lease, "HOLDS", count);
@@ -57,7 +57,7 @@ fn a_renamed_lock_keeps_its_holds_under_its_new_name() {
 }
 
 #[test]
-fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_named() {
+fn a_renamed_lock_keeps_its_lease_and_is_swept_once_a_command_names_it() {
     let server = Server::start();
     let mut conn = server.connect();
     for name_it in [
@@ -71,7 +71,7 @@ fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_name
         assert!(is_nil(&conn.cmd(name_it)), "{name_it:?}");
         eventually("the key is gone", || !exists(&mut conn, "new"));
     }
-    // Named before it ends, it is swept when it ends.
+    // If a command names it before it ends, it is swept when it ends.
     for name_it in [
         ["LOCK.INFO", "new"].as_slice(),
         &["LOCK.RENEW", "new", "a", "1"],
@@ -87,7 +87,7 @@ fn a_renamed_lock_ends_when_it_would_have_ended_and_its_key_goes_once_it_is_name
 }
 
 #[test]
-fn the_end_of_a_renamed_lock_does_not_touch_what_has_taken_its_old_name() {
+fn the_end_of_a_renamed_lock_does_not_end_a_new_lock_of_its_old_name() {
     let server = Server::start();
     let mut conn = server.connect();
     for name in ["one", "two", "three"] {
@@ -117,7 +117,7 @@ fn a_rename_onto_a_lock_replaces_its_holds() {
     cmd!(conn, "RENAME", "one", "two");
     assert_eq!(lock(&mut conn, "two").facts(), facts);
     assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "two", "b")));
-    // The leases of those that were replaced must not end those that replaced them.
+    // The leases of the replaced holds must not end the new ones.
     await_leases_up_to(&server, LEASE);
     assert_eq!(lock(&mut conn, "two").facts(), facts);
 }
@@ -145,7 +145,7 @@ fn a_moved_lock_is_held_in_its_new_database_and_ends_there() {
 }
 
 #[test]
-fn a_copied_lock_has_the_same_holds_and_goes_its_own_way() {
+fn a_copied_lock_has_the_same_holds_and_is_then_independent() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());
     cmd!(other, "SELECT", 5);
@@ -169,7 +169,7 @@ fn a_copied_lock_has_the_same_holds_and_goes_its_own_way() {
 }
 
 #[test]
-fn a_revoked_hold_stays_revoked_wherever_its_lock_goes() {
+fn a_revoked_hold_stays_revoked_when_its_lock_is_renamed_moved_or_copied() {
     let server = Server::start_alone();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
@@ -204,7 +204,7 @@ fn a_revoked_hold_stays_revoked_wherever_its_lock_goes() {
 }
 
 #[test]
-fn a_copied_lock_ends_in_its_own_right_though_nobody_names_it() {
+fn a_copied_lock_is_swept_though_no_command_names_it() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());
     cmd!(other, "SELECT", 5);
@@ -219,7 +219,7 @@ fn a_copied_lock_ends_in_its_own_right_though_nobody_names_it() {
 }
 
 #[test]
-fn a_copy_onto_a_lock_replaces_its_holds_only_if_told_to() {
+fn a_copy_onto_a_lock_replaces_its_holds_only_with_replace() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "one", "a", 60_000);
@@ -233,7 +233,7 @@ fn a_copy_onto_a_lock_replaces_its_holds_only_if_told_to() {
 }
 
 #[test]
-fn swapped_databases_take_their_locks_and_their_ends_with_them() {
+fn swapped_databases_keep_their_locks_and_leases() {
     let server = Server::start();
     let (mut zero, mut one) = (server.connect(), server.connect());
     cmd!(one, "SELECT", 1);
@@ -255,7 +255,7 @@ fn swapped_databases_take_their_locks_and_their_ends_with_them() {
 }
 
 #[test]
-fn a_database_swapped_with_one_never_used_keeps_its_locks_ends() {
+fn a_database_swapped_with_an_unused_one_keeps_its_leases() {
     let server = Server::start();
     let (mut zero, mut far) = (server.connect(), server.connect());
     cmd!(far, "SELECT", 14);
@@ -271,7 +271,7 @@ fn a_database_swapped_with_one_never_used_keeps_its_locks_ends() {
 }
 
 #[test]
-fn a_dumped_lock_is_restored_with_its_holds_and_ends_in_its_own_right() {
+fn a_restored_lock_has_the_dumped_holds_and_ends_by_itself() {
     let server = Server::start();
     let mut conn = server.connect();
     let_readers_in(&mut conn, "key", 60_000);
@@ -283,7 +283,7 @@ fn a_dumped_lock_is_restored_with_its_holds_and_ends_in_its_own_right() {
     cmd!(conn, "RESTORE", "other", 0, &dump[..]);
     let after = lock(&mut conn, "other");
     assert_eq!(after.facts(), before.facts());
-    // Not longer than when it was dumped; time stands still in the payload.
+    // No longer than when it was dumped: a payload's lease does not run.
     assert!((30_000..=60_000).contains(&after.holds[0].lease));
 
     cmd!(conn, "LOCK.RELEASE", "key", "a");
@@ -300,7 +300,7 @@ fn a_dumped_lock_is_restored_with_its_holds_and_ends_in_its_own_right() {
     cmd!(conn, "DEL", "short");
     cmd!(conn, "RESTORE", "short", 0, &dump[..]);
     assert!(exists(&mut conn, "short"));
-    eventually("nobody names it and it goes", || {
+    eventually("it is swept though no command names it", || {
         !exists(&mut conn, "short")
     });
 }

@@ -1,4 +1,4 @@
-//! How much memory the table of locks takes, and when it frees that.
+//! How much memory the table of locks takes, and when it frees memory.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Conn, Server, cmd, command, eventually, int};
@@ -20,7 +20,7 @@ fn send_all(conn: &mut Conn, count: usize, nth: impl FnMut(usize) -> Cmd + Copy)
 }
 
 #[test]
-fn what_a_crowd_of_locks_took_is_given_back_though_one_of_them_is_held_on() {
+fn a_crowd_of_released_locks_frees_its_memory_though_one_stays_held() {
     const ALL: usize = 200_000;
     let server = Server::start();
     let mut conn = server.connect();
@@ -33,8 +33,8 @@ fn what_a_crowd_of_locks_took_is_given_back_though_one_of_them_is_held_on() {
         command!("LOCK.RELEASE", format!("lock-{n}"), "a")
     });
     assert_eq!(server.gauge("locks"), 1);
-    // The server makes its own table smaller, too, a step at a time.
-    eventually("the memory is given back", || {
+    // The server also shrinks its own table step by step.
+    eventually("the memory is freed", || {
         let now = used(&server);
         match now < before + 4 * MIB {
             true => Ok(()),
@@ -43,7 +43,7 @@ fn what_a_crowd_of_locks_took_is_given_back_though_one_of_them_is_held_on() {
     });
 }
 
-/// A server with so many databases, of which the last one is used.
+/// A server with this many databases, of which the last one is used.
 const DATABASES: usize = 1_000_000;
 
 fn server_of_many_databases() -> Server {
@@ -52,7 +52,7 @@ fn server_of_many_databases() -> Server {
 }
 
 #[test]
-fn the_first_lock_in_the_last_of_a_million_databases_costs_what_one_in_the_first_does() {
+fn a_first_lock_in_the_last_of_a_million_databases_takes_no_more_than_in_the_first() {
     let server = server_of_many_databases();
     let mut conn = server.connect();
     cmd!(conn, "SELECT", 0);
@@ -63,12 +63,12 @@ fn the_first_lock_in_the_last_of_a_million_databases_costs_what_one_in_the_first
     assert!(used(&server) < before + MIB);
     assert_eq!(server.gauge("locks"), 2);
     cmd!(conn, "FLUSHALL");
-    eventually("the memory is given back", || used(&server) < before + MIB);
+    eventually("the memory is freed", || used(&server) < before + MIB);
     assert_eq!(server.gauge("locks"), 0);
 }
 
 #[test]
-fn locks_in_the_last_databases_end_and_swap_like_all_others() {
+fn locks_in_the_last_databases_end_and_swap_like_any_others() {
     let server = server_of_many_databases();
     let mut conn = server.connect();
     let (last, other) = (DATABASES - 1, DATABASES / 2);
@@ -92,7 +92,7 @@ fn locks_in_the_last_databases_end_and_swap_like_all_others() {
 }
 
 #[test]
-fn ten_thousand_databases_with_a_lock_each_take_little_more_than_one_with_ten_thousand() {
+fn ten_thousand_databases_with_one_lock_take_little_more_than_one_with_ten_thousand() {
     const USED: usize = 10_000;
     let server = Server::builder().config("databases", "20000").start();
     let mut conn = server.connect();

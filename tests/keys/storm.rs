@@ -1,4 +1,4 @@
-//! Eight clients send every command that changes keys to locks. When they have ended, `INFO lock` counts the locks and the holders that
+//! Eight clients send locks every command that changes keys. Afterwards `INFO lock` counts the locks and the holders that
 //! `LOCK.INFO` shows.
 
 use std::thread;
@@ -11,9 +11,9 @@ use mortise_harness::{
 const CLIENTS: u64 = 8;
 const DATABASES: u64 = 4;
 const NAMES: u64 = 12;
-/// The leases that end within the storm, in milliseconds: up to so long.
+/// The longest lease that ends within the storm, in milliseconds.
 const SHORT: u64 = 80;
-/// One that outlasts it.
+/// A lease that outlasts the storm.
 const LONG: u64 = 900_000;
 
 struct Client {
@@ -34,7 +34,7 @@ impl Client {
     }
 
     fn run(&mut self, words: &[&str]) {
-        // Any of these may be refused.
+        // The server may refuse any of these.
         let _ = self.conn.try_cmd(words);
     }
 
@@ -135,7 +135,7 @@ fn rest(server: &Server) {
         || server.info("memory")["lazyfree_pending_objects"] == "0",
     );
     let mut before = [-1, -1];
-    eventually("the counts stand still", || {
+    eventually("the counts no longer change", || {
         thread::sleep(Duration::from_millis(250));
         let now = counted(server);
         std::mem::replace(&mut before, now) == now
@@ -180,7 +180,7 @@ fn storm(seed: u64, lasts: Duration) {
 }
 
 #[test]
-fn info_counts_what_is_held_after_a_storm() {
+fn after_a_storm_info_counts_exactly_what_is_held() {
     let long = std::env::var_os("MORTISE_LONG").is_some();
     let (seeds, lasts) = if long { (20, 20) } else { (1, 4) };
     for seed in 0..seeds {

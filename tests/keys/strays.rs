@@ -1,5 +1,5 @@
-//! What `INFO lock` counts of locks that were taken from their keys: those that live on under another name, and those
-//! that are dropped.
+//! `INFO lock` counts locks that no longer have their key: those that exist under another name, and not those that were
+//! dropped.
 
 use mortise_harness::{Server, cmd, command, eventually, int, wait_for_sync};
 
@@ -18,7 +18,7 @@ fn await_counts(server: &Server, wanted: [i64; 2]) {
 }
 
 #[test]
-fn a_lock_that_was_renamed_or_moved_is_counted_though_no_command_names_it() {
+fn a_renamed_or_moved_lock_is_counted_though_no_command_names_it() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "one", "a", 600_000);
@@ -36,7 +36,7 @@ fn a_lock_that_was_renamed_or_moved_is_counted_though_no_command_names_it() {
     cmd!(conn, "MOVE", "one:new", 3);
     cmd!(conn, "SWAPDB", 3, 5);
     assert_eq!(counts(&server), [2, 4]);
-    // Named, it is counted once.
+    // A command names it, and it is still counted once.
     cmd!(conn, "LOCK.INFO", "two:newer");
     assert_eq!(counts(&server), [2, 4]);
     cmd!(conn, "LOCK.RELEASE", "two:newer", "b");
@@ -47,7 +47,7 @@ fn a_lock_that_was_renamed_or_moved_is_counted_though_no_command_names_it() {
 }
 
 #[test]
-fn a_lock_whose_key_goes_is_not_counted_any_more() {
+fn a_lock_whose_key_goes_is_no_longer_counted() {
     let ways: [&[&str]; 7] = [
         &["DEL", "lock"],
         &["UNLINK", "lock"],
@@ -82,7 +82,7 @@ fn a_lock_whose_key_goes_is_not_counted_any_more() {
 }
 
 #[test]
-fn a_lock_that_is_deleted_is_not_counted_from_the_next_command_on() {
+fn a_deleted_lock_is_not_counted_from_the_next_command() {
     let server = Server::start();
     let mut conn = server.connect();
     for round in 0..100 {
@@ -111,7 +111,7 @@ fn the_holders_of_a_renamed_lock_are_counted_until_their_leases_are_over() {
     }
     await_counts(&server, [1, 1]);
     assert_eq!(int(&cmd!(conn, "DBSIZE")), 2);
-    // Found by its name, it is counted by it again.
+    // Once a command has named it, it is counted by its name again.
     cmd!(conn, "LOCK.RLOCK", "two:new", "d", 600_000);
     assert_eq!(counts(&server), [1, 2]);
     cmd!(conn, "LOCK.RELEASE", "two:new", "b");
@@ -120,8 +120,7 @@ fn the_holders_of_a_renamed_lock_are_counted_until_their_leases_are_over() {
 }
 
 #[test]
-fn holders_whose_leases_are_over_are_not_counted_though_their_database_is_swapped_before_they_are_dropped()
- {
+fn expired_holders_are_not_counted_though_their_database_is_swapped_before_they_are_dropped() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "lock", "a", 100);
@@ -130,7 +129,7 @@ fn holders_whose_leases_are_over_are_not_counted_though_their_database_is_swappe
     }
     cmd!(conn, "RENAME", "lock", "other");
     await_counts(&server, [1, 2]);
-    // It changes nothing, so the hold that is over is still there, and is to be dropped by itself.
+    // It changes nothing, so the ended hold is still there, to be dropped separately.
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.INFO", "other");
     cmd!(conn, "SWAPDB", 0, 1);
@@ -170,7 +169,7 @@ fn a_hundred_thousand_renamed_locks_end_without_a_stall() {
     await_counts(&server, [0, 0]);
     let longest = server.gauge("longest_stretch_us");
     assert!(longest < 20_000, "{longest} microseconds at a stretch");
-    // They are dropped with their keys, whatever thread does it.
+    // They are dropped with their keys, on whatever thread.
     cmd!(conn, "FLUSHALL", "ASYNC");
     cmd!(conn, "LOCK.ACQUIRE", "lock", "a", 600_000);
     await_counts(&server, [1, 1]);

@@ -1,4 +1,4 @@
-//! A server that is killed at random moments under load: when it comes back, it has everything that it acknowledged.
+//! A server is killed at random moments under load. When it comes back, it has everything that it acknowledged.
 //!
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
@@ -13,12 +13,12 @@ use mortise_harness::redis::Value;
 use mortise_harness::{Conn, Server, cmd, command, eventually_within, lock_info, try_cmd};
 
 const CLIENTS: usize = 4;
-/// Keys of each client: no other client uses them, so each knows what they must hold.
+/// The keys of each client. No other client uses them, so each knows their state.
 const KEYS: usize = 5;
 const LEASE: u64 = 3_600_000;
 /// Steps between two kills, at least.
 const STEPS: u64 = 51;
-/// A disk that others write to is slow.
+/// A shared disk is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kills() -> u32 {
@@ -29,13 +29,13 @@ fn kills() -> u32 {
     }
 }
 
-/// One owner's hold on a key as far as its client knows: write count, read count, token; none if all are 0.
+/// One owner's hold on a key as its client knows it: write count, read count, token. No hold if all are 0.
 type State = (i64, i64, i64);
 
 /// What a client knows of one key.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// What was acknowledged last.
+    /// The last acknowledged state.
     acknowledged: State,
     /// The request without a reply when the server died, if there was one.
     asked: Option<Step>,
@@ -53,7 +53,7 @@ enum Step {
 }
 
 impl Known {
-    /// Whether the server may have `found`: what it acknowledged, or that with the last request applied.
+    /// Whether the server may have `found`: the acknowledged state, with or without the last request applied.
     fn allows(&self, found: State) -> bool {
         let (write, read, token) = self.acknowledged;
         if found == self.acknowledged {
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Compares what the server has with what it may have, and continues from there.
+    /// Compares the server's state with the possible ones, and continues from there.
     fn check(&mut self, conn: &mut Conn) {
         for (key, known) in &mut self.keys {
             let info = lock_info(conn, key);
@@ -189,12 +189,12 @@ impl Client {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_every_kill() {
+fn acknowledged_changes_survive_every_kill() {
     kill_again_and_again("yes");
 }
 
 #[test]
-fn what_was_acknowledged_outlives_every_kill_with_an_aof_of_commands_alone() {
+fn acknowledged_changes_survive_every_kill_with_an_aof_without_preamble() {
     kill_again_and_again("no");
 }
 
@@ -229,7 +229,7 @@ fn kill_again_and_again(preamble: &str) {
             steps.load(Ordering::SeqCst) >= before + STEPS
         });
         if kill % 3 == 1 {
-            // In the midst of a rewrite, which may have begun by itself.
+            // During a rewrite, which may have begun by itself.
             let _ = try_cmd!(server.connect(), "BGREWRITEAOF");
         }
         server.sigkill();
@@ -245,7 +245,7 @@ fn kill_again_and_again(preamble: &str) {
             client.check(&mut conn);
             highest = highest.max(client.highest);
         }
-        // Released locks have left nothing behind but the token clock.
+        // Of released locks only the token clock is left.
         let token = match cmd!(conn, "LOCK.ACQUIRE", "tokens", "t", LEASE) {
             Value::Int(token) => token,
             other => panic!("{other:?}"),

@@ -1,5 +1,5 @@
-//! A server that is killed at random moments while clients wait for one another's locks: when the server comes back, a client that got a
-//! grant is the holder, and no other client is.
+//! A server is killed at random moments while clients wait for one another's locks. When it comes back, a client that got a grant
+//! is the holder, and no other client is.
 //!
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
@@ -20,7 +20,7 @@ const LEASE: u64 = 3_600_000;
 /// Between two kills, at least.
 const TURNS: usize = 21;
 const HAND_OVERS: i64 = 11;
-/// A disk that others write to is slow.
+/// A shared disk is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kills() -> usize {
@@ -35,7 +35,7 @@ fn kills() -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
-    /// It requested the key, and waits or was granted, but has no reply.
+    /// It requested the key and has no reply: it waits, or was granted.
     Asking(usize),
     /// It got the grant of the key, with this token.
     Holding(usize, i64),
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// Takes one key after the other, waiting for it, until the server dies or the test ends.
+    /// Acquires one key after the other, waiting for each, until the server dies or the test ends.
     fn run(&mut self, conn: &mut Conn, turns: &AtomicUsize, stop: &AtomicBool) -> Option<()> {
         let name = self.name.clone();
         self.phase = Phase::Idle;
@@ -107,7 +107,7 @@ fn name_of(key: usize) -> String {
     format!("key-{key}")
 }
 
-/// Who holds the key, and the token.
+/// The holder of the key, and the token.
 fn holder(conn: &mut Conn, key: usize) -> Option<(String, i64)> {
     let info = lock_info(conn, name_of(key))?;
     let [hold] = &info.holds[..] else {
@@ -117,8 +117,8 @@ fn holder(conn: &mut Conn, key: usize) -> Option<(String, i64)> {
     Some((String::from_utf8(hold.owner.clone()).unwrap(), hold.token))
 }
 
-/// Fails unless `found` is the client that got the grant of the key; or, if none did, one that had requested it or had no reply to its
-/// release yet.
+/// Fails unless `found` is the client that got the grant of the key. If none did, it may be one that had requested the key, or one
+/// without a reply to its release.
 fn assert_was_promised(clients: &[Client], key: usize, found: Option<&(String, i64)>) {
     let told: Vec<_> = clients
         .iter()
@@ -144,7 +144,7 @@ fn assert_was_promised(clients: &[Client], key: usize, found: Option<&(String, i
     assert!(may, "{found:?} holds key {key}: {client:?}");
 }
 
-/// Fails unless `found` has held the key at some time, or may have come to hold it unheard.
+/// Fails unless `found` has held the key at some time, or may hold it by a grant without a reply.
 fn assert_was_once_true(clients: &[Client], key: usize, found: Option<&(String, i64)>) {
     let Some((name, token)) = found else { return };
     let client = clients.iter().find(|client| client.name == *name).unwrap();
@@ -153,13 +153,13 @@ fn assert_was_once_true(clients: &[Client], key: usize, found: Option<&(String, 
 }
 
 #[test]
-fn whoever_was_told_that_it_holds_is_the_holder_after_every_kill() {
+fn a_client_that_got_its_grant_is_the_holder_after_every_kill() {
     kill_again_and_again("always", assert_was_promised);
 }
 
-/// Redis writes to the file before it replies, but if the disk lags behind, it replies first, for up to two seconds.
+/// Redis writes to the file before it replies, except while the disk lags: then it replies first, for up to two seconds.
 #[test]
-fn a_file_synced_every_second_gives_back_a_state_that_was_once_true_and_tokens_past_all_of_them() {
+fn a_file_synced_every_second_restores_an_earlier_state_with_higher_tokens() {
     kill_again_and_again("everysec", assert_was_once_true);
 }
 

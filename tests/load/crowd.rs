@@ -12,7 +12,7 @@ const KEYS: u64 = 16;
 const OWNERS: u64 = 20;
 const DATABASES: u64 = 3;
 
-/// Errors that are an answer. Anything else is a fault.
+/// Expected errors. Any other is a fault.
 const ANSWERS: &[&str] = &[
     "DEADLOCK ",
     "WRONGTYPE ",
@@ -28,7 +28,7 @@ const ANSWERS: &[&str] = &[
 pub(crate) struct Crowd<'s> {
     primary: &'s Server,
     pub(crate) over: AtomicBool,
-    /// Each client holds it shared while it sends a command, so holding it exclusively stops all of them.
+    /// Each client holds it shared while it sends a command, so an exclusive holder stops them all.
     pub(crate) turn: RwLock<()>,
 }
 
@@ -131,7 +131,7 @@ impl Client<'_> {
         }
     }
 
-    /// All other commands on the lock that was granted last, if it is still held.
+    /// Other commands on the last granted lock, if it is still held.
     fn guarded(&mut self) {
         let Some((key, owner, token)) = self.granted.clone() else {
             return;
@@ -172,7 +172,7 @@ impl Client<'_> {
             18..20 => command!("SET", key, "text", "PX", 1 + self.dice.roll(20)),
             20..26 if key != other => command!("RENAME", key, other),
             26..32 if key != other => command!("COPY", key, other, "DB", db, "REPLACE"),
-            // An error where the key is in this database already.
+            // An error if the key is already in this database.
             32..37 => command!(
                 "EVAL",
                 "return redis.pcall('MOVE', KEYS[1], ARGV[1]) and 1",
@@ -200,7 +200,7 @@ impl Client<'_> {
     }
 
     fn script(&mut self) {
-        // An error can end it half-way, and what it has done stays.
+        // An error can end the script half-way; its changes stay.
         let script = "for i = 1, #KEYS do \
                         redis.call('LOCK.RLOCK', KEYS[i], ARGV[1], ARGV[2]) \
                         redis.call('LOCK.ACQUIRE', KEYS[i], ARGV[1], ARGV[2]) \

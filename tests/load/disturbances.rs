@@ -1,5 +1,5 @@
-//! A primary, its replica and the replica's replica agree to the last hold, whatever clients do and however links and replicas fail. Once;
-//! twenty times with `MORTISE_LONG=1`.
+//! A primary, its replica and the replica's replica have the same holds, whatever clients do and however links and replicas fail. Runs
+//! once, or twenty times with `MORTISE_LONG=1`.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ use mortise_harness::{
 
 use super::crowd::{CLIENTS, Crowd};
 
-/// How long writes are paused to compare in.
+/// How long writes are paused for a comparison.
 const PAUSE: Duration = Duration::from_secs(20);
 
 /// A chain of three.
@@ -29,7 +29,7 @@ impl Chain {
         let link = Link::to(primary);
         let middle = Server::builder().replica_over(&link).start();
         wait_for_sync_over(&link, primary, &middle);
-        // It saves when it is terminated, so that it comes back with data and may go on where it was.
+        // It saves when it is terminated, so that it comes back with data and may continue with a partial sync.
         let last = Server::builder()
             .replica_of(&middle)
             .config("save", "3600 1")
@@ -52,7 +52,7 @@ fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
     let mut conn = primary.connect();
     eventually_within(5 * PAUSE, "a comparison is done within a pause", || {
         let began = Instant::now();
-        // No lease is swept in it either.
+        // No lease is swept in the pause, either.
         cmd!(conn, "CLIENT", "PAUSE", PAUSE.as_millis() as u64, "WRITE");
         chain.catch_up(primary);
         let servers = [primary, &chain.middle, &chain.last];
@@ -73,7 +73,7 @@ fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
     cmd!(conn, "CLIENT", "UNPAUSE");
 }
 
-/// How often a replica of `server` has gone on where it was, and how often it got everything anew.
+/// How many partial and full syncs `server` has served.
 fn syncs(server: &Server) -> [i64; 2] {
     ["sync_partial_ok", "sync_full"].map(|name| server.info("stats")[name].parse().unwrap())
 }
@@ -87,14 +87,14 @@ fn amid_changes(primary: &Server) {
     });
 }
 
-/// Kills the connections of `of`'s replicas, and waits until they have come back and gone on where they were.
+/// Kills the connections of `of`'s replicas, and waits for their partial sync.
 #[track_caller]
 fn cut_off_replicas(primary: &Server, of: &Server) {
     for _ in 0..2 {
         let [partial, full] = syncs(of);
         cmd!(of.connect(), "CLIENT", "KILL", "TYPE", "replica");
         amid_changes(primary);
-        eventually("the replica goes on where it was", || {
+        eventually("the replica has a partial sync", || {
             let now = syncs(of);
             if now[0] > partial && now[1] == full {
                 Ok(())
@@ -105,7 +105,7 @@ fn cut_off_replicas(primary: &Server, of: &Server) {
     }
 }
 
-/// Takes `replica` down by `down` and brings it back, and waits until `of` has synchronised it.
+/// Stops `replica` by `down`, starts it again, and waits until `of` has synchronised it.
 #[track_caller]
 fn restart(primary: &Server, of: &Server, replica: &mut Server, down: fn(&mut Server)) {
     let synced: i64 = syncs(of).iter().sum();
@@ -118,7 +118,7 @@ fn restart(primary: &Server, of: &Server, replica: &mut Server, down: fn(&mut Se
     amid_changes(primary);
 }
 
-/// A server that has a file of what its primary sent it, or of its own, may go on from there.
+/// A server with a file of its primary's data, or of its own, may continue from there.
 fn lose_everything(server: &mut Server) {
     server.sigkill();
     let _ = fs::remove_file(server.dir().join("dump.rdb"));
@@ -130,7 +130,7 @@ fn disturb(crowd: &Crowd<'_>, primary: &Server, chain: &mut Chain) {
     assert_agree(crowd, primary, chain);
     cut_off_replicas(primary, &chain.middle);
     assert_agree(crowd, primary, chain);
-    // Nothing passes for a while, and then all of it at once.
+    // Nothing passes for a while, and then everything at once.
     chain.link.cut();
     amid_changes(primary);
     chain.link.mend();
@@ -192,7 +192,7 @@ fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
     assert_same_data(&chain.middle, &chain.last);
 }
 
-/// Ends the clients also if the test fails, because the scope would wait for them for ever.
+/// Ends the clients even if the test fails. Otherwise the scope would wait for them for ever.
 struct EndsOnDrop<'a, 's>(&'a Crowd<'s>);
 
 impl Drop for EndsOnDrop<'_, '_> {

@@ -1,4 +1,4 @@
-//! Boxes: which user owns them, how long they live, and what ends with them.
+//! Boxes: their user, how long they live, and what happens when they close.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ fn short_lived() -> Server {
 
 #[track_caller]
 fn goes(server: &Server) {
-    eventually("the box goes", || server.gauge("boxes") == 0);
+    eventually("the box closes", || server.gauge("boxes") == 0);
 }
 
 #[test]
-fn a_box_that_nobody_asks_for_goes_and_its_requests_leave() {
+fn an_abandoned_box_closes_and_its_requests_leave() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -62,7 +62,7 @@ fn an_undelivered_grant_is_undone_with_the_box_and_a_delivered_one_stays() {
 }
 
 #[test]
-fn an_undelivered_grant_by_which_a_command_was_guarded_stays() {
+fn an_undelivered_grant_that_has_guarded_a_command_stays() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -87,7 +87,7 @@ fn an_undelivered_grant_whose_hold_has_changed_since_stays() {
 }
 
 #[test]
-fn an_undelivered_upgrade_that_is_undone_leaves_the_reader() {
+fn undoing_an_undelivered_upgrade_leaves_the_read_hold() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -117,7 +117,7 @@ fn undelivered_grants_of_one_hold_whose_boxes_close_one_after_the_other_are_all_
     let mut a = server.connect();
     cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
     queue!(a, "box", "LOCK.RLOCK", "key", "b", 60_000);
-    // The other box is made, and goes, half a second later.
+    // The other box is made, and closes, half a second later.
     cmd!(a, "LOCK.ACQUIRE", "brief", "a", 500);
     granted(&mut waiter!(
         server,
@@ -135,7 +135,7 @@ fn undelivered_grants_of_one_hold_whose_boxes_close_one_after_the_other_are_all_
     eventually("nobody holds", || holders_of(&mut a, "key").is_empty());
 }
 
-/// The box of the first grant closes in the turn of the second grant, whose client is killed and whose end the server notices a turn later.
+/// The box of the first grant closes in the turn of the second grant. The client of that grant is killed, which the server notices a turn later.
 #[test]
 fn an_undelivered_grant_whose_box_closes_and_the_lost_one_that_changed_its_hold_are_both_undone() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
@@ -148,7 +148,7 @@ fn an_undelivered_grant_whose_box_closes_and_the_lost_one_that_changed_its_hold_
         queue!(a, "box", "LOCK.RLOCK", &key, "b", 60_000);
         let b = waiter!(server, "LOCK.WLOCK", &key, "b", 60_000, "WAIT", 0);
         let kill = command!("CLIENT", "KILL", "ID", b.client_id());
-        // The box is overdue within this command, behind which the next tick notices, and then comes what was sent meanwhile.
+        // The box becomes overdue during this command. The next tick notices, and then the server reads what was sent meanwhile.
         thread::sleep(Duration::from_millis(945).saturating_sub(made.elapsed()));
         send!(busy, "DEBUG", "SLEEP", "0.09");
         thread::sleep(Duration::from_millis(20));
@@ -160,7 +160,7 @@ fn an_undelivered_grant_whose_box_closes_and_the_lost_one_that_changed_its_hold_
 }
 
 #[test]
-fn a_grant_after_a_swap_of_databases_is_given_back_where_it_is_now() {
+fn after_a_swap_of_databases_a_grant_is_undone_where_it_is_now() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -173,7 +173,7 @@ fn a_grant_after_a_swap_of_databases_is_given_back_where_it_is_now() {
 }
 
 #[test]
-fn a_reader_that_asks_in_time_keeps_the_box() {
+fn a_reader_that_calls_in_time_keeps_the_box() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -222,20 +222,20 @@ fn a_box_belongs_to_the_user_who_made_it() {
 }
 
 #[test]
-fn time_in_which_the_server_reads_nothing_does_not_count() {
+fn time_in_which_the_server_reads_nothing_does_not_close_a_box() {
     let server = Server::builder().module_arg("mail-timeout", "1200").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let since = queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(a, "CONFIG", "SET", "lua-time-limit", 0);
-    // Newer servers let TIME stand still in a script, older ones have no os.clock.
+    // Newer servers stop TIME in a script, older ones have no os.clock.
     let script = "local found, clock = pcall(function() return os.clock end); \
                   local time = function() local t = redis.call('TIME'); return t[1] + t[2] / 1000000 end; \
                   local now = found and clock or time; \
                   local began = now(); repeat until now() > began + 2; return 1";
     for _ in 0..2 {
         send!(a, "EVAL", script, 0);
-        // A clock of processor time is slow on a busy machine.
+        // Processor time passes slowly on a busy machine.
         let done = a.recv_within(Duration::from_secs(120));
         done.expect("the script ends").expect("it is run");
         assert_eq!(mail!(a, "box").since, since);
@@ -244,7 +244,7 @@ fn time_in_which_the_server_reads_nothing_does_not_count() {
 }
 
 #[test]
-fn a_server_that_was_stopped_and_goes_on_keeps_the_box() {
+fn a_server_that_was_stopped_and_continues_keeps_the_box() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -298,7 +298,7 @@ fn a_restart_forgets_boxes_and_a_delivered_grant_stays() {
 }
 
 #[test]
-fn a_request_asked_again_with_a_new_box_has_a_place_in_the_queue_again() {
+fn a_request_repeated_with_a_new_box_is_queued_again() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -310,7 +310,7 @@ fn a_request_asked_again_with_a_new_box_has_a_place_in_the_queue_again() {
 }
 
 #[test]
-fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile() {
+fn two_thousand_requests_leave_with_their_box_while_others_get_replies() {
     let server = short_lived();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -326,23 +326,23 @@ fn two_thousand_requests_leave_with_their_box_and_others_are_answered_meanwhile(
 }
 
 #[test]
-fn a_stall_ahead_of_the_last_call_gives_a_box_no_longer_life() {
+fn a_stall_before_the_last_call_does_not_extend_the_life_of_a_box() {
     let server = Server::builder()
         .module_arg("mail-timeout", "300")
         .config("enable-debug-command", "yes")
         .start();
     let mut a = server.connect();
-    // In one write: the call comes ahead of the tick that notes the stall.
+    // In one write: the call comes before the tick that notices the stall.
     let replies = a.pipeline(&[
         command!("DEBUG", "SLEEP", 2),
         command!("LOCK.MAIL", "before"),
     ]);
     assert!(replies.iter().all(Result::is_ok), "{replies:?}");
-    // A tick has come meanwhile.
+    // A tick has happened meanwhile.
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 150);
     cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
     queue!(a, "after", "LOCK.ACQUIRE", "other", "b", 60_000);
-    eventually("the later box goes", || server.gauge("waiters") == 0);
+    eventually("the later box closes", || server.gauge("waiters") == 0);
     assert_eq!(server.gauge("boxes"), 0, "the earlier one is still there");
 }

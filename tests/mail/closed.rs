@@ -5,8 +5,8 @@ use mortise_harness::{
     Conn, Server, cmd, command, eventually, granted, holders_of, int, queue, send, waiter,
 };
 
-/// `a` holds `key`, `b` waits for it by mail and `c` behind it; the user `guest` collects the letters, on a connection that
-/// is told of changed keys and may have no more than 64 KB of that unread. The box goes within 600 ms.
+/// `a` holds `key`, and `b` and then `c` wait for it by mail. The user `guest` collects the letters, on a connection that
+/// tracks keys, with an output limit of 64 KB. The box closes within 600 ms.
 struct Scene {
     server: Server,
     a: Conn,
@@ -40,7 +40,7 @@ impl Scene {
         }
     }
 
-    /// The reader was closed, its box goes, and with it the undelivered grant.
+    /// Checks that the reader was closed, and that its box closes and undoes the undelivered grant.
     #[track_caller]
     fn goes_to_c(mut self) {
         granted(&mut self.c);
@@ -67,14 +67,14 @@ fn delete_user() -> Cmd {
 }
 
 #[test]
-fn a_letter_to_a_reader_whose_user_is_deleted_after_it_is_not_delivered() {
+fn deleting_the_user_of_a_reader_after_a_letter_leaves_it_undelivered() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[release(), delete_user()]);
     scene.goes_to_c();
 }
 
 #[test]
-fn a_letter_to_a_reader_whose_user_is_deleted_before_it_is_not_delivered() {
+fn deleting_the_user_of_a_reader_before_a_letter_leaves_it_undelivered() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[delete_user(), release()]);
     scene.goes_to_c();
@@ -87,9 +87,9 @@ fn a_letter_to_a_reader_that_passes_its_output_limit_is_not_delivered() {
     scene.goes_to_c();
 }
 
-/// The client closes its connection after a reply that it reads: the letter was delivered, and the grant stays for its lease.
+/// The client reads the reply and then closes its connection: the letter was delivered, and the grant stays for its lease.
 #[test]
-fn a_reader_that_quits_in_the_same_write_got_its_letter() {
+fn a_letter_to_a_reader_that_quits_in_the_same_write_is_delivered() {
     let server = Server::builder().module_arg("mail-timeout", "300").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

@@ -1,5 +1,5 @@
-//! A client that contends for one lock by mail, as `docs/mail.md` recommends: two connections, a name for each acquisition, LEAVE after an
-//! unknown outcome, belief counted from the request.
+//! A client that contends for one lock by mail as `docs/mail.md` recommends: two connections, a new name for each acquisition, LEAVE after
+//! an unknown outcome, belief counted from the request.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use mortise_harness::{Conn, Dice, Mail, Record, Stint, command, eventually_withi
 
 pub(crate) const KEY: &str = "key";
 pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
-/// How long a reply may take, beyond the time that the server itself waits, before the client gives a connection up.
+/// How long a reply may take, beyond its `WAIT`, before the client gives up the connection.
 const PATIENCE: Duration = Duration::from_millis(250);
 const WAIT: u64 = 400;
 
-/// Clients that contend until they are stopped, each over a port of its own.
+/// Clients that contend until they are stopped, each over its own port.
 pub(crate) struct Crowd {
     ports: Vec<Arc<AtomicU16>>,
     stop: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ impl Crowd {
         }
     }
 
-    /// The server is there from now on.
+    /// The server's new address.
     pub(crate) fn go_to(&self, port: u16) {
         self.ports
             .iter()
@@ -77,7 +77,7 @@ impl Crowd {
     #[track_caller]
     pub(crate) fn await_stints(&self, more: usize) {
         let target = self.stints() + more;
-        eventually_within(Duration::from_secs(30), "others get in", || {
+        eventually_within(Duration::from_secs(30), "others are granted", || {
             self.stints() >= target
         });
     }
@@ -92,7 +92,7 @@ impl Crowd {
         let mut record = std::mem::take(&mut *self.record.lock().unwrap());
         record.stints.sort_by_key(|stint| stint.begin);
         record.assert_exclusive();
-        // Each has left where the outcome was unknown, and boxes close by themselves.
+        // Each client sent LEAVE after an unknown outcome, and boxes close by themselves.
         eventually_within(
             Duration::from_secs(10),
             "nobody holds and nobody waits",
@@ -114,7 +114,7 @@ struct Contender {
     after: i64,
 }
 
-/// A hold, and until when it is believed in.
+/// A hold, and until when the client believes in it.
 struct Held {
     owner: String,
     token: i64,
@@ -216,7 +216,7 @@ impl Contender {
             );
             let reply = self.call(Line::Ear, &command, PATIENCE + Duration::from_millis(WAIT));
             let Some(reply) = reply else {
-                // The client may ask again over another connection, for as long as the wait lasts.
+                // The client may repeat the call over another connection as long as the wait lasts.
                 if sent.elapsed() > Duration::from_secs(4) {
                     return None;
                 }
@@ -271,12 +271,12 @@ impl Contender {
         }
     }
 
-    /// Until it is answered.
+    /// Repeats it until a reply comes.
     fn leave(&mut self, owner: &str) {
         let command = command!("LOCK.LEAVE", KEY, owner, "FOR", 60_000);
         let began = Instant::now();
         while !matches!(self.call(Line::Commands, &command, PATIENCE), Some(Ok(_))) {
-            // A client that never gets through again relies on the server: the lease ends, the box closes.
+            // If the client never connects again, the lease ends and the box closes by themselves.
             if self.stop.load(Ordering::SeqCst) && began.elapsed() > Duration::from_secs(5) {
                 return;
             }

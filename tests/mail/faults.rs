@@ -1,4 +1,4 @@
-//! Clients that contend by mail while connections, readers, and the server fail. Two are never inside together, and no lock stays taken for
+//! Clients contend by mail while connections, readers and the server fail. Two are never inside together, and no lock stays taken for
 //! ever.
 
 use std::time::Duration;
@@ -16,16 +16,16 @@ fn server() -> Builder {
     Server::builder().module_arg("mail-timeout", "1500")
 }
 
-/// For so long a fault lasts: longer than a client waits for a reply, shorter than a box lives.
+/// How long a fault lasts: longer than a client waits for a reply, shorter than a box lives.
 const FAULT: Duration = Duration::from_millis(600);
 
-/// Passes time during a fault for which there is no event.
+/// Lets time pass during a fault, which has no event to await.
 fn pass(conn: &mut Conn, time: Duration) {
     assert!(conn.recv_within(time).is_none());
 }
 
 #[test]
-fn replies_that_are_lost_on_both_connections() {
+fn no_two_are_inside_when_replies_are_lost_on_both_connections() {
     let server = server().start();
     let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
     let crowd = Crowd::start(links.iter().map(Link::port));
@@ -43,7 +43,7 @@ fn replies_that_are_lost_on_both_connections() {
 }
 
 #[test]
-fn what_is_delivered_late_in_either_direction() {
+fn no_two_are_inside_when_messages_are_late_in_either_direction() {
     let server = server().start();
     let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
     let crowd = Crowd::start(links.iter().map(Link::port));
@@ -66,7 +66,7 @@ fn what_is_delivered_late_in_either_direction() {
 }
 
 #[test]
-fn connections_that_are_killed() {
+fn no_two_are_inside_when_connections_are_killed() {
     let server = server().start();
     let crowd = Crowd::start([server.port(); 4]);
     let mut conn = server.connect();
@@ -79,13 +79,13 @@ fn connections_that_are_killed() {
 }
 
 #[test]
-fn clients_that_vanish_half_open() {
+fn no_two_are_inside_when_clients_vanish_without_closing() {
     let server = server().start();
     let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
     let crowd = Crowd::start(links.iter().map(Link::port));
     let mut conn = server.connect();
     crowd.await_stints(4);
-    // No FIN comes from the two: what they hold lasts for its lease, what they wait for goes with their boxes.
+    // The two send no FIN: their holds last for their leases, and their requests go with their boxes.
     links[0].cut();
     links[1].cut();
     crowd.await_stints(8);
@@ -93,14 +93,14 @@ fn clients_that_vanish_half_open() {
 }
 
 #[test]
-fn a_second_reader_of_every_box() {
+fn no_two_are_inside_with_a_second_reader_of_every_box() {
     let server = server().start();
     let crowd = Crowd::start([server.port(); 4]);
     let mut conn = server.connect();
     let mut dice = Dice::new(3);
     for _ in 0..60 {
         let name = format!("c{}", dice.roll(4));
-        // It takes the letter, and the wait, away from the first one, and forgets nothing.
+        // It takes the letters and the wait from the first reader, and forgets no letter.
         let wait = dice.roll(30);
         let _ = try_cmd!(conn, "LOCK.MAIL", &name, "WAIT", wait + 1);
     }
@@ -109,7 +109,7 @@ fn a_second_reader_of_every_box() {
 }
 
 #[test]
-fn a_server_that_is_killed_and_restarted() {
+fn no_two_are_inside_when_the_server_is_killed_and_restarted() {
     let mut server = server()
         .config("appendonly", "yes")
         .config("appendfsync", "always")
@@ -126,7 +126,7 @@ fn a_server_that_is_killed_and_restarted() {
 }
 
 #[test]
-fn a_server_that_stands_still_for_a_while() {
+fn no_two_are_inside_when_the_server_is_frozen_for_a_while() {
     let server = server().start();
     let crowd = Crowd::start([server.port(); 4]);
     let mut conn = server.connect();
@@ -141,7 +141,7 @@ fn a_server_that_stands_still_for_a_while() {
 }
 
 #[test]
-fn a_role_that_moves_to_the_replica_and_back() {
+fn no_two_are_inside_when_the_primary_role_moves_to_the_replica_and_back() {
     let one = server().start();
     let other = server().replica_of(&one).start();
     wait_for_sync(&one, &other);
@@ -163,12 +163,12 @@ fn a_role_that_moves_to_the_replica_and_back() {
 }
 
 #[test]
-fn a_slot_that_moves_to_another_node() {
+fn no_two_are_inside_when_a_slot_moves_to_another_node() {
     let cluster = Cluster::start(2, server);
     let nodes: Vec<&Server> = cluster.nodes().collect();
     let mut home = cluster.home_of(KEY);
     let slot = cluster.slot_of(KEY);
-    // The boxes lie in the key's slot.
+    // The boxes are in the key's slot.
     let crowd = Crowd::start_with_boxes([nodes[home].port(); 4], "{key}");
     for _ in 0..2 {
         crowd.await_stints(3);
@@ -184,8 +184,8 @@ fn a_slot_that_moves_to_another_node() {
 }
 
 #[test]
-fn a_box_that_goes_and_returns() {
-    // A box lives shorter than a fault lasts.
+fn no_two_are_inside_when_boxes_close_and_are_made_again() {
+    // A fault lasts longer than a box lives.
     let server = Server::builder().module_arg("mail-timeout", "800").start();
     let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
     let crowd = Crowd::start(links.iter().map(Link::port));

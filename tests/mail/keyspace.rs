@@ -1,4 +1,4 @@
-//! What becomes of requests by mail when keys change, slots move and gates close.
+//! Requests by mail when keys change, slots move and writes are refused.
 
 use mortise_harness::{
     Cluster, Server, begin_migration, cmd, end_migration, eventually, holders_of, mail, queue,
@@ -6,7 +6,7 @@ use mortise_harness::{
 };
 
 #[test]
-fn a_key_that_goes_lets_the_next_request_in() {
+fn a_deleted_key_lets_the_next_request_in() {
     let server = Server::start();
     let mut a = server.connect();
     for (key, gone) in [("del", "DEL"), ("unlink", "UNLINK")] {
@@ -23,7 +23,7 @@ fn a_key_that_goes_lets_the_next_request_in() {
 }
 
 #[test]
-fn a_key_of_another_type_refuses_by_a_letter() {
+fn a_key_that_becomes_another_type_refuses_the_request_by_a_letter() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -39,7 +39,7 @@ fn a_key_of_another_type_refuses_by_a_letter() {
 }
 
 #[test]
-fn a_closed_gate_holds_requests_by_mail_and_letters_come_when_it_opens() {
+fn requests_by_mail_wait_while_writes_are_refused_and_letters_come_afterwards() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 200);
@@ -53,7 +53,7 @@ fn a_closed_gate_holds_requests_by_mail_and_letters_come_when_it_opens() {
 }
 
 #[test]
-fn the_grace_holds_requests_by_mail() {
+fn requests_by_mail_wait_until_the_grace_ends() {
     let server = Server::builder().module_arg("grace", "1200").start();
     let mut a = server.connect();
     queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
@@ -65,7 +65,7 @@ fn the_grace_holds_requests_by_mail() {
 }
 
 #[test]
-fn a_database_is_named_in_the_letter() {
+fn a_letter_names_the_database() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "SELECT", 3);
@@ -77,7 +77,7 @@ fn a_database_is_named_in_the_letter() {
 }
 
 #[test]
-fn a_slot_that_moves_away_refuses_by_a_letter() {
+fn a_slot_that_moves_away_refuses_the_request_by_a_letter() {
     let cluster = Cluster::start(2, Server::builder);
     let (from, to) = (cluster.home_of("key"), 1 - cluster.home_of("key"));
     let nodes: Vec<&Server> = cluster.nodes().collect();

@@ -1,4 +1,4 @@
-//! LOCK.LEAVE, at every point of a request's life, and late requests.
+//! LOCK.LEAVE at every point of a request's life, and late requests.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use mortise_harness::{
 };
 
 #[test]
-fn whoever_is_not_there_leaves_nothing() {
+fn leave_of_an_absent_owner_replies_0() {
     let server = Server::start();
     let mut a = server.connect();
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "a")), 0);
@@ -18,7 +18,7 @@ fn whoever_is_not_there_leaves_nothing() {
 }
 
 #[test]
-fn a_hold_ends_in_both_modes_and_the_next_waiter_gets_in() {
+fn leave_ends_a_hold_in_both_modes_and_grants_the_next_waiter() {
     let server = Server::start();
     let mut a = server.connect();
     for _ in 0..3 {
@@ -44,7 +44,7 @@ fn a_blocked_request_gets_null_and_the_waiter_behind_it_is_granted() {
 }
 
 #[test]
-fn a_letter_that_was_read_leaves_where_a_swap_of_databases_has_put_its_lock() {
+fn leave_deletes_a_delivered_letter_in_the_database_to_which_a_swap_moved_its_lock() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -55,7 +55,7 @@ fn a_letter_that_was_read_leaves_where_a_swap_of_databases_has_put_its_lock() {
     cmd!(a, "SWAPDB", 0, 1);
     assert_eq!(dbs(&mail!(a, "box").letters), [1], "sent again");
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b")), 0);
-    assert_eq!(dbs(&mail!(a, "box").letters), [1], "it is not there");
+    assert_eq!(dbs(&mail!(a, "box").letters), [1], "there is no such owner");
     cmd!(a, "SELECT", 1);
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "b")), 1);
     assert_eq!(mail!(a, "box").letters, []);
@@ -78,7 +78,7 @@ fn a_request_by_mail_leaves_without_a_letter() {
 }
 
 #[test]
-fn its_letters_are_deleted_delivered_or_not() {
+fn leave_deletes_the_letters_of_the_owner_delivered_or_not() {
     let server = Server::start();
     let mut a = server.connect();
     for key in ["granted", "denied", "other"] {
@@ -98,7 +98,7 @@ fn its_letters_are_deleted_delivered_or_not() {
 }
 
 #[test]
-fn a_blocked_request_that_was_granted_in_the_same_turn_is_answered_null() {
+fn a_blocked_request_granted_in_the_turn_of_leave_gets_null() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -115,7 +115,7 @@ fn a_blocked_request_that_was_granted_in_the_same_turn_is_answered_null() {
 }
 
 #[test]
-fn a_call_for_letters_waits_on_when_the_only_letter_leaves_in_the_turn_of_its_grant() {
+fn a_mail_call_keeps_waiting_when_leave_deletes_the_only_letter_in_the_turn_of_its_grant() {
     let server = Server::start();
     let (mut a, mut reader) = (server.connect(), server.connect());
     for key in ["key", "other"] {
@@ -134,7 +134,7 @@ fn a_call_for_letters_waits_on_when_the_only_letter_leaves_in_the_turn_of_its_gr
 }
 
 #[test]
-fn a_name_that_left_is_granted_when_it_asks_anew_in_the_same_turn() {
+fn an_owner_that_left_is_granted_a_new_request_in_the_same_turn() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -150,7 +150,7 @@ fn a_name_that_left_is_granted_when_it_asks_anew_in_the_same_turn() {
 }
 
 #[test]
-fn an_upgrade_that_waits_ends_with_its_hold() {
+fn a_waiting_upgrade_ends_with_its_hold() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -162,7 +162,7 @@ fn an_upgrade_that_waits_ends_with_its_hold() {
 }
 
 #[test]
-fn what_arrives_late_from_a_name_that_stays_away_changes_nothing() {
+fn late_requests_of_an_owner_that_has_left_change_nothing() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
@@ -190,7 +190,7 @@ fn what_arrives_late_from_a_name_that_stays_away_changes_nothing() {
 }
 
 #[test]
-fn the_time_ends_and_a_later_one_never_shortens_it() {
+fn the_time_ends_and_a_later_leave_never_shortens_it() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "long", "a", "FOR", 600_000);
@@ -205,11 +205,11 @@ fn the_time_ends_and_a_later_one_never_shortens_it() {
 }
 
 #[test]
-fn the_time_lasts_as_long_as_was_asked_for() {
+fn the_time_lasts_as_long_as_requested() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 600_000);
-    // When a lease of 400 ms is over on the server's clock.
+    // Until a lease of 400 ms is over on the server's clock.
     cmd!(a, "LOCK.ACQUIRE", "brief", "b", 400);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "brief", "c", 9_000, "WAIT", 0);
     granted(&mut c);
@@ -218,7 +218,7 @@ fn the_time_lasts_as_long_as_was_asked_for() {
 }
 
 #[test]
-fn the_time_is_not_over_a_part_of_a_millisecond_early() {
+fn the_time_does_not_end_a_fraction_of_a_millisecond_early() {
     let server = Server::start();
     let mut a = server.connect();
     for n in 0..30 {
@@ -231,7 +231,7 @@ fn the_time_is_not_over_a_part_of_a_millisecond_early() {
 }
 
 #[test]
-fn it_outlasts_a_flush_and_a_reload() {
+fn the_time_survives_a_flush_and_a_reload() {
     let server = Server::builder()
         .config("enable-debug-command", "yes")
         .start();
@@ -247,7 +247,7 @@ fn it_outlasts_a_flush_and_a_reload() {
 }
 
 #[test]
-fn it_works_on_a_key_of_any_type() {
+fn leave_works_on_a_key_of_any_type() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "SET", "key", "text");
@@ -255,7 +255,7 @@ fn it_works_on_a_key_of_any_type() {
     cmd!(a, "DEL", "key");
     cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
-    // The refusal of a request whose key has become another type is a letter of the key.
+    // When a key becomes another type, its request is refused by a letter of that key.
     cmd!(a, "SET", "key", "text");
     eventually("it is refused", || server.gauge("letters") == 1);
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "c")), 1);
@@ -264,7 +264,7 @@ fn it_works_on_a_key_of_any_type() {
 }
 
 #[test]
-fn it_works_in_the_grace() {
+fn leave_works_in_the_grace() {
     let server = Server::builder().module_arg("grace", "60000").start();
     let mut a = server.connect();
     queue!(a, "box", "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -273,7 +273,7 @@ fn it_works_in_the_grace() {
 }
 
 #[test]
-fn with_too_few_replicas_it_is_refused_as_any_write() {
+fn with_too_few_replicas_leave_is_refused_like_any_write() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -286,7 +286,7 @@ fn with_too_few_replicas_it_is_refused_as_any_write() {
 }
 
 #[test]
-fn it_is_replicated_and_a_replica_refuses_it() {
+fn leave_is_replicated_and_a_replica_refuses_it() {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
@@ -302,7 +302,7 @@ fn it_is_replicated_and_a_replica_refuses_it() {
 }
 
 #[test]
-fn it_counts_as_a_release() {
+fn leave_counts_as_a_release() {
     let server = Server::start();
     let mut a = server.connect();
     let mut listener = server.connect();
@@ -320,7 +320,7 @@ fn it_counts_as_a_release() {
 }
 
 #[test]
-fn bad_arguments_are_named() {
+fn errors_name_the_bad_argument() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -342,7 +342,7 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
-fn in_a_transaction_it_is_done_at_once() {
+fn in_a_transaction_leave_takes_effect_at_once() {
     let server = Server::start();
     let (mut a, mut reader) = (server.connect(), server.connect());
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -354,12 +354,12 @@ fn in_a_transaction_it_is_done_at_once() {
     cmd!(a, "LOCK.LEAVE", "key", "b");
     cmd!(a, "EXEC");
     assert_eq!(holders_of(&mut a, "key"), [""; 0]);
-    // The letter was there for a moment, and went before the reader was told.
+    // The letter existed for a moment, and was deleted before the reader got it.
     assert_eq!(Mail::read(&reader.recv()).letters, []);
 }
 
 #[test]
-fn an_argument_out_of_bounds_is_an_error_before_left_is() {
+fn an_argument_out_of_bounds_takes_precedence_over_left() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.LEAVE", "key", "a", "FOR", 60_000);

@@ -1,4 +1,4 @@
-//! Letters: delivered until they are deleted, to one reader at a time.
+//! Letters: delivered to one reader at a time, until they are deleted.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -6,7 +6,7 @@ use mortise_harness::{
     send, text, try_cmd,
 };
 
-/// `a` holds `key` and `b`, `c`, `d` have been granted it one after the other by mail.
+/// `a` held `key`; then `b`, `c` and `d` were granted it by mail, one after the other.
 fn three_letters(server: &Server) -> (Conn, Mail) {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -85,7 +85,7 @@ fn count_delivers_the_oldest_first() {
 }
 
 #[test]
-fn a_call_waits_for_a_letter_and_tells_how_long_it_waited_and_how_old_the_grant_is() {
+fn a_call_waits_for_a_letter_and_replies_how_long_it_waited_and_how_old_the_grant_is() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -96,7 +96,7 @@ fn a_call_waits_for_a_letter_and_tells_how_long_it_waited_and_how_old_the_grant_
         cmd!(a, "LOCK.RELEASE", "key", "a");
         let told = Mail::read(&reader.recv());
         let (_, _, age) = told.only().grant.unwrap();
-        // Counted from the call's arrival, the grant lies within the wait.
+        // The grant happened during the call's wait.
         assert!(age <= told.waited + 2, "{told:?}");
         mail!(a, "box", "AFTER", told.since, told.only().number);
         cmd!(a, "LOCK.LEAVE", "key", "b");
@@ -106,7 +106,7 @@ fn a_call_waits_for_a_letter_and_tells_how_long_it_waited_and_how_old_the_grant_
 }
 
 #[test]
-fn letters_that_are_not_forgotten_end_a_wait_before_it_begins() {
+fn a_call_with_undeleted_letters_does_not_wait() {
     let server = Server::start();
     let (mut conn, told) = three_letters(&server);
     assert_eq!(mail!(conn, "box", "WAIT", 0).letters.len(), 3);
@@ -124,7 +124,7 @@ fn a_wait_ends_without_letters_when_its_time_is_up() {
     let told = mail!(conn, "box", "WAIT", 20);
     assert_eq!(told.letters, []);
     assert!((19..10_000).contains(&told.waited), "{told:?}");
-    // Half of the time for which the box lives is the longest wait.
+    // The longest wait is half of a box's life.
     for wait in [0, 1_000_000] {
         let told = mail!(conn, "box", "WAIT", wait);
         assert!((199..10_000).contains(&told.waited), "{told:?}");
@@ -133,7 +133,7 @@ fn a_wait_ends_without_letters_when_its_time_is_up() {
 }
 
 #[test]
-fn the_newest_call_waits_on_and_the_older_one_ends() {
+fn a_newer_call_ends_the_wait_of_an_older_one() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -150,7 +150,7 @@ fn the_newest_call_waits_on_and_the_older_one_ends() {
 }
 
 #[test]
-fn in_a_transaction_and_in_a_script_it_answers_at_once() {
+fn in_a_transaction_or_a_script_a_call_replies_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     let since = mail!(conn, "box").since;
@@ -166,7 +166,7 @@ fn in_a_transaction_and_in_a_script_it_answers_at_once() {
 }
 
 #[test]
-fn unblocking_or_killing_the_reader_ends_the_call_and_no_request() {
+fn unblocking_or_killing_the_reader_ends_the_call_but_no_request() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -225,7 +225,7 @@ fn numbers_grow_over_boxes_and_restarts() {
 }
 
 #[test]
-fn bad_arguments_are_named() {
+fn errors_name_the_bad_argument() {
     let server = Server::start();
     let mut conn = server.connect();
     for (args, part) in [
@@ -249,7 +249,7 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
-fn it_is_routed_like_a_key_and_is_none() {
+fn a_box_is_routed_like_a_key_but_is_no_key() {
     let server = Server::start();
     let mut conn = server.connect();
     let error = try_cmd!(conn, "COMMAND", "GETKEYS", "LOCK.MAIL", "box").unwrap_err();
@@ -269,7 +269,7 @@ fn it_is_routed_like_a_key_and_is_none() {
 }
 
 #[test]
-fn pauses_of_writes_hold_no_letter_back() {
+fn pauses_of_writes_do_not_delay_letters() {
     let server = Server::start();
     let (mut conn, told) = three_letters(&server);
     cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
@@ -278,7 +278,7 @@ fn pauses_of_writes_hold_no_letter_back() {
 }
 
 #[test]
-fn a_letter_may_come_before_the_reply_and_is_of_the_same_grant() {
+fn a_letter_may_come_before_the_reply_and_reports_the_same_grant() {
     let server = Server::start();
     let (mut a, mut reader) = (server.connect(), server.connect());
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

@@ -1,4 +1,4 @@
-//! How many requests may wait, and which are refused beyond that.
+//! How many requests by mail may wait, and which are refused beyond that.
 
 use mortise_harness::{
     Server, cmd, eventually, holders_of, int, mail, queue, request, send, try_cmd,
@@ -14,7 +14,7 @@ fn refused(reply: Result<mortise_harness::redis::Value, String>, part: &str) {
 }
 
 #[test]
-fn a_tenth_of_the_limit_is_one_boxs() {
+fn a_tenth_of_the_limit_is_the_most_for_one_box() {
     let server = Server::builder().module_arg("max-queued", "20").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -23,10 +23,10 @@ fn a_tenth_of_the_limit_is_one_boxs() {
     }
     let third = request!("box", 0, "LOCK.ACQUIRE", "key", "d", 60_000);
     refused(a.try_run(&third), "a tenth");
-    // A letter counts as its request did.
+    // A letter counts like its request.
     cmd!(a, "LOCK.RELEASE", "key", "a");
     refused(a.try_run(&third), "a tenth");
-    // A request that is queued already counts once.
+    // A repeat of a queued request does not count again.
     queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 60_000);
     let told = mail!(a, "box");
     mail!(a, "box", "AFTER", told.since, told.only().number);
@@ -34,7 +34,7 @@ fn a_tenth_of_the_limit_is_one_boxs() {
 }
 
 #[test]
-fn a_request_that_moves_to_another_box_needs_room_there() {
+fn a_request_that_moves_to_another_box_needs_a_free_place_there() {
     let server = Server::builder().module_arg("max-queued", "20").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -44,7 +44,7 @@ fn a_request_that_moves_to_another_box_needs_room_there() {
     }
     let moves = request!("full", 0, "LOCK.ACQUIRE", "key", "b", 60_000);
     refused(a.try_run(&moves), "a tenth");
-    // It keeps waiting with its box, and moves to a box with room.
+    // It keeps waiting with its box. It can move to a box with a free place.
     cmd!(a, "LOCK.LEAVE", "key", "d");
     queue!(a, "full", "LOCK.ACQUIRE", "key", "b", 60_000);
     cmd!(a, "LOCK.RELEASE", "key", "a");
@@ -80,7 +80,7 @@ fn requests_letters_and_boxes_count_in_the_limit() {
 }
 
 #[test]
-fn blocked_requests_do_not_count_in_it_and_waiting_readers_count_as_blocked() {
+fn blocked_requests_do_not_count_in_the_limit_and_waiting_readers_count_as_blocked() {
     let server = Server::builder()
         .module_arg("max-queued", "50")
         .module_arg("max-waiters", "1")
@@ -100,7 +100,7 @@ fn blocked_requests_do_not_count_in_it_and_waiting_readers_count_as_blocked() {
         "lock.max-waiters",
     );
     queue!(a, "other", "LOCK.ACQUIRE", "key", "d", 60_000);
-    // A newer call for the same box takes the older one's place.
+    // A newer call for the same box replaces the older one.
     send!(a, "LOCK.MAIL", "box", "WAIT", 20);
     assert!(reader.try_recv().unwrap_err().starts_with("UNBLOCKED "));
     a.recv();
@@ -142,7 +142,7 @@ fn mail_works_when_memory_is_full() {
 }
 
 #[test]
-fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
+fn a_refused_request_creates_no_box_and_deletes_no_letter() {
     let server = Server::builder()
         .module_arg("max-queued", "10")
         .module_arg("max-waiters", "0")
@@ -163,7 +163,7 @@ fn what_is_refused_leaves_no_box_and_takes_no_letter_out() {
     );
     assert_eq!(server.gauge("boxes"), 1);
 
-    // An undelivered denial stays if the next request is refused.
+    // An undelivered denial stays when the next request is refused.
     cmd!(a, "LOCK.LEAVE", "other", "a");
     a.run(&request!("box", 1, "LOCK.ACQUIRE", "key", "c", 9));
     eventually("it is denied", || server.gauge("letters") == 1);

@@ -1,4 +1,4 @@
-//! Waiting by mail, leaving for good, and TOKEN of acquiring commands: what a client needs whose connections are shared, or break.
+//! Waiting by mail, LEAVE, and TOKEN of acquiring commands: for clients whose connections are shared, or break.
 
 mod boxes;
 mod closed;

@@ -1,9 +1,9 @@
-//! Another module calls the commands, without any user.
+//! Another module calls the commands without a user.
 
 use mortise_harness::{Mail, Server, cmd, holders_of, int, mail, queued, request, try_cmd};
 
 #[test]
-fn a_module_that_runs_commands_for_nobody_waits_by_mail() {
+fn a_module_without_a_user_can_wait_by_mail() {
     let server = Server::start();
     server.load_actor();
     let mut a = server.connect();

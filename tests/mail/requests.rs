@@ -1,4 +1,4 @@
-//! Requests that wait by mail: how they are queued, asked again, and decided.
+//! Requests by mail: how they are queued, repeated, and decided.
 
 use mortise_harness::{
     Server, cmd, eventually, granted, holders_of, int, is_nil, lock_info, mail, queue, queue_of,
@@ -6,7 +6,7 @@ use mortise_harness::{
 };
 
 #[test]
-fn a_request_is_granted_at_once_where_it_need_not_wait() {
+fn a_request_that_need_not_wait_is_granted_at_once() {
     let server = Server::start();
     let mut a = server.connect();
     let wait = a.run(&request!("box", 0, "LOCK.ACQUIRE", "key", "a", 9_000));
@@ -16,7 +16,7 @@ fn a_request_is_granted_at_once_where_it_need_not_wait() {
 }
 
 #[test]
-fn a_request_that_has_to_wait_is_answered_in_its_turn_by_a_letter() {
+fn a_waiting_request_is_granted_in_its_turn_by_a_letter() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         let first = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -44,7 +44,7 @@ fn a_request_that_has_to_wait_is_answered_in_its_turn_by_a_letter() {
 }
 
 #[test]
-fn blocked_requests_and_those_by_mail_stand_in_one_line() {
+fn blocked_requests_and_those_by_mail_stand_in_one_queue() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -71,7 +71,7 @@ fn blocked_requests_and_those_by_mail_stand_in_one_line() {
 }
 
 #[test]
-fn a_connection_that_closes_takes_no_request_by_mail_along() {
+fn a_closed_connection_does_not_end_requests_by_mail() {
     let server = Server::start();
     let (mut a, mut b) = (server.connect(), server.connect());
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -83,7 +83,7 @@ fn a_connection_that_closes_takes_no_request_by_mail_along() {
 }
 
 #[test]
-fn a_wait_that_is_over_is_denied_by_a_letter() {
+fn a_wait_that_times_out_is_denied_by_a_letter() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -95,7 +95,7 @@ fn a_wait_that_is_over_is_denied_by_a_letter() {
 }
 
 #[test]
-fn a_request_made_again_keeps_its_place_and_takes_over_what_is_asked_now() {
+fn a_repeated_request_keeps_its_place_and_takes_the_new_terms() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -136,7 +136,7 @@ fn text_of(owner: &[u8]) -> String {
 }
 
 #[test]
-fn the_other_mode_is_another_request() {
+fn a_request_in_the_other_mode_is_another_request() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -172,7 +172,7 @@ fn a_delivered_refusal_stays_beside_a_repeated_request() {
 }
 
 #[test]
-fn a_request_repeated_after_its_undelivered_grant_is_granted_the_same_hold() {
+fn a_request_repeated_after_an_undelivered_grant_gets_the_same_hold() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -184,7 +184,7 @@ fn a_request_repeated_after_its_undelivered_grant_is_granted_the_same_hold() {
 }
 
 #[test]
-fn it_queues_in_transactions_and_scripts_too() {
+fn requests_by_mail_are_queued_in_transactions_and_scripts_too() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -198,7 +198,7 @@ fn it_queues_in_transactions_and_scripts_too() {
 }
 
 #[test]
-fn it_needs_a_wait_and_a_count() {
+fn mail_requires_wait_and_holds() {
     let server = Server::start();
     let mut a = server.connect();
     for args in [
@@ -251,7 +251,7 @@ fn a_deadlock_is_refused_at_once_and_queues_nothing() {
 }
 
 #[test]
-fn readers_who_wait_by_mail_get_in_together() {
+fn readers_that_wait_by_mail_are_granted_together() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -311,7 +311,7 @@ fn info_counts_requests_boxes_and_letters() {
 }
 
 #[test]
-fn a_request_without_mail_is_not_one_by_mail_made_again() {
+fn a_blocked_request_is_no_repeat_of_one_by_mail() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

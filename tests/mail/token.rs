@@ -1,4 +1,4 @@
-//! `TOKEN t` of the acquiring commands: adds to a hold, never makes one.
+//! `TOKEN t` of the acquiring commands adds to a hold and never makes one.
 
 use mortise_harness::{
     Server, cmd, eventually, granted, hold_of, holders_of, int, is_nil, mail, queued, try_cmd,
@@ -6,7 +6,7 @@ use mortise_harness::{
 };
 
 #[test]
-fn it_never_makes_a_hold() {
+fn a_request_with_token_never_makes_a_hold() {
     let server = Server::start();
     let mut a = server.connect();
     for command in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
@@ -35,7 +35,7 @@ fn it_never_makes_a_hold() {
 }
 
 #[test]
-fn it_adds_to_a_hold_by_that_token_or_a_higher_one() {
+fn a_request_with_token_adds_to_a_hold_by_that_token_or_a_higher_one() {
     let server = Server::start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 9_000));
@@ -83,7 +83,7 @@ fn it_adds_to_a_hold_by_that_token_or_a_higher_one() {
 }
 
 #[test]
-fn an_upgrade_with_it_waits_and_is_granted() {
+fn an_upgrade_with_token_waits_and_is_granted() {
     let server = Server::start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
@@ -104,7 +104,7 @@ fn an_upgrade_with_it_waits_and_is_granted() {
 }
 
 #[test]
-fn a_hold_that_ends_before_its_turn_comes_makes_it_null() {
+fn a_waiting_request_with_token_gets_null_when_its_hold_has_ended() {
     let server = Server::start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
@@ -126,13 +126,13 @@ fn a_hold_that_ends_before_its_turn_comes_makes_it_null() {
 }
 
 #[test]
-fn a_hold_made_anew_by_the_same_name_is_another_one() {
+fn a_request_with_the_token_of_an_earlier_hold_adds_to_a_later_one() {
     let server = Server::start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
     cmd!(a, "LOCK.RELEASE", "key", "a");
     let later = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
-    // A higher token is a later hold: the contract asks for the token or a higher one.
+    // A higher token is accepted: the contract requires the token or a higher one.
     assert_eq!(
         int(&cmd!(
             a,
@@ -150,7 +150,7 @@ fn a_hold_made_anew_by_the_same_name_is_another_one() {
 }
 
 #[test]
-fn in_the_grace_it_waits_for_the_hold_that_it_knows_and_for_no_other() {
+fn in_the_grace_a_request_with_token_waits_only_if_its_hold_exists() {
     let mut server = Server::builder().config("appendonly", "yes").start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 600_000));
@@ -188,7 +188,7 @@ fn in_the_grace_it_waits_for_the_hold_that_it_knows_and_for_no_other() {
 }
 
 #[test]
-fn its_bounds_are_those_of_a_token() {
+fn token_has_the_bounds_of_a_token() {
     let server = Server::start();
     let mut a = server.connect();
     for bad in ["0", "x", "9007199254740992"] {

@@ -1,10 +1,10 @@
-//! Two hundred connections send random commands; afterwards nothing may be left.
+//! Two hundred connections send random commands, after which nothing may be left.
 //!
 //! Ten seconds, a minute with `MORTISE_LONG=1`. `MORTISE_SEED` repeats the choices of an earlier run, as far as the
 //! order in which threads run lets it.
 //!
-//! Every second all of them stop for a moment, and the replica is compared. At the end nobody sends new requests, but waiters keep waiting:
-//! each must be answered, because every lease ends.
+//! Every second all of them stop for a moment, and the test compares the replica. At the end nobody sends new requests, but waiters keep
+//! waiting: each must get an answer, because every lease ends.
 
 mod player;
 
@@ -19,7 +19,7 @@ use mortise_harness::{
 
 use player::{CONNECTIONS, DATABASES, KEYS, Player, Playground};
 
-/// All connections play for a while, and then end.
+/// Runs all connections for a while, and ends them.
 fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
     let ground = Playground::new(primary);
     let began = Instant::now();
@@ -27,7 +27,7 @@ fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
         for place in 0..CONNECTIONS {
             let ground = &ground;
             scope.spawn(move || {
-                // One that fails ends the others, too.
+                // If one fails, the others end, too.
                 let ends = EndsOnDrop(&ground.over);
                 Player::new(place, ground, seed).play();
                 std::mem::forget(ends);
@@ -49,7 +49,7 @@ impl Drop for EndsOnDrop<'_> {
     }
 }
 
-/// While writes are paused nothing changes, so the replica must come to hold the same.
+/// Pauses writes, and waits until the replica has the same data.
 fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
     const PAUSE: u64 = 5_000;
     let primary = ground.server;
@@ -69,7 +69,7 @@ fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
     cmd!(conn, "CLIENT", "UNPAUSE");
 }
 
-/// What the commands show of each key, for a person to compare.
+/// What the commands show of each key, for a human reader.
 fn contents(server: &Server) -> Vec<String> {
     let mut conn = server.connect();
     let mut seen = Vec::new();
@@ -86,15 +86,15 @@ fn contents(server: &Server) -> Vec<String> {
     seen
 }
 
-/// Every lease has ended, and no table has an entry.
+/// Checks that every lease has ended, and that no table has an entry.
 fn nothing_is_left(primary: &Server, replica: &Server) {
     eventually("nothing is left", || {
         let mut conn = primary.connect();
         for db in 0..DATABASES {
             cmd!(conn, "SELECT", db);
             for key in 0..KEYS {
-                // A lock that came by RENAME is swept from the first command on that names it. Refused where a string
-                // has not gone yet.
+                // A renamed lock is swept from the first command that names it. The command is refused if a string
+                // is still there.
                 let _ = try_cmd!(conn, "LOCK.RELEASE", format!("key{key}"), "nobody");
             }
         }
@@ -157,15 +157,15 @@ fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
         .start();
     let replica = Server::builder().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
-    // Once for the tables that a server makes for each command on its first use.
+    // A first run, because servers allocate tables at the first use of each command.
     run(&primary, &replica, seed, Duration::from_secs(1));
     nothing_is_left(&primary, &replica);
     let before = used_memory(&primary);
     run(&primary, &replica, seed + 1, Duration::from_secs(seconds));
     nothing_is_left(&primary, &replica);
-    // What went in a crowd is dropped a slice at a time. Valkey 9 is off by up to 1.5 MB in either direction. A hundred
-    // bytes left of each request would be more than this.
-    let grown = eventually("the memory is given back", || {
+    // Crowds are dropped in slices. Valkey 9 is off by up to 1.5 MB in either direction. A hundred bytes left of each
+    // request would be more than this.
+    let grown = eventually("the memory is freed", || {
         let grown = used_memory(&primary) - before;
         if grown < 3_000_000 {
             Ok(grown)

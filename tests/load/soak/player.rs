@@ -12,10 +12,10 @@ pub(crate) const CONNECTIONS: usize = 200;
 pub(crate) const KEYS: usize = 12;
 const OWNERS: u64 = 60;
 pub(crate) const DATABASES: u64 = 2;
-/// The longest lease, so that the end comes soon.
+/// The longest lease: short, so that the end comes soon.
 const LEASE: u64 = 150;
 
-/// Errors that are an answer. Anything else is a fault.
+/// Expected errors. Any other is a fault.
 const ANSWERS: &[&str] = &[
     "DEADLOCK ",
     "WRONGTYPE ",
@@ -29,7 +29,7 @@ const ANSWERS: &[&str] = &[
     "ERR newowner holds this lock already",
 ];
 
-/// xorshift64*: good enough to choose commands by.
+/// xorshift64*, good enough to choose commands.
 struct Random(u64);
 
 impl Random {
@@ -57,14 +57,14 @@ impl Random {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Playground<'s> {
     pub(crate) server: &'s Server,
-    /// The ids of the connections there are, for others to kill and unblock.
+    /// The ids of the connections, for others to kill and unblock.
     ids: Vec<AtomicI64>,
     pub(crate) over: AtomicBool,
-    /// Redis 7.0 crashes by itself when a client is unblocked whose command a pause has put off, so these two take turns: a client that
-    /// unblocks holds it shared, one that pauses exclusively.
+    /// Redis 7.0 crashes by itself when a client is unblocked whose command a pause has delayed, so the two exclude each other: a client
+    /// that unblocks holds this shared, one that pauses holds it exclusively.
     pub(crate) pause: RwLock<()>,
 }
 
@@ -127,7 +127,7 @@ impl<'s> Player<'s> {
         }
     }
 
-    /// Asks, and waits for the answer unless it is gone before that.
+    /// Sends a request and waits for the answer, unless the connection closes before.
     fn acquire(&mut self) {
         let mode = ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK", "LOCK.RLOCK"]
             [self.random.below(4) as usize];
@@ -225,7 +225,7 @@ impl<'s> Player<'s> {
             0..6 => command!("DEL", key),
             6..10 => command!("UNLINK", key, other),
             10..16 => command!("PEXPIRE", key, self.random.below(50)),
-            // It goes by itself, so that nothing stays.
+            // The key expires by itself, so that nothing stays.
             16..18 => command!("SET", key, "text", "PX", 1 + self.random.below(20)),
             18..24 if key != other => command!("RENAME", key, other),
             24..29 if key != other => command!("COPY", key, other, "DB", db, "REPLACE"),
@@ -234,7 +234,7 @@ impl<'s> Player<'s> {
                 return;
             }
             34 => command!("SWAPDB", 0, 1),
-            // In a script, for Redis 8.0 crashes by itself when a client is unblocked that waits for its plain FLUSHALL.
+            // In a script, because Redis 8.0 crashes by itself when a client is unblocked that waits for its plain FLUSHALL.
             35 if self.random.one_in(4) => command!("EVAL", "return redis.call('FLUSHALL')", 0),
             36 if self.random.one_in(4) => command!("FLUSHDB", "ASYNC"),
             _ => command!("EVAL", "return redis.call('DEL', KEYS[1])", 1, key),
@@ -295,7 +295,7 @@ impl<'s> Player<'s> {
             return;
         }
         let ms = 1 + self.random.below(30);
-        // Over a connection that nobody can kill, so that it is taken back for certain.
+        // Over a connection that nobody can kill, so that the undo certainly arrives.
         let mut conn = self.ground.server.connect();
         match self.random.below(3) {
             0 => {
