@@ -12,6 +12,8 @@ PREFIX ?= /usr/local
 # redis.conf names the module in cargo's default place; from elsewhere it is copied there.
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libmortise.so
 MODULE := $(abspath target/release/libmortise.so)
+# Two servers must not write to one append-only file. The module's relative path there holds in each of these folders.
+DATA := $(abspath target/run$(if $(filter-out 6379,$(PORT)),-$(PORT)))
 TOOLS := $(dir $(MODULE))
 
 # Where rustup puts cargo; a shell that is no login shell may not know it.
@@ -36,8 +38,8 @@ build: setup ## Build the module: target/release/libmortise.so (the default)
 
 .PHONY: run
 run: port-is-free build ## Start a server with the module in the foreground: make run [PORT=6379]
-	@mkdir -p target/run
-	$(SERVER) ./redis.conf --port $(PORT)
+	@mkdir -p target/run $(DATA)
+	$(SERVER) ./redis.conf --port $(PORT) --dir $(DATA)
 
 .PHONY: demo
 demo: build ## Build, and show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
