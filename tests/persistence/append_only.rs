@@ -1,4 +1,4 @@
-//! What the append-only file restores after more than simple commands: key-space commands, other boots, cut files, rewrites during changes.
+//! What the append-only file restores: key-space commands, other boots, cut files, and rewrites during changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ fn await_rewrite(server: &Server) {
     });
 }
 
-/// Commands of all kinds on fifty locks of a few owners, the `n`th of them; the same in every run.
+/// The `n`th command of a fixed sequence: all kinds, on fifty locks of a few owners.
 fn random_step(conn: &mut Conn, n: u64) {
     // The finaliser of SplitMix64.
     let mut dice = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -62,7 +62,7 @@ fn random_step(conn: &mut Conn, n: u64) {
         7 => cmd!(conn, "LOCK.RELEASE", key, owner, "HOLDS", 0, "READ"),
         8 => cmd!(conn, "LOCK.RENEW", key, owner, 700_000),
         12 => {
-            // The other one may hold already.
+            // The other owner may hold already.
             let new_owner = format!("owner:{}", roll(4));
             let passed = try_cmd!(conn, "LOCK.PASS", key, owner, new_owner, 700_000);
             passed.unwrap_or(Value::Nil)
@@ -75,7 +75,7 @@ fn random_step(conn: &mut Conn, n: u64) {
 }
 
 #[test]
-fn what_key_space_commands_did_to_locks_is_done_again() {
+fn the_effects_of_key_space_commands_on_locks_are_restored() {
     let mut server = appending();
     let mut conn = server.connect();
     for key in [
@@ -138,12 +138,12 @@ fn what_key_space_commands_did_to_locks_is_done_again() {
 }
 
 #[test]
-fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_when_it_was_restored() {
+fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_at_the_restore() {
     let mut server = appending();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
     let dump = bytes(&cmd!(conn, "DUMP", "key"));
-    eventually("the dump is older than the restored lock will be", || {
+    eventually("the dump is older than the restored lock's lease", || {
         hold_of(&mut conn, "key", "a").unwrap().held > 1_500
     });
     cmd!(conn, "RESTORE", "key", 0, dump, "REPLACE");
@@ -153,7 +153,7 @@ fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_when_it_was_resto
 }
 
 #[test]
-fn a_restored_lock_keeps_its_lease_wherever_it_goes_in_the_same_turn() {
+fn a_restored_lock_keeps_its_lease_when_it_is_renamed_or_copied_in_the_same_turn() {
     let mut server = appending();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
@@ -161,7 +161,7 @@ fn a_restored_lock_keeps_its_lease_wherever_it_goes_in_the_same_turn() {
     }
     cmd!(conn, "LOCK.ACQUIRE", "onto", "a", 60_000);
     let dump = bytes(&cmd!(conn, "DUMP", "key"));
-    eventually("the dump is older than the restored locks will be", || {
+    eventually("the dump is older than the restored locks' leases", || {
         hold_of(&mut conn, "key", "b").unwrap().held > 1_500
     });
     let restore = |key: &str| command!("RESTORE", key, 0, &dump[..], "REPLACE");
@@ -225,12 +225,12 @@ fn holds_that_ended_before_the_end_of_the_file_do_not_come_back() {
         int(&cmd!(conn, "DBSIZE")) == 1 && server.gauge("holders") == 1
     });
     revive(&mut server);
-    // At once, not only when they are swept again.
+    // At once, not only after another sweep.
     assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 1);
     assert_eq!(lock_info(&mut server.connect(), "read").unwrap().holders, 1);
 }
 
-/// The append-only files of the server, its manifest aside, that hold commands or data.
+/// The server's append-only files with commands or data, without the manifest.
 fn files(server: &Server) -> Vec<PathBuf> {
     let dir = server.dir().join("appendonlydir");
     let files = fs::read_dir(dir)
@@ -244,7 +244,7 @@ fn files(server: &Server) -> Vec<PathBuf> {
 }
 
 #[test]
-fn after_a_reboot_the_wall_clock_tells_how_much_of_a_lease_is_left() {
+fn after_a_reboot_the_wall_clock_decides_how_much_of_a_lease_is_left() {
     for preamble in ["yes", "no"] {
         let mut server = Server::builder()
             .on_another_machine(ClockStep::Back(Duration::from_secs(3_600)))
@@ -275,7 +275,7 @@ fn after_a_reboot_the_wall_clock_tells_how_much_of_a_lease_is_left() {
         for (before, after) in before.into_iter().zip(leases(&mut conn)) {
             let passed = before - after;
             let millis = |passed: Duration| passed.as_millis() as i64;
-            // The wall clock is not the one the test goes by.
+            // The test measures by another clock than the wall clock.
             let least = millis(revived.duration_since(answered)) - 20;
             let most = millis(asked.elapsed()) + 20;
             assert!((least..=most).contains(&passed), "{least} {passed} {most}");
@@ -285,7 +285,7 @@ fn after_a_reboot_the_wall_clock_tells_how_much_of_a_lease_is_left() {
 }
 
 #[test]
-fn a_file_cut_short_anywhere_gives_the_state_after_some_command() {
+fn a_file_cut_anywhere_gives_the_state_after_some_command() {
     let mut server = Server::builder()
         .config("appendonly", "yes")
         .config("appendfsync", "always")
@@ -328,7 +328,7 @@ fn a_file_cut_short_anywhere_gives_the_state_after_some_command() {
 }
 
 #[test]
-fn a_rewrite_amid_changes_loses_none_of_them() {
+fn a_rewrite_during_changes_loses_none_of_them() {
     for preamble in ["yes", "no"] {
         let mut server = Server::builder()
             .config("appendonly", "yes")
@@ -354,7 +354,7 @@ fn a_rewrite_amid_changes_loses_none_of_them() {
 }
 
 #[test]
-fn a_file_that_is_begun_amid_changes_has_all_of_them() {
+fn an_append_only_file_enabled_during_changes_has_all_of_them() {
     for preamble in ["yes", "no"] {
         let mut server = Server::builder()
             .config("aof-use-rdb-preamble", preamble)
@@ -362,7 +362,7 @@ fn a_file_that_is_begun_amid_changes_has_all_of_them() {
         let mut conn = server.connect();
         let started = Instant::now();
         let mut n = 0;
-        // Long enough for a time without any receiver of effects.
+        // Long enough that effects have no receiver for a while.
         while started.elapsed() < Duration::from_millis(2_500) {
             random_step(&mut conn, n);
             n += 1;
@@ -381,7 +381,7 @@ fn a_file_that_is_begun_amid_changes_has_all_of_them() {
     }
 }
 
-/// Waits until the leases of a millisecond have been swept, so that no snapshot comes between.
+/// Waits until the leases of a millisecond are swept, so that none ends between two snapshots.
 fn await_short_leases(server: &Server, conn: &mut Conn) {
     cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 100);
     eventually("the witness is swept", || {

@@ -1,11 +1,11 @@
-//! A backup that is restored later: it brings old holds back, lacks newer ones, and tokens go on.
+//! Restoring an old backup: old holds come back, newer ones are missing, and tokens still grow.
 
 use std::fs;
 
 use mortise_harness::{Server, Shutdown, cmd, eventually, holders_of, int, is_nil};
 
-/// A server that was started with a backup of its past, and the last token from before. Then `released` and `over` were
-/// held by `a`; since then `released` was released, the lease of `over` has run out, and `b` has taken `newer`.
+/// A server started from a backup, and the last token granted before. In the backup `a` holds `released` and `over`; since
+/// then `released` was released, the lease of `over` has ended, and `b` has acquired `newer`.
 fn restored(grace: u64) -> (Server, i64) {
     let mut server = Server::start();
     let mut conn = server.connect();
@@ -30,12 +30,12 @@ fn restored(grace: u64) -> (Server, i64) {
 }
 
 #[test]
-fn a_restored_backup_brings_back_what_was_released_and_forgets_what_was_taken() {
+fn a_restored_backup_brings_back_released_holds_and_lacks_newer_ones() {
     let (server, last) = restored(0);
     let mut conn = server.connect();
     assert_eq!(holders_of(&mut conn, "released"), ["a"]);
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "released", "c", 1_000)));
-    // A lease does not run on from where it was saved.
+    // A lease does not continue from where it was saved.
     assert!(is_nil(&cmd!(conn, "LOCK.INFO", "over")));
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "newer", "b", 600_000)));
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "newer", "c", 600_000));
@@ -43,12 +43,12 @@ fn a_restored_backup_brings_back_what_was_released_and_forgets_what_was_taken() 
 }
 
 #[test]
-fn a_grace_keeps_others_out_beside_whom_the_backup_does_not_know() {
+fn a_grace_protects_holds_that_the_backup_lacks() {
     let (server, _) = restored(600_000);
     let mut conn = server.connect();
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "newer", "c", 1_000)));
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "newer", "b", 600_000)));
-    // The holds in the backup go on.
+    // The holds in the backup continue.
     assert!(!is_nil(&cmd!(conn, "LOCK.RENEW", "released", "a", 600_000)));
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "released", "a")), 0);
 }

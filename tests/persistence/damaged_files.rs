@@ -1,4 +1,4 @@
-//! Files that are damaged, or written by a newer version: the server logs what it cannot read, and does not crash.
+//! Damaged files, and files of a newer version: the server logs what it cannot read, and does not crash.
 
 use std::fs;
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use mortise_harness::{Dice, Server, Shutdown, Snapshot, boot_id, cmd, int, is_nil, lock_info};
 
-/// Found again in a file.
+/// An owner that the test can find in a file.
 const OWNER: &[u8] = b"an owner of its own";
 
 /// A server that was shut down and left a file with a few locks.
 fn shut_down_with_locks() -> (Server, Snapshot, PathBuf) {
     let mut server = Server::builder()
-        // So that the module refuses it, not the server.
+        // Without checksums, so that the module refuses it, not the server.
         .config("rdbchecksum", "no")
         .config("rdbcompression", "no")
         .start();
@@ -27,7 +27,7 @@ fn shut_down_with_locks() -> (Server, Snapshot, PathBuf) {
     (server, locks, file)
 }
 
-/// Where `part` stands in `bytes` for the last time.
+/// The last position of `part` in `bytes`.
 #[track_caller]
 fn find(bytes: &[u8], part: &[u8]) -> usize {
     let found = bytes.windows(part.len()).rposition(|window| window == part);
@@ -35,7 +35,7 @@ fn find(bytes: &[u8], part: &[u8]) -> usize {
 }
 
 #[test]
-fn an_rdb_file_with_a_lock_that_cannot_be_read_keeps_the_server_from_starting_and_the_log_says_why()
+fn an_rdb_file_with_an_unreadable_lock_keeps_the_server_from_starting_and_the_log_names_the_reason()
 {
     let (mut server, locks, file) = shut_down_with_locks();
     let good = fs::read(&file).unwrap();
@@ -62,14 +62,14 @@ fn an_rdb_file_with_a_lock_that_cannot_be_read_keeps_the_server_from_starting_an
         let refusal = error.log.lines().rfind(|line| line.contains("refused: "));
         assert!(refusal.is_some(), "{what}: {}", error.log);
     }
-    // Nothing was lost by refusing.
+    // The refusal has lost nothing.
     fs::write(&file, &good).unwrap();
     server.start_again();
     Snapshot::take(&server).assert_continues(&locks);
 }
 
 #[test]
-fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done() {
+fn an_unreadable_effect_is_logged_as_critical_and_the_others_are_applied() {
     let mut server = Server::builder()
         .config("appendonly", "yes")
         .config("appendfsync", "always")
@@ -82,7 +82,7 @@ fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done(
     let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
     let mut bytes = fs::read(&file).unwrap();
     let owner = find(&bytes, OWNER);
-    // The effect's version: the first byte behind the length of the effect.
+    // The effect's version is the first byte after its length.
     let start = find(&bytes[..owner], b"\r\n\x02") + 2;
     bytes[start] = 9;
     fs::write(&file, bytes).unwrap();
@@ -98,10 +98,10 @@ fn an_effect_that_cannot_be_read_is_said_to_be_critical_and_the_others_are_done(
     assert!(lock_info(&mut conn, "after").is_some());
 }
 
-/// Where the effects of an append-only file stand in its bytes.
+/// The positions of the effects in the bytes of an append-only file.
 pub(crate) fn effects(file: &[u8]) -> Vec<Range<usize>> {
     const COMMAND: &[u8] = b"LOCK.APPLY\r\n";
-    // Behind it come two words: the key and the effect, each `$length`, a line's end, the bytes and a line's end.
+    // Two words follow, the key and the effect: each is `$length`, a line end, the bytes and a line end.
     let word = |at: usize| {
         let end = at
             + file[at..]

@@ -1,5 +1,5 @@
-//! RDB files damaged at random, by the hundred: the server says that it cannot read them and ends, or has sound locks.
-//! Fifteen thousand with `MORTISE_LONG=1`.
+//! Hundreds of randomly damaged RDB files, fifteen thousand with `MORTISE_LONG=1`: the server logs that it cannot read one and
+//! ends, or has valid locks.
 
 use std::env;
 use std::fs;
@@ -9,7 +9,7 @@ use mortise_harness::{
     Conn, Dice, Server, Snapshot, boot_id, cmd, eventually, int, is_nil, lock_info, wall_micros,
 };
 
-/// How many files are damaged in each test.
+/// How many damaged files each test tries.
 fn rounds() -> u64 {
     if env::var_os("MORTISE_LONG").is_some() {
         5_000
@@ -18,10 +18,10 @@ fn rounds() -> u64 {
     }
 }
 
-/// A server that is down, and the file it left.
+/// A stopped server, and its file.
 ///
-/// The file is the base of an append-only file. A server that cannot read its `dump.rdb` checks it once more before it
-/// ends, and Redis 7.0 loops for ever in that check where the file ends within any module's value.
+/// The file is the base of an append-only file. A server that cannot read its `dump.rdb` checks the file again before it
+/// ends, and Redis 7.0 loops for ever in that check if the file ends within a module's value.
 struct Scene {
     server: Server,
     locks: Snapshot,
@@ -40,7 +40,7 @@ impl Scene {
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
         cmd!(conn, "LOCK.RELEASE", "released", "a");
-        // Alone, so that its bytes are the last before the end of the file.
+        // It is the only key, so that its bytes are the last ones in the file.
         for (owner, count) in [("a", 1), ("bb", 300), ("an owner of some length", i32::MAX)] {
             cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000, "HOLDS", count);
         }
@@ -61,11 +61,11 @@ impl Scene {
         }
     }
 
-    /// Whether the server starts with `bytes` for its file. Where it does not, its log says why.
+    /// Whether the server starts with `bytes` as its file. If not, checks that its log names the reason.
     #[track_caller]
     fn starts_with(&mut self, bytes: &[u8]) -> bool {
         fs::write(&self.file, bytes).unwrap();
-        // What was done with the file before.
+        // Left by the attempt before.
         let tail = self
             .server
             .dir()
@@ -81,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// The undamaged file is loaded as ever.
+    /// Checks that the undamaged file still loads.
     fn ends(mut self) {
         let good = self.good.clone();
         assert!(self.starts_with(&good));
@@ -90,12 +90,12 @@ impl Scene {
 }
 
 #[test]
-fn a_file_with_a_checksum_is_refused_whatever_bits_of_it_are_flipped() {
+fn a_file_with_a_checksum_is_refused_with_any_bits_flipped() {
     let mut scene = Scene::set_up("yes");
     let mut dice = Dice::new(1);
     for round in 0..rounds() {
         let mut bad = scene.good.clone();
-        // The signature and its version aside, which are the server's own business.
+        // From after the signature and its version, which the server itself checks.
         let bits = 9 * 8..bad.len() as u64 * 8;
         for _ in 0..=round % 3 {
             let bit = bits.start + dice.roll(bits.end - bits.start);
@@ -114,7 +114,7 @@ fn a_file_with_a_checksum_is_refused_wherever_it_is_cut() {
     let len = scene.good.len() as u64;
     let mut dice = Dice::new(2);
     for round in 0..rounds() {
-        // Everywhere if there is the time. Some servers take an empty file for none.
+        // At every byte if there is time. Some servers treat an empty file as no file.
         let len = if round < len - 1 && len <= rounds() {
             1 + round
         } else {
@@ -127,9 +127,9 @@ fn a_file_with_a_checksum_is_refused_wherever_it_is_cut() {
 }
 
 #[test]
-fn a_file_without_a_checksum_is_refused_or_its_lock_is_sound() {
+fn a_file_without_a_checksum_is_refused_or_its_lock_is_valid() {
     let mut scene = Scene::set_up("no");
-    // From the version in front of the boot id to the end of the value; an end of the file and no checksum follow.
+    // From the version before the boot id to the end of the value. The end of the file without a checksum follows.
     let boot_id = boot_id();
     let found = scene.good.windows(16).rposition(|bytes| bytes == boot_id);
     let region = found.expect("a boot id") - 1..scene.good.len() - 10;
@@ -164,7 +164,7 @@ fn a_file_without_a_checksum_is_refused_or_its_lock_is_sound() {
     scene.ends();
 }
 
-/// Fails unless the only lock, if there is one, is as the rules allow it, and can be given back.
+/// Fails unless the only lock, if there is one, is valid and can be released.
 #[track_caller]
 fn assert_sound(conn: &mut Conn, file: &[u8]) {
     let file = file.escape_ascii();
@@ -186,7 +186,7 @@ fn assert_sound(conn: &mut Conn, file: &[u8]) {
         "{:?} {file}",
         cmd!(conn, "KEYS", "*")
     );
-    // A file is the server's own: its token clock is believed, up to the last number but one.
+    // The server trusts its own file: the token clock may be anything up to the last number but one.
     if let Ok(token) = conn.try_cmd(&["LOCK.ACQUIRE", "new", "a", "1000"]) {
         assert!(
             int(&token) > wall_micros() - 1_000_000,

@@ -1,5 +1,5 @@
-//! Locks that move to another server, of the same version or of another: with MIGRATE, or because a newer server is
-//! attached as a replica. The other versions are those that `scripts/servers` has fetched.
+//! Locks move to another server, of the same version or of another: by MIGRATE, or to a newer server attached as a
+//! replica. The other versions are those that `scripts/servers` has fetched.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -7,7 +7,7 @@ use mortise_harness::{
     int, is_nil, lock_info, other_servers, text, waiter, wall_micros,
 };
 
-/// The newest format of files and payloads that Redis and Valkey have in common.
+/// The newest format of files and payloads that both Redis and Valkey have.
 const COMMON: u16 = 11;
 const HALF_AN_HOUR: i64 = 1_800_000_000;
 /// The locks that `take_locks` takes.
@@ -56,7 +56,7 @@ fn format_of(server: &Server) -> u16 {
     u16::from_le_bytes(*version)
 }
 
-/// Fails unless all of `KEYS` are on `to` as they were in `before`, alive, and the token clock is past theirs.
+/// Fails unless all of `KEYS` are on `to` as in `before`, with running leases, and the token clock exceeds their tokens.
 #[track_caller]
 fn assert_moved(to: &Server, before: &Snapshot) {
     // The brief lease ends by itself, so check it first.
@@ -91,7 +91,7 @@ fn a_lock_that_moves_to_another_server_keeps_its_holds_their_leases_and_the_toke
     eventually("nothing is remembered of them", || {
         (from.gauge("locks"), from.gauge("holders")) == (0, 0)
     });
-    // Its tokens have not gone away with the locks.
+    // Its token clock is not lost with the locks.
     let last = before
         .facts()
         .values()
@@ -102,7 +102,7 @@ fn a_lock_that_moves_to_another_server_keeps_its_holds_their_leases_and_the_toke
 }
 
 #[test]
-fn a_copy_leaves_the_lock_where_it_is_and_each_goes_its_own_way() {
+fn migrate_copy_keeps_the_lock_and_both_are_then_independent() {
     let (from, to) = (Server::start(), Server::start());
     let mut conn = from.connect();
     take_locks(&mut conn);
@@ -114,7 +114,7 @@ fn a_copy_leaves_the_lock_where_it_is_and_each_goes_its_own_way() {
 }
 
 #[test]
-fn a_lock_replaces_another_servers_only_if_told_to() {
+fn a_lock_replaces_one_on_the_other_server_only_with_replace() {
     let (from, to) = (Server::start(), Server::start());
     let (mut conn, mut there) = (from.connect(), to.connect());
     cmd!(conn, "LOCK.RLOCK", "key", "a", 600_000, "HOLDS", 3);
@@ -128,7 +128,7 @@ fn a_lock_replaces_another_servers_only_if_told_to() {
     let mut c = waiter!(to, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     conn.run(&migrate(&to, &["REPLACE"], &["key"]));
     assert_eq!(lock_info(&mut there, "key").unwrap().facts(), facts);
-    // The lease of the hold that was replaced ends, and lets nobody in.
+    // The lease of the replaced hold ends, and grants nobody.
     cmd!(there, "LOCK.ACQUIRE", "witness", "w", 600);
     eventually("its time is over", || {
         int(&cmd!(there, "EXISTS", "witness")) == 0
@@ -139,7 +139,7 @@ fn a_lock_replaces_another_servers_only_if_told_to() {
 }
 
 #[test]
-fn a_lock_that_has_moved_away_lets_the_next_in_where_it_was() {
+fn a_lock_that_has_moved_away_lets_the_next_waiter_in_at_its_old_place() {
     let (from, to) = (Server::start(), Server::start());
     let mut conn = from.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000));
@@ -150,7 +150,7 @@ fn a_lock_that_has_moved_away_lets_the_next_in_where_it_was() {
 }
 
 #[test]
-fn a_server_that_cannot_take_a_lock_leaves_it_where_it_is() {
+fn a_lock_stays_when_the_other_server_cannot_take_it() {
     let from = Server::start();
     let mut conn = from.connect();
     take_locks(&mut conn);
@@ -200,7 +200,7 @@ fn a_lock_moves_to_and_from_every_other_version_or_stays_where_it_is() {
 }
 
 #[test]
-fn a_newer_server_that_is_attached_as_a_replica_has_every_hold_and_takes_over() {
+fn a_newer_server_attached_as_a_replica_has_every_hold_and_can_take_over() {
     for (name, program) in other_servers() {
         let mut primary = Server::start();
         let mut conn = primary.connect();

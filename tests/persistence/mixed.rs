@@ -1,4 +1,4 @@
-//! Servers of which some do not know LOCK.REVOKE: these can read everything that is written while nobody revokes.
+//! Servers without LOCK.REVOKE can read everything that newer ones write, as long as nobody revokes.
 
 use std::fs;
 
@@ -6,12 +6,12 @@ use mortise_harness::{Conn, Envelope, Server, bytes, cmd, int};
 
 use crate::damaged_files::effects;
 
-/// The format in which `key` is dumped.
+/// The format of `key`'s dump.
 fn format_of(conn: &mut Conn, key: &str) -> u8 {
     Envelope::open(&bytes(&cmd!(conn, "DUMP", key)))[0]
 }
 
-/// The formats of the effects in the append-only file, in their order.
+/// The formats of the effects in the append-only file, in order.
 fn formats_in_file(server: &Server) -> Vec<u8> {
     let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
     let file = fs::read(file).unwrap();
@@ -19,7 +19,7 @@ fn formats_in_file(server: &Server) -> Vec<u8> {
 }
 
 #[test]
-fn format_3_is_written_for_a_revoked_hold_and_for_nothing_else() {
+fn format_3_is_written_only_for_a_revoked_hold() {
     let server = Server::builder()
         .config("appendonly", "yes")
         .config("appendfsync", "always")
@@ -40,7 +40,7 @@ fn format_3_is_written_for_a_revoked_hold_and_for_nothing_else() {
     assert!(before.len() >= 10 && before.iter().all(|format| *format == 2));
 
     cmd!(conn, "LOCK.REVOKE", "read", "b");
-    // It touches the revoked hold once more, then others alone.
+    // These touch the revoked hold once more, and then only others.
     cmd!(conn, "LOCK.FENCE", "read", "b", token + 2);
     cmd!(conn, "LOCK.RENEW", "read", "a", 700_000);
     cmd!(conn, "LOCK.RENEW", "key", "a", 700_000);

@@ -1,4 +1,4 @@
-//! Holds and the token clock outlive the process, in every way in which the server can keep its data.
+//! Holds and the token clock survive the process, in every way in which the server can keep its data.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::way::{ALL, Way, side_by_side};
 
 const HALF_AN_HOUR: i64 = 1_800_000_000;
 
-/// Locks of all kinds, in two databases, with a history of their own each.
+/// Locks of all kinds in two databases, each with its own history.
 fn make_history(conn: &mut Conn) {
     for db in [0, 9] {
         cmd!(conn, "SELECT", db);
@@ -75,7 +75,7 @@ fn make_history(conn: &mut Conn) {
 }
 
 #[test]
-fn holds_come_back_as_they_were_and_their_leases_have_run_on() {
+fn holds_come_back_as_they_were_and_their_leases_keep_running() {
     for way in ALL {
         let mut server = way.start();
         make_history(&mut server.connect());
@@ -100,7 +100,7 @@ fn holds_come_back_a_second_time() {
 }
 
 #[test]
-fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
+fn changes_after_the_data_was_written_come_back_as_well() {
     for way in ALL.into_iter().filter(|way| way.keeps_the_tail()) {
         let mut server = way.start();
         let mut conn = server.connect();
@@ -118,7 +118,7 @@ fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
         cmd!(conn, "LOCK.LEAVE", "revoked", "a");
         cmd!(conn, "LOCK.ACQUIRE", "revoked", "a", 700_000);
         let before = Snapshot::take(&server);
-        // It is not written out again: what a rewrite has left out must come from the tail.
+        // The data is not written again: later changes must come from the tail of the file.
         match way {
             Way::RewritePreamble | Way::RewriteCommands => {
                 server.sigkill();
@@ -131,7 +131,7 @@ fn what_is_done_after_the_data_were_written_out_comes_back_as_well() {
 }
 
 #[test]
-fn a_hold_that_came_back_is_renewed_fenced_and_released_under_its_token() {
+fn a_hold_that_came_back_is_renewed_fenced_and_released_by_its_token() {
     for way in ALL {
         let mut server = way.start();
         let token = int(&cmd!(
@@ -166,7 +166,7 @@ fn a_hold_that_came_back_is_renewed_fenced_and_released_under_its_token() {
 }
 
 #[test]
-fn a_hold_that_was_revoked_is_renewed_no_more_when_it_has_come_back() {
+fn a_hold_that_was_revoked_is_still_revoked_after_a_restart() {
     for way in ALL {
         let mut server = way.start();
         let mut conn = server.connect();
@@ -204,7 +204,7 @@ fn the_connection_of_a_hold_is_unknown_after_a_restart() {
 }
 
 #[test]
-fn tokens_go_on_above_the_last_one_though_the_lock_that_had_it_is_gone() {
+fn tokens_exceed_the_last_one_though_its_lock_is_gone() {
     let losses: [&[&str]; 3] = [
         &["LOCK.RELEASE", "key", "a"],
         &["DEL", "key"],
@@ -214,7 +214,7 @@ fn tokens_go_on_above_the_last_one_though_the_lock_that_had_it_is_gone() {
         for loss in losses {
             let mut server = way.start();
             let mut conn = server.connect();
-            // So far ahead of the wall clock that only memory can keep it.
+            // So far ahead that the wall clock cannot make up for a lost one.
             let last = wall_micros() + HALF_AN_HOUR;
             cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "FENCE", last);
             conn.cmd(loss);
@@ -227,7 +227,7 @@ fn tokens_go_on_above_the_last_one_though_the_lock_that_had_it_is_gone() {
 }
 
 #[test]
-fn tokens_go_on_above_one_that_was_fenced_and_above_one_whose_lease_ran_out() {
+fn tokens_exceed_a_fenced_one_and_one_whose_lease_has_ended() {
     for way in ALL {
         let mut server = way.start();
         let mut conn = server.connect();
@@ -244,7 +244,7 @@ fn tokens_go_on_above_one_that_was_fenced_and_above_one_whose_lease_ran_out() {
 }
 
 #[test]
-fn a_token_clock_ahead_of_the_wall_clock_may_have_lost_its_tail_and_jumps_by_a_minute() {
+fn a_token_clock_ahead_of_the_wall_clock_jumps_by_a_minute_after_a_restart() {
     for way in ALL {
         let mut server = way.start();
         let last = wall_micros() + HALF_AN_HOUR;
@@ -267,7 +267,7 @@ fn a_token_clock_ahead_of_the_wall_clock_may_have_lost_its_tail_and_jumps_by_a_m
 }
 
 #[test]
-fn a_lease_that_ran_out_while_the_server_was_down_is_over() {
+fn a_lease_that_ran_out_while_the_server_was_down_has_ended() {
     side_by_side(|way| {
         let mut server = way.start();
         let mut conn = server.connect();
@@ -285,14 +285,14 @@ fn a_lease_that_ran_out_while_the_server_was_down_is_over() {
         assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)));
         let read = lock_info(&mut conn, "read").unwrap();
         assert_eq!((read.holders, &read.holds[0].owner[..]), (1, &b"long"[..]));
-        eventually("what nobody names goes, too", || {
+        eventually("it is swept though no command names it", || {
             int(&cmd!(conn, "EXISTS", "other")) == 0
         });
     });
 }
 
 #[test]
-fn a_lease_that_runs_out_after_the_server_came_back_is_swept_though_nobody_names_the_lock() {
+fn a_lease_that_ends_after_the_restart_is_swept_though_no_command_names_the_lock() {
     side_by_side(|way| {
         let mut server = way.start();
         let mut conn = server.connect();

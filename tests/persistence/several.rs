@@ -1,4 +1,4 @@
-//! A grant of several keys is in the append-only file as a whole, or not at all.
+//! A grant of several keys is in the append-only file completely, or not at all.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn appending() -> Server {
         .start()
 }
 
-/// The file at whose end the server writes.
+/// The file to which the server appends.
 fn file(server: &Server) -> PathBuf {
     let names = fs::read_dir(server.dir().join("appendonlydir")).expect("a folder");
     let mut names = names.map(|name| name.expect("a name").path());
@@ -24,15 +24,15 @@ fn file(server: &Server) -> PathBuf {
         .expect("a file that grows")
 }
 
-/// Which of the keys `owner` holds, and by which tokens.
+/// The keys that `owner` holds, and the tokens.
 fn held(server: &Server, owner: &str) -> Vec<i64> {
     let mut conn = server.connect();
     let holds = KEYS.iter().filter_map(|key| hold_of(&mut conn, key, owner));
     holds.map(|hold| hold.token).collect()
 }
 
-/// Cuts what was written behind the first `from` bytes at every few bytes, and starts again. `owner` holds none of the keys
-/// until it holds all.
+/// Cuts the file every few bytes after the first `from`, and restarts the server. Checks that `owner` holds none of the
+/// keys or all.
 #[track_caller]
 fn none_or_all(server: &mut Server, from: usize, owner: &str, token: i64) {
     server.sigkill();
@@ -59,7 +59,7 @@ fn none_or_all(server: &mut Server, from: usize, owner: &str, token: i64) {
 }
 
 #[test]
-fn a_grant_at_once_that_was_cut_anywhere_is_none() {
+fn an_immediate_grant_that_is_cut_anywhere_is_lost_completely() {
     let mut server = appending();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "{k}other", "x", 600_000);
@@ -69,7 +69,7 @@ fn a_grant_at_once_that_was_cut_anywhere_is_none() {
 }
 
 #[test]
-fn a_grant_from_the_queues_that_was_cut_anywhere_is_none() {
+fn a_grant_from_the_queues_that_is_cut_anywhere_is_lost_completely() {
     let mut server = appending();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", KEYS[1], "h", 600_000);
@@ -82,7 +82,7 @@ fn a_grant_from_the_queues_that_was_cut_anywhere_is_none() {
 }
 
 #[test]
-fn a_server_killed_while_clients_contend_comes_back_without_a_part_of_a_grant() {
+fn a_server_killed_while_clients_contend_restores_no_part_of_a_grant() {
     let mut server = appending();
     for _ in 0..3 {
         let bundles = Bundles::start(server.port(), 16);

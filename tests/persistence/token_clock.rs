@@ -1,4 +1,4 @@
-//! The token clock in an AOF that is rewritten without a preamble, which can only contain keys: it follows after them.
+//! The token clock in an AOF rewritten without a preamble. The rewritten file contains only keys, so the clock is appended.
 
 use mortise_harness::{Builder, Conn, Server, cmd, eventually, int, wait_for_sync, wall_micros};
 
@@ -20,7 +20,7 @@ fn rewrite(server: &Server) {
     eventually("the rewrite is done", idle);
 }
 
-/// Takes a lock with a token far ahead of the wall clock, and gives it back: no key remembers it.
+/// Acquires a lock with a token far ahead of the wall clock, and releases it, so that no key has the token.
 fn token_ahead(conn: &mut Conn) -> i64 {
     let ahead = wall_micros() + 3_500_000_000;
     let token = int(&cmd!(
@@ -37,7 +37,7 @@ fn token_ahead(conn: &mut Conn) -> i64 {
 }
 
 #[test]
-fn it_is_written_when_a_pause_is_over_in_which_the_file_was_rewritten() {
+fn the_token_clock_is_written_after_a_pause_in_which_the_file_was_rewritten() {
     let mut server = appending().start();
     let mut conn = server.connect();
     let token = token_ahead(&mut conn);
@@ -55,7 +55,7 @@ fn it_is_written_when_a_pause_is_over_in_which_the_file_was_rewritten() {
 }
 
 #[test]
-fn it_is_in_a_replicas_own_file_too() {
+fn a_replicas_own_file_has_the_token_clock_too() {
     let primary = Server::start();
     let mut replica = appending().replica_of(&primary).start();
     wait_for_sync(&primary, &replica);
@@ -73,7 +73,7 @@ fn it_is_in_a_replicas_own_file_too() {
 }
 
 #[test]
-fn it_outlives_a_rewrite_by_a_server_that_knows_it_from_its_files_alone() {
+fn the_token_clock_survives_a_rewrite_by_a_server_that_loaded_it_from_files() {
     let mut server = appending().start();
     let token = token_ahead(&mut server.connect());
     server.sigkill();
@@ -86,7 +86,7 @@ fn it_outlives_a_rewrite_by_a_server_that_knows_it_from_its_files_alone() {
 }
 
 #[test]
-fn it_outlives_a_rewrite_by_a_replica_that_knows_it_from_a_full_sync_alone() {
+fn the_token_clock_survives_a_rewrite_by_a_replica_that_has_it_from_a_full_sync() {
     let primary = Server::start();
     let token = token_ahead(&mut primary.connect());
     let mut replica = appending().replica_of(&primary).start();

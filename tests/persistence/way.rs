@@ -4,14 +4,14 @@ use std::thread;
 
 use mortise_harness::{Server, Shutdown, cmd, eventually};
 
-/// How the data leave the process and come back.
+/// A way to keep the data over a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// `SHUTDOWN SAVE`.
     Save,
     /// `BGSAVE`, then SIGKILL.
     BackgroundSave,
-    /// A clean end with an append-only file.
+    /// A clean shutdown with an append-only file.
     AppendEverySecond,
     /// SIGKILL with an append-only file that is written before each reply.
     AppendAlways,
@@ -19,7 +19,7 @@ pub(crate) enum Way {
     RewritePreamble,
     /// `BGREWRITEAOF`, the base made of commands; then SIGKILL.
     RewriteCommands,
-    /// An append-only file and an RDB file, which the former overrules.
+    /// An append-only file and an RDB file; the former takes precedence.
     Both,
     /// `DEBUG RELOAD`.
     Reload,
@@ -59,7 +59,7 @@ impl Way {
         .start()
     }
 
-    /// What may be done while the data are being written.
+    /// Writes the data, in the ways that do so at a certain moment.
     pub(crate) fn write_out(self, server: &Server) {
         let mut conn = server.connect();
         match self {
@@ -79,7 +79,7 @@ impl Way {
         }
     }
 
-    /// Takes the data from the process and gives them back, after `pause` between the two.
+    /// Ends the process, calls `pause`, and starts it again with the data.
     pub(crate) fn come_back_after(self, server: &mut Server, pause: impl Fn()) {
         self.write_out(server);
         match self {
@@ -106,13 +106,13 @@ impl Way {
         self.come_back_after(server, || {});
     }
 
-    /// Whether what is done after [`Way::write_out`] is kept as well.
+    /// Whether changes after [`Way::write_out`] are kept as well.
     pub(crate) fn keeps_the_tail(self) -> bool {
         self != Way::BackgroundSave
     }
 }
 
-/// Runs `test` for all ways side by side, because it waits more than it works.
+/// Runs `test` for all ways in parallel, because it mostly waits.
 pub(crate) fn side_by_side(test: impl Fn(Way) + Sync) {
     thread::scope(|scope| {
         for way in ALL {

@@ -1,4 +1,4 @@
-//! A replica has every hold, however it received it, and its own files have them, too.
+//! A replica has every hold, however it received them, and so do its own files.
 
 use mortise_harness::{
     Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, holders_of, int,
@@ -32,7 +32,7 @@ fn a_replica_that_is_attached_follows_every_change() {
 }
 
 #[test]
-fn readers_who_are_let_in_together_are_all_on_a_replica() {
+fn readers_who_are_let_in_together_are_all_on_the_replica() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
@@ -67,7 +67,7 @@ fn a_replica_of_a_replica_follows_too() {
 }
 
 #[test]
-fn transactions_and_scripts_reach_a_replica_with_all_they_did() {
+fn a_replica_gets_all_changes_of_transactions_and_scripts() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
@@ -91,7 +91,7 @@ fn transactions_and_scripts_reach_a_replica_with_all_they_did() {
 }
 
 #[test]
-fn a_refused_request_is_no_traffic() {
+fn a_refused_request_is_not_replicated() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
@@ -116,7 +116,7 @@ fn a_refused_request_is_no_traffic() {
 }
 
 #[test]
-fn a_replica_has_no_bounds_of_its_own() {
+fn a_replica_accepts_leases_beyond_its_own_bounds() {
     let primary = Server::start();
     let replica = Server::builder()
         .replica_of(&primary)
@@ -166,10 +166,10 @@ fn a_replicas_own_append_only_file_has_the_effects() {
     }
 }
 
-/// Where the AOF begins with what the primary sends (Valkey 9) the replica is to tell it of all leases, which it cannot
-/// while writes are paused.
+/// On Valkey 9 the AOF begins with the primary's data. The replica then has to append all leases, which it cannot do while
+/// writes are paused.
 #[test]
-fn what_a_full_sync_brings_in_a_pause_is_done_with_when_the_pause_is_over() {
+fn locks_from_a_full_sync_in_a_pause_are_checked_after_the_pause() {
     let primary = Server::builder()
         .config("repl-diskless-sync-delay", "0")
         .start();
@@ -186,11 +186,11 @@ fn what_a_full_sync_brings_in_a_pause_is_done_with_when_the_pause_is_over() {
     cmd!(replica.connect(), "CLIENT", "PAUSE", 60_000, "WRITE");
     cmd!(conn, "DEBUG", "CHANGE-REPL-ID");
     cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
-    eventually("it is sent everything once more", || {
+    eventually("it gets a full sync", || {
         stat(&primary, "sync_full") > syncs
     });
     wait_for_sync(&primary, &replica);
-    eventually("all of it has been looked at", || {
+    eventually("everything has been checked", || {
         replica.gauge("locks") == 20 && replica.gauge("marked") == 0
     });
     cmd!(replica.connect(), "CLIENT", "UNPAUSE");

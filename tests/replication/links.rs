@@ -1,4 +1,4 @@
-//! Replicas that come and go while locks change.
+//! Replicas connect and disconnect while locks change.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -8,7 +8,7 @@ use mortise_harness::{Server, assert_same_data, cmd, eventually, send};
 
 use super::{assert_same_holds, replica_of, stat};
 
-/// Takes, re-enters and releases on a hundred locks until told to stop.
+/// Acquires, re-enters and releases a hundred locks until it is stopped.
 fn load(server: &Server, stop: &AtomicBool) {
     let mut conn = server.connect();
     let mut rounds = 0;
@@ -31,7 +31,7 @@ fn load(server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// Stops the load also where a test fails: the scope would wait for it for ever.
+/// Stops the load even if a test fails. Otherwise the scope would wait for it for ever.
 struct StopAtLast<'a>(&'a AtomicBool);
 
 impl Drop for StopAtLast<'_> {
@@ -40,7 +40,7 @@ impl Drop for StopAtLast<'_> {
     }
 }
 
-/// Runs `meanwhile` while locks change; then the two must have the same holds.
+/// Runs `meanwhile` while locks change, and checks that the two then have the same holds.
 #[track_caller]
 fn assert_agree_after(primary: &Server, meanwhile: impl FnOnce() -> Server) {
     let stop = AtomicBool::new(false);
@@ -50,7 +50,7 @@ fn assert_agree_after(primary: &Server, meanwhile: impl FnOnce() -> Server) {
         let replica = meanwhile();
         drop(stopped);
         load.join().unwrap();
-        // Leases of a millisecond are still being swept.
+        // Leases of a millisecond still have to be swept.
         eventually("the same holds are left", || {
             assert_same_data(primary, &replica);
             primary.gauge("holders") == replica.gauge("holders")
@@ -60,13 +60,13 @@ fn assert_agree_after(primary: &Server, meanwhile: impl FnOnce() -> Server) {
 }
 
 #[test]
-fn a_replica_that_attaches_amid_changes_agrees_in_the_end() {
+fn a_replica_attached_during_changes_agrees_in_the_end() {
     for diskless in ["yes", "no"] {
         let primary = Server::builder()
             .config("repl-diskless-sync", diskless)
             .start();
         assert_agree_after(&primary, || {
-            // Long enough for a time without any receiver of effects.
+            // Long enough that effects have no receiver for a while.
             let started = Instant::now();
             eventually("time passes", || started.elapsed() > Duration::from_secs(2));
             let first = replica_of(&primary);
@@ -76,13 +76,13 @@ fn a_replica_that_attaches_amid_changes_agrees_in_the_end() {
     }
 }
 
-/// How often a replica has been synchronised, in part or in full.
+/// The number of partial and full syncs.
 fn syncs(primary: &Server) -> i64 {
     stat(primary, "sync_full") + stat(primary, "sync_partial_ok")
 }
 
 #[test]
-fn a_replica_that_loses_its_link_amid_changes_agrees_in_the_end() {
+fn a_replica_that_loses_its_link_during_changes_agrees_in_the_end() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     assert_agree_after(&primary, || {

@@ -1,4 +1,4 @@
-//! A replica holds the same locks as its primary, decides nothing, and changes nothing by itself.
+//! A replica has the same locks as its primary, and grants, ends and changes nothing by itself.
 
 mod following;
 mod links;
@@ -15,7 +15,7 @@ fn replica_of(primary: &Server) -> Server {
     replica
 }
 
-/// Fails unless the replica has the primary's holds, and none of them ends earlier there.
+/// Fails unless the replica has the primary's holds, and none ends earlier there.
 #[track_caller]
 fn assert_same_holds(primary: &Server, replica: &Server) {
     assert_same_data(primary, replica);
@@ -23,7 +23,7 @@ fn assert_same_holds(primary: &Server, replica: &Server) {
     Snapshot::take(replica).assert_no_lease_is_shorter(&here);
 }
 
-/// Locks of all kinds, with effects of all kinds behind them.
+/// Makes locks of all kinds, by effects of all kinds.
 fn make_history(conn: &mut Conn) {
     for db in [0, 9] {
         cmd!(conn, "SELECT", db);

@@ -1,4 +1,4 @@
-//! A hold that is passed on reaches replicas and the AOF as one change.
+//! A pass is replicated and written to the AOF as one change.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use mortise_harness::{Server, Snapshot, cmd, command, int, lock_info, wait_for_s
 use super::{assert_same_holds, replica_of};
 
 #[test]
-fn a_replica_never_shows_both_owners_of_a_hold_that_is_passed_on_nor_none() {
+fn during_a_pass_a_replica_always_shows_exactly_one_owner() {
     const ROUNDS: usize = 500;
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
-    // The only hold of one lock, and one of several of the other.
+    // One is the only hold of its lock, the other one of several.
     for (key, owner) in [("alone", "0"), ("shared", "0"), ("shared", "stays")] {
         cmd!(conn, "LOCK.RLOCK", key, owner, 600_000);
     }
@@ -49,7 +49,7 @@ fn a_replica_never_shows_both_owners_of_a_hold_that_is_passed_on_nor_none() {
 }
 
 #[test]
-fn a_replica_knows_who_was_let_in_by_a_pass_and_how_long_the_shorter_lease_lasts() {
+fn a_replica_has_the_grants_and_the_shorter_lease_of_a_pass() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
@@ -84,7 +84,7 @@ fn tail_of(server: &Server) -> std::path::PathBuf {
 }
 
 #[test]
-fn an_append_only_file_that_is_cut_within_a_pass_has_the_old_owner_and_one_that_is_not_the_new() {
+fn an_append_only_file_cut_within_a_pass_has_the_old_owner_and_a_whole_one_the_new() {
     let mut server = Server::builder()
         .config("appendonly", "yes")
         .config("appendfsync", "always")
@@ -102,7 +102,7 @@ fn an_append_only_file_that_is_cut_within_a_pass_has_the_old_owner_and_one_that_
     let (after, whole) = (Snapshot::take(&server), fs::read(&file).unwrap());
     let ended = whole.len() as u64;
     assert!(ended > began);
-    // At the end, before the last byte, and then here and there.
+    // At the end, before the last byte, and at some other places.
     let step = (ended - began) / 12;
     let cuts = (0..12).map(|n| began + n * step).chain([ended - 1, ended]);
     for cut in cuts {

@@ -1,4 +1,4 @@
-//! A replica changes nothing by itself: it refuses commands, and waits until its primary replicates the end of a hold.
+//! A replica changes nothing by itself: it refuses commands, and waits for its primary to replicate the end of a hold.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mortise_harness::{Server, Snapshot, cmd, eventually, int, lock_info, wait_fo
 use super::{assert_same_holds, replica_of};
 
 #[test]
-fn a_replica_refuses_every_change_though_it_be_writable() {
+fn a_replica_refuses_every_change_even_if_it_is_writable() {
     for read_only in ["yes", "no"] {
         let primary = Server::start();
         let replica = Server::builder()
@@ -58,7 +58,7 @@ fn a_replica_refuses_every_change_though_it_be_writable() {
 }
 
 #[test]
-fn the_end_of_a_lease_reaches_a_replica_as_the_primarys_decision() {
+fn the_end_of_a_lease_is_decided_by_the_primary_and_replicated() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let (mut conn, mut there) = (primary.connect(), replica.connect());
@@ -76,7 +76,7 @@ fn a_replica_shows_no_hold_whose_lease_is_over_and_drops_none_by_itself() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut there = replica.connect();
-    // Once more if this machine was too slow to freeze the primary before the lease was over.
+    // Repeats this if the machine is too slow to freeze the primary before the end of the lease.
     eventually("the primary is frozen and the lease runs", || {
         cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
         wait_for_sync(&primary, &replica);
@@ -97,8 +97,8 @@ fn a_replica_shows_no_hold_whose_lease_is_over_and_drops_none_by_itself() {
     });
     let there_still = int(&cmd!(there, "EXISTS", "key"));
     primary.cont_signal();
-    assert_eq!(there_still, 1, "the primary has not said so");
-    eventually("the primary says so", || {
+    assert_eq!(there_still, 1, "the primary has not replicated it");
+    eventually("the primary replicates it", || {
         int(&cmd!(there, "EXISTS", "key")) == 0
     });
 }

@@ -7,7 +7,7 @@ use mortise_harness::{
 use super::{assert_same_holds, make_history, replica_of};
 
 #[test]
-fn a_promoted_replica_goes_on_with_the_same_holds_and_higher_tokens() {
+fn a_promoted_replica_has_the_same_holds_and_grants_higher_tokens() {
     let mut primary = Server::start();
     let replica = replica_of(&primary);
     let last = wall_micros() + 1_800_000_000;
@@ -41,7 +41,7 @@ fn a_promoted_replica_goes_on_with_the_same_holds_and_higher_tokens() {
 }
 
 #[test]
-fn a_promoted_replica_renews_no_hold_that_was_revoked() {
+fn a_promoted_replica_renews_no_revoked_hold() {
     let mut primary = Server::start();
     let early = replica_of(&primary);
     for key in ["key", "free"] {
@@ -50,14 +50,14 @@ fn a_promoted_replica_renews_no_hold_that_was_revoked() {
     }
     cmd!(primary.connect(), "LOCK.LEAVE", "free", "a");
     cmd!(primary.connect(), "LOCK.ACQUIRE", "free", "a", 600_000);
-    // One has the mark from an effect, one from a full sync, one from the effects of a replica.
+    // One replica has the mark from an effect, one from a full sync, and one from another replica's effects.
     let late = replica_of(&primary);
     let chained = replica_of(&early);
     for (from, to) in [(&primary, &early), (&primary, &late), (&early, &chained)] {
         assert_same_data(from, to);
     }
     primary.sigkill();
-    // What a promoted one changes would reach its own replica.
+    // A promoted server's changes would reach its own replica.
     for replica in [chained, early, late] {
         let mut conn = replica.connect();
         cmd!(conn, "REPLICAOF", "NO", "ONE");

@@ -31,14 +31,14 @@ fn a_replica_promoted_while_keys_are_granted_has_no_part_of_a_grant() {
         let mut there = replica.connect();
         cmd!(there, "REPLICAOF", "NO", "ONE");
         let holding = Bundles::assert_whole(&mut there);
-        // What came behind the promotion was thrown away.
+        // The promoted server discards what still arrives from its old primary.
         assert_eq!(Bundles::assert_whole(&mut there), holding);
         bundles.stop();
     }
 }
 
 #[test]
-fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_what_gives_it_back() {
+fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_its_undo() {
     let primary = Server::start();
     let replica = replica_of(&primary);
     let mut conn = primary.connect();
@@ -64,7 +64,7 @@ fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_what_gives_it_back()
     assert_eq!(holders_of(&mut there, a), ["m"]);
     let refused = try_cmd!(there, "LOCK.MACQUIRE", "n", 1_000, 2, a, b).unwrap_err();
     assert!(refused.starts_with("READONLY "), "{refused}");
-    // By mail, to a box that goes: nobody has heard of that grant.
+    // By mail, to a box that closes: the grant is never delivered.
     cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 500);
     let queued = cmd!(
         conn,

@@ -1,5 +1,5 @@
-//! Servers on different machines: other boots, other boot-time clocks, and wall clocks that disagree by hours. That shortens no lease, in
-//! whatever way it reaches a replica, and whatever happens to it there.
+//! Servers on different machines, with other boots, other boot-time clocks, and wall clocks that differ by hours. That shortens no
+//! lease, however it reaches a replica, and whatever happens there.
 
 use std::cell::Cell;
 use std::fs;
@@ -14,10 +14,10 @@ use mortise_harness::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
-/// How far a replica's wall clock is off from its primary's.
+/// How far a replica's wall clock differs from its primary's.
 const SKEWS: [ClockStep; 4] = [Forward(HOUR), Back(HOUR), Forward(DAY), Back(DAY)];
 
-/// Runs `test` for all skews side by side, because it waits more than it works.
+/// Runs `test` for all skews in parallel, because it mostly waits.
 fn side_by_side(test: impl Fn(ClockStep) + Sync) {
     thread::scope(|scope| {
         for skew in SKEWS {
@@ -37,7 +37,7 @@ fn replica(primary: &Server, builder: Builder) -> Server {
     replica
 }
 
-/// Takes locks of several kinds whose keys begin with `prefix`.
+/// Acquires locks of several kinds whose keys begin with `prefix`.
 fn take_locks(conn: &mut Conn, prefix: &str) {
     let key = |name: &str| format!("{prefix}:{name}");
     cmd!(conn, "LOCK.ACQUIRE", key("write"), "a", 600_000, "HOLDS", 3);
@@ -52,7 +52,7 @@ fn take_locks(conn: &mut Conn, prefix: &str) {
     cmd!(conn, "COPY", key("read"), key("copy"));
 }
 
-/// Fails unless the replica has the primary's holds, and none ends earlier there, nor later than it began.
+/// Fails unless the replica has the primary's holds, and none ends earlier there, or lasts longer than its whole lease.
 #[track_caller]
 fn assert_no_lease_is_shorter(primary: &Server, replica: &Server) {
     wait_for_sync(primary, replica);
@@ -70,7 +70,7 @@ fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
         assert_no_lease_is_shorter(&primary, &replica);
         take_locks(&mut conn, "stream");
         assert_no_lease_is_shorter(&primary, &replica);
-        // What is taken before the replica is back comes in part.
+        // Locks taken before the replica is back come by a partial sync.
         cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
         take_locks(&mut conn, "partial sync");
         assert_no_lease_is_shorter(&primary, &replica);
@@ -96,7 +96,7 @@ fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
 }
 
 #[test]
-fn what_a_primary_restored_is_on_its_replica_whatever_clock_that_has() {
+fn a_lock_restored_on_a_primary_is_on_its_replica_whatever_its_clock() {
     for read_only in ["yes", "no"] {
         side_by_side(|skew| {
             let mut primary = Server::start();
@@ -110,7 +110,7 @@ fn what_a_primary_restored_is_on_its_replica_whatever_clock_that_has() {
                 bytes(&cmd!(conn, "DUMP", key))
             };
             let mut conn = primary.connect();
-            // The primary replicates a lock under the name to which it was restored; this lock has left that name by then.
+            // The primary replicates a restored lock under the restored name, but this lock has another name by then.
             let payload = dump("renamed", 3_500_000_000);
             cmd!(conn, "MULTI");
             cmd!(conn, "RESTORE", "before", 0, payload);
@@ -137,7 +137,7 @@ fn what_a_primary_restored_is_on_its_replica_whatever_clock_that_has() {
 }
 
 #[test]
-fn a_replica_of_a_replica_shortens_no_lease_with_three_clocks_that_disagree() {
+fn a_replica_of_a_replica_shortens_no_lease_with_three_different_clocks() {
     side_by_side(|skew| {
         let primary = elsewhere(skew).start();
         let mut conn = primary.connect();
@@ -158,12 +158,12 @@ fn a_replica_of_a_replica_shortens_no_lease_with_three_clocks_that_disagree() {
 }
 
 #[test]
-fn a_lease_ends_on_a_replica_no_later_than_its_primary_says() {
+fn a_lease_ends_on_a_replica_no_later_than_the_primary_replicated() {
     side_by_side(|skew| {
         let primary = Server::start();
         let replica = replica(&primary, elsewhere(skew));
         let mut conn = replica.connect();
-        // Once more if this machine was too slow to freeze the primary before the lease was over.
+        // Repeats this if the machine is too slow to freeze the primary before the end of the lease.
         eventually("the primary is frozen and the lease runs", || {
             cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
             wait_for_sync(&primary, &replica);
@@ -174,7 +174,7 @@ fn a_lease_ends_on_a_replica_no_later_than_its_primary_says() {
             }
             runs
         });
-        // It replies so by itself; the key goes when the primary deletes it.
+        // The replica replies so by itself; the key is deleted when the primary deletes it.
         eventually("the lease is over on the replica", || {
             hold_of(&mut conn, "key", "a").is_none()
         });
@@ -184,7 +184,7 @@ fn a_lease_ends_on_a_replica_no_later_than_its_primary_says() {
     });
 }
 
-/// How a replica keeps what it gets.
+/// How a replica saves its data.
 const KEPT: [&[(&str, &str)]; 3] = [
     &[],
     &[("appendonly", "yes"), ("appendfsync", "always")],
@@ -195,7 +195,7 @@ const KEPT: [&[(&str, &str)]; 3] = [
     ],
 ];
 
-/// An append-only file begins anew after a full sync.
+/// An append-only file is rewritten after a full sync.
 fn await_rewrite(server: &Server) {
     eventually("the rewrite is done", || {
         let state = server.info("persistence");
@@ -203,8 +203,8 @@ fn await_rewrite(server: &Server) {
     });
 }
 
-/// A replica on another machine that keeps its data as `kept` says and has locks from a full sync and from the stream;
-/// and the primary's locks, whose process is gone.
+/// A replica on another machine that saves its data as `kept`, with locks from a full sync and from the stream; and the
+/// locks of its primary, which has ended.
 fn orphan(kept: &[(&str, &str)], skew: ClockStep) -> (Server, Snapshot) {
     let mut primary = Server::start();
     let mut conn = primary.connect();
@@ -274,7 +274,7 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
     });
     let (primary, replica) = (&mut cluster.primaries[0], &mut cluster.replicas[0]);
     take_locks(&mut primary.connect(), "{slot}:full sync");
-    // Without its data it gets all of them at once.
+    // Without its data it gets all locks by a full sync.
     replica.sigkill();
     for file in ["dump.rdb", "appendonlydir"] {
         let path = replica.dir().join(file);
@@ -300,7 +300,7 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_file_that_is_brought_to_another_machine_shortens_no_lease() {
+fn a_file_brought_to_another_machine_shortens_no_lease() {
     side_by_side(|skew| {
         let mut old = elsewhere(Back(HOUR)).start();
         take_locks(&mut old.connect(), "saved");
@@ -315,7 +315,7 @@ fn a_file_that_is_brought_to_another_machine_shortens_no_lease() {
 }
 
 #[test]
-fn after_a_reboot_the_wall_clock_ends_what_is_over_only_where_the_machine_is_known() {
+fn after_a_reboot_the_wall_clock_ends_leases_only_if_the_machine_is_known() {
     for known in [true, false] {
         let mut server = elsewhere(Back(DAY)).start();
         if !known {
@@ -337,7 +337,7 @@ fn after_a_reboot_the_wall_clock_ends_what_is_over_only_where_the_machine_is_kno
 }
 
 #[test]
-fn a_replica_that_restarts_on_the_same_boot_knows_how_much_of_a_lease_has_passed() {
+fn a_replica_that_restarts_on_the_same_boot_counts_the_time_that_has_passed() {
     let primary = Server::start();
     for kept in KEPT {
         let builder = kept

@@ -1,4 +1,4 @@
-//! Wall clocks that step. Leases do not depend on them; what goes by the wall clock does.
+//! Wall clocks that step. Leases do not depend on them; Redis's own time-outs do.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ fn server_time(conn: &mut Conn) -> i64 {
     text(&mortise_harness::array(&time)[0]).parse().unwrap()
 }
 
-/// What is left of a lease, and what may be left of it if it began, with `lease` ms, at `since`.
+/// What is left of a lease, and the bounds of that for a lease of `lease` ms that began at `since`.
 #[track_caller]
 fn assert_runs_on(conn: &mut Conn, key: &str, lease: i64, since: Instant) {
-    // Read before the question, so that it is the most that may be left; the least is read after the answer.
+    // Read before the command, for the most that may be left; the least is computed after the reply.
     let most = lease - millis(since) + 1;
     let left = hold_of(conn, key, "a").expect("a live lease").lease;
     let least = lease - millis(since) - 100;
@@ -40,7 +40,7 @@ fn millis(since: Instant) -> i64 {
 }
 
 #[test]
-fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_alone() {
+fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_only() {
     let server = shimmed().start();
     let mut conn = server.connect();
     let here = || wall_micros() / 1_000_000;
@@ -53,7 +53,7 @@ fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_alone() {
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
     assert!((token - wall_micros() - 3_600_000_000).abs() < 2_000_000);
     server.step_clock(Back(HOUR + HOUR));
-    eventually("and the step back", || {
+    eventually("the server has seen the step back", || {
         (server_time(&mut conn) - here() + 3_600).abs() <= 2
     });
 }
@@ -68,7 +68,7 @@ fn no_step_of_the_wall_clock_ends_or_extends_a_lease() {
         server.step_clock(step);
         assert_runs_on(&mut conn, "key", 600_000, since);
         assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
-        // Long enough for every sweep to have come.
+        // Long enough for every sweep.
         std::thread::sleep(Duration::from_millis(250));
         assert_runs_on(&mut conn, "key", 600_000, since);
     }
@@ -93,7 +93,7 @@ fn a_lease_goes_on_while_the_machine_is_suspended() {
 }
 
 #[test]
-fn a_step_forward_takes_the_lock_of_set_nx_px_and_not_this_one() {
+fn a_step_forward_ends_the_lock_of_set_nx_px_and_not_this_one() {
     let server = shimmed().start();
     let mut conn = server.connect();
     cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
@@ -123,7 +123,7 @@ fn a_step_back_keeps_the_lock_of_set_nx_px_too_long_and_not_this_one() {
     assert!(int(&cmd!(conn, "PTTL", "plain")) > 3_000_000);
 }
 
-/// How late waiters come whose leases or waits end shortly after each of the steps, in milliseconds.
+/// How late waiters are granted whose leases or waits end shortly after each step, in milliseconds.
 fn lateness(server: &Server, mut one_round: impl FnMut(&Server) -> i64) -> Vec<i64> {
     STEPS
         .iter()
@@ -151,20 +151,20 @@ fn waiters_are_served_on_time_after_every_step() {
     });
     late.sort_unstable();
     assert!(late[0] >= -1, "never early: {late:?}");
-    // A backward step puts the server's timers off; its cron, ten times a second, starts ours anew.
+    // A backward step delays the server's timers; its cron restarts ours ten times a second.
     assert!(late[late.len() / 2] < 150, "served on time: {late:?}");
     assert!(late[late.len() - 1] < 1_000, "served on time: {late:?}");
 }
 
 #[test]
-fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
+fn a_waiter_is_served_on_time_while_the_clock_steps() {
     let server = shimmed().start();
     let mut conn = server.connect();
     for step in STEPS {
         let since = Instant::now();
         cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
         let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-        // The timer for the end of the lease is set by now.
+        // The timer for the end of the lease is running by now.
         server.step_clock(step);
         granted(&mut b);
         let late = millis(since) - 1_000;
@@ -173,8 +173,8 @@ fn a_waiter_served_while_the_clock_steps_is_served_on_time() {
     }
 }
 
-/// The server fires all timers that are due by the time at which it began to fire: one that is started in the middle of a step
-/// back is due at once, for as long as the clock needs to catch up.
+/// The server fires all timers that were due when it began to fire. Started during a step back, a timer is due at
+/// once, again and again, until the clock has caught up.
 #[test]
 fn a_server_whose_clock_steps_back_within_a_timer_goes_on() {
     let server = shimmed().start();
@@ -202,11 +202,11 @@ fn a_wait_ends_on_time_over_every_step() {
     }
 }
 
-/// How late something came that had to come `ms` after `since`.
+/// How late an event was that was due `ms` after `since`.
 #[track_caller]
 fn assert_on_time(what: &str, since: Instant, ms: i64, step: ClockStep) {
     let late = millis(since) - ms;
-    // Wrong by the step, it would be so by an hour.
+    // An error of the step would be an hour.
     assert!(
         (-1..3_000).contains(&late),
         "{what}: {late} ms late over {step:?}"
@@ -214,7 +214,7 @@ fn assert_on_time(what: &str, since: Instant, ms: i64, step: ClockStep) {
 }
 
 #[test]
-fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_its_key() {
+fn at_every_step_leases_and_waits_end_on_time_while_set_nx_px_ends_early_or_late() {
     let server = shimmed().start();
     let mut conn = server.connect();
     for step in STEPS {
@@ -238,7 +238,7 @@ fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_i
         assert_on_time("the hand-off", since, 2_500, step);
         assert!(is_nil(&limited.recv()), "the wait is over");
         assert_on_time("the end of the wait", asked, 3_000, step);
-        // The one that `SET NX PX` would have lost is held on.
+        // The lock that `SET NX PX` would have lost is still held.
         assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "held", "c", 60_000)));
         for (key, owner) in [("held", "a"), ("ends", "b")] {
             assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, owner)), 0);
@@ -247,7 +247,7 @@ fn over_every_step_leases_and_waits_end_on_time_while_set_nx_px_loses_or_keeps_i
     }
 }
 
-/// Acquires and releases, and returns a token that has to be larger than `last`.
+/// Acquires and releases, checks that the token exceeds `last`, and returns it.
 #[track_caller]
 fn next_token(server: &Server, last: i64) -> i64 {
     let mut conn = server.connect();
@@ -277,7 +277,7 @@ fn tokens_grow_over_backward_steps_flushes_and_reloads() {
 }
 
 #[test]
-fn tokens_grow_whatever_happens_to_the_clock_to_the_keys_and_to_the_process() {
+fn tokens_grow_whatever_happens_to_the_clock_the_keys_and_the_process() {
     type Blow = fn(&mut Server);
     let blows: [(&str, Blow); 9] = [
         ("FLUSHALL", |server| {
@@ -372,7 +372,7 @@ fn tokens_grow_over_an_aof_rewrite_without_preamble_and_a_restart_with_the_clock
     for _ in 0..2 {
         server.step_clock(Back(DAY));
         last = next_token(&server, last);
-        // Nothing holds, so no key carries a token into the new file.
+        // Nobody holds, so no key takes a token into the new file.
         cmd!(server.connect(), "BGREWRITEAOF");
         await_rewrite(&server);
         server.restart(Shutdown::AsConfigured);
@@ -394,7 +394,7 @@ fn a_lease_goes_on_over_a_restart_with_the_clock_stepped_meanwhile() {
 }
 
 #[test]
-fn a_token_an_hour_and_more_ahead_is_refused_by_the_server_s_own_clock() {
+fn a_token_more_than_an_hour_ahead_of_the_servers_clock_is_refused() {
     let server = shimmed().start();
     let mut conn = server.connect();
     let ahead = wall_micros() + 2 * 3_600_000_000;

@@ -1,5 +1,5 @@
-//! What the end of a lease means: from that millisecond on the owner holds nothing, whether or not the sweep has deleted the key. There is
-//! no sweep while a script or a transaction runs, so inside one the ended hold still exists.
+//! From the millisecond its lease ends, an owner holds nothing, whether or not the sweep has deleted the key. No sweep runs during a
+//! script or a transaction, so there the ended hold still exists.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn a_hold_whose_lease_is_over_is_not_shown() {
 }
 
 #[test]
-fn a_hold_whose_lease_is_over_can_be_neither_released_nor_renewed_nor_fenced() {
+fn an_expired_hold_can_be_neither_released_nor_renewed_nor_fenced() {
     let server = Server::start();
     for command in [
         ["LOCK.RELEASE", "key", "a"].as_slice(),
@@ -55,7 +55,7 @@ fn a_hold_whose_lease_is_over_can_be_neither_released_nor_renewed_nor_fenced() {
 }
 
 #[test]
-fn a_lock_whose_lease_is_over_goes_to_whoever_asks_next() {
+fn a_lock_whose_lease_is_over_is_granted_to_the_next_request() {
     let server = Server::start();
     for acquire in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
         let replies = after_the_lease_in_a_transaction(
@@ -74,7 +74,7 @@ fn a_lock_whose_lease_is_over_goes_to_whoever_asks_next() {
 }
 
 #[test]
-fn an_owner_whose_lease_is_over_begins_anew_with_a_new_token_and_a_count_of_one() {
+fn an_owner_whose_lease_is_over_acquires_with_a_new_token_and_a_count_of_one() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "MULTI");
@@ -90,7 +90,7 @@ fn an_owner_whose_lease_is_over_begins_anew_with_a_new_token_and_a_count_of_one(
 }
 
 #[test]
-fn a_lease_counts_down_to_one_and_is_over_after_that_for_every_command_at_once() {
+fn a_lease_counts_down_to_one_and_then_ends_for_every_command_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     let script = r"
@@ -122,7 +122,7 @@ fn a_lease_counts_down_to_one_and_is_over_after_that_for_every_command_at_once()
 }
 
 #[test]
-fn a_reader_beside_a_reader_whose_lease_is_over_is_the_only_one_and_can_write() {
+fn a_reader_beside_an_expired_reader_is_the_only_one_and_can_upgrade() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "MULTI");
@@ -139,22 +139,22 @@ fn a_reader_beside_a_reader_whose_lease_is_over_is_the_only_one_and_can_write() 
 }
 
 #[test]
-fn the_key_of_a_lock_whose_lease_is_over_goes_within_200_ms() {
+fn the_key_of_an_expired_lock_is_deleted_within_200_ms() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut lags: Vec<Duration> = (0..9)
         .map(|n| {
-            // Leases of all lengths, so that they end at all phases of whatever sweeps.
+            // Leases of all lengths, so that they end at all phases of the sweep.
             let lease = Duration::from_millis(40 + 23 * n);
             let asked = Instant::now();
             cmd!(conn, "LOCK.ACQUIRE", "key", "a", lease.as_millis() as u64);
             eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
-            // The lease began after `asked`, so this is no less than the true lag.
+            // The lease began after `asked`, so this is at least the true lag.
             asked.elapsed().saturating_sub(lease)
         })
         .collect();
     lags.sort();
-    // Half of them, because this machine may be busy with something else.
+    // The median, because the machine may be busy.
     assert!(lags[4] <= Duration::from_millis(200), "{lags:?}");
 }
 
@@ -178,7 +178,7 @@ fn locks_in_every_database_are_swept() {
     assert_eq!(int(&cmd!(conn, "EXISTS", "kept")), 1);
 }
 
-/// Short names are kept another way than long ones.
+/// Short names are stored differently from long ones.
 #[test]
 fn locks_are_swept_whatever_the_length_of_their_names() {
     let server = Server::start();
@@ -190,7 +190,7 @@ fn locks_are_swept_whatever_the_length_of_their_names() {
 }
 
 #[test]
-fn thousands_of_leases_that_end_together_are_all_swept_and_the_server_answers_meanwhile() {
+fn thousands_of_leases_that_end_together_are_swept_while_the_server_keeps_replying() {
     let server = Server::start();
     let mut conn = server.connect();
     const LOCKS: usize = 20_000;
@@ -221,7 +221,7 @@ fn a_longer_lease_of_another_hold_keeps_the_key() {
 }
 
 #[test]
-fn an_error_on_a_lock_whose_lease_is_over_is_still_an_error() {
+fn a_wrong_request_for_an_expired_lock_is_still_an_error() {
     let server = Server::start();
     let replies = after_the_lease_in_a_transaction(
         &mut server.connect(),

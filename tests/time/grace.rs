@@ -55,7 +55,7 @@ fn without_a_grace_a_server_grants_from_the_start() {
 }
 
 #[test]
-fn in_the_grace_every_acquire_is_denied_and_after_it_granted() {
+fn every_acquire_is_denied_in_the_grace_and_granted_after_it() {
     let server = with_grace(2_000, 1_000).start();
     let mut conn = server.connect();
     assert!((1..=2_000).contains(&grace_left(&server)));
@@ -100,7 +100,7 @@ fn waiters_are_served_in_order_when_the_grace_ends() {
     let left = grace_left(&server);
     assert!(granted(&mut first) < granted(&mut second));
     let late = millis(asked) - left;
-    // The lease begins at the grant, so it has hardly begun.
+    // The lease begins at the grant, so nearly all of it is left.
     assert!(hold_of(&mut conn, "key", "first").unwrap().lease > 500);
     assert!(
         (-5..500).contains(&late),
@@ -118,7 +118,7 @@ fn waiters_are_served_in_order_when_the_grace_ends() {
 }
 
 #[test]
-fn a_wait_shorter_than_the_grace_is_answered_null_on_time() {
+fn a_wait_shorter_than_the_grace_gets_null_on_time() {
     let server = with_grace(5_000, 1_000).start();
     let mut conn = server.connect();
     let since = Instant::now();
@@ -136,7 +136,7 @@ fn a_wait_shorter_than_the_grace_is_answered_null_on_time() {
 }
 
 #[test]
-fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_entered_again() {
+fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_re_entered() {
     let mut server = Server::start();
     let mut conn = server.connect();
     for key in ["one", "two"] {
@@ -174,7 +174,7 @@ fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_entered_aga
             "TOKEN",
             token
         );
-        assert!(is_nil(&wrong), "by a token that is no more");
+        assert!(is_nil(&wrong), "by an old token");
         assert!(is_nil(&cmd!(
             conn,
             "LOCK.PASS",
@@ -222,7 +222,7 @@ fn a_restart_without_its_data_grants_only_when_the_leases_it_forgot_are_over() {
 }
 
 #[test]
-fn a_refused_renewal_of_the_last_hold_that_has_ended_leaves_no_key() {
+fn a_refused_renewal_of_an_ended_last_hold_leaves_no_key() {
     const COMMANDS: [&str; 2] = ["LOCK.RENEW", "LOCK.FENCE"];
     let (primary, replica) = pair(6_000, 1_500);
     for key in COMMANDS {
@@ -231,7 +231,7 @@ fn a_refused_renewal_of_the_last_hold_that_has_ended_leaves_no_key() {
     wait_for_sync(&primary, &replica);
     promote(&replica);
     let _waiting = COMMANDS.map(|key| waiter!(replica, "LOCK.ACQUIRE", key, "b", 1_000, "WAIT", 0));
-    // All in one go, so that no timer comes before them.
+    // All in one transaction, so that no timer runs before.
     let mut conn = replica.connect();
     send!(conn, "DEBUG", "SLEEP", 2);
     for command in COMMANDS {
@@ -255,7 +255,7 @@ fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped(
     let mut conn = replica.connect();
     let since = promote(&replica);
     assert!((8_000..=9_000).contains(&grace_left(&replica)));
-    // A hold that ends in it could not be renewed; one that is released frees nothing for others.
+    // A hold that ends in this time cannot be renewed, and a released lock is not granted to others.
     assert_try_again(try_cmd!(conn, "LOCK.RENEW", "key", "a", 7_000));
     assert_try_again(try_cmd!(conn, "LOCK.FENCE", "key", "a", token + 1));
     assert_try_again(try_cmd!(conn, "LOCK.PASS", "key", "a", "c", 7_000));
@@ -281,7 +281,7 @@ fn after_a_promotion_nothing_is_renewed_until_the_old_primary_must_have_stopped(
         token + 1
     );
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 7_000)));
-    // It may be renewed before anything may be granted, and a pass grants.
+    // Renewals are allowed earlier than grants, and a pass is a grant.
     assert_try_again(try_cmd!(conn, "LOCK.PASS", "key", "a", "c", 7_000));
     eventually("the grace is over", || grace_left(&replica) == 0);
     assert!(millis(since) >= 8_999);
@@ -299,7 +299,7 @@ fn waiters_of_a_promoted_server_are_served_in_order_at_the_end_of_the_grace() {
     granted(&mut b);
     assert!((1_999..2_800).contains(&millis(since)), "{since:?}");
     assert_eq!(queue_of(&mut replica.connect(), "key"), ["c"]);
-    // A grace delays nothing that comes after it.
+    // After the grace nothing is delayed.
     cmd!(replica.connect(), "LOCK.RELEASE", "key", "b");
     granted(&mut c);
 }
@@ -324,7 +324,7 @@ fn the_grace_configured_at_the_moment_of_the_promotion_counts() {
 }
 
 #[test]
-fn a_primary_that_is_made_one_again_begins_no_grace() {
+fn replicaof_no_one_on_a_primary_begins_no_grace() {
     let server = with_grace(500, 100).start();
     eventually("the first grace is over", || grace_left(&server) == 0);
     promote(&server);
@@ -332,7 +332,7 @@ fn a_primary_that_is_made_one_again_begins_no_grace() {
 }
 
 #[test]
-fn a_grace_shorter_than_the_longest_lease_is_warned_of() {
+fn a_grace_shorter_than_the_longest_lease_logs_a_warning() {
     let warnings = |server: &Server| {
         let log = server.log();
         log.matches("is less than lock.max-lease").count()
@@ -346,7 +346,7 @@ fn a_grace_shorter_than_the_longest_lease_is_warned_of() {
 }
 
 #[test]
-fn the_log_says_when_a_grace_begins_and_when_it_is_over() {
+fn a_grace_logs_its_beginning_and_its_end() {
     let lines = |server: &Server, of: &str| server.log().matches(of).count();
     let server = with_grace(300, 300).start();
     assert_eq!(

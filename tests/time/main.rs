@@ -1,4 +1,4 @@
-//! Leases and clocks: when leases and waits end, whatever wall clocks show, and what a server does that cannot know how long it was away.
+//! Leases and clocks: when leases and waits end, whatever wall clocks show, and what a server does that does not know how long it was down.
 
 mod clock_skew;
 mod clock_turns;

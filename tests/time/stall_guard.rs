@@ -1,4 +1,4 @@
-//! The guard of a server that was frozen, or whose wall clock was set back: it does not trust what it knew of its
+//! The stall guard: a server that was frozen, or whose wall clock was set back, does not trust what it knew of its
 //! replicas.
 
 use std::thread;
@@ -31,7 +31,7 @@ fn assert_try_again(reply: Result<mortise_harness::redis::Value, String>) {
     assert!(error.starts_with("TRYAGAIN "), "{error}");
 }
 
-/// Freezes the server for a while and lets it go on.
+/// Freezes the server for a while, and continues it.
 fn freeze(server: &Server, time: Duration) {
     server.stop_signal();
     thread::sleep(time);
@@ -79,7 +79,7 @@ fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_repl
 
 #[test]
 fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
-    // No client sends anything: the timers that are overdue must notice, too.
+    // No client sends anything: the overdue timers must notice, too.
     let server = guarded();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
@@ -90,7 +90,7 @@ fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
 }
 
 #[test]
-fn a_frozen_server_still_takes_a_lock_back() {
+fn a_server_that_was_frozen_still_accepts_releases() {
     let server = guarded();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
@@ -112,7 +112,7 @@ fn a_server_without_a_grace_trusts_itself_after_a_freeze() {
 }
 
 #[test]
-fn a_short_pause_is_no_freeze() {
+fn a_short_pause_does_not_trigger_the_stall_guard() {
     let server = guarded();
     freeze(&server, Duration::from_millis(200));
     let mut conn: Conn = server.connect();
@@ -121,7 +121,7 @@ fn a_short_pause_is_no_freeze() {
 }
 
 #[test]
-fn a_command_that_takes_more_than_a_second_is_a_freeze() {
+fn a_command_that_takes_more_than_a_second_triggers_the_stall_guard() {
     let server = guarded();
     let mut conn = server.connect();
     cmd!(conn, "DEBUG", "SLEEP", "1.5");
@@ -130,7 +130,7 @@ fn a_command_that_takes_more_than_a_second_is_a_freeze() {
 }
 
 #[test]
-fn a_command_in_the_turn_of_one_that_took_more_than_a_second_notices_by_itself() {
+fn a_command_in_the_turn_of_a_slow_one_notices_the_stall_by_itself() {
     let server = guarded();
     let mut conn = server.connect();
     // In one write: no timer comes between them.
@@ -144,7 +144,7 @@ fn a_command_in_the_turn_of_one_that_took_more_than_a_second_notices_by_itself()
     assert!(acquired.as_ref().is_ok_and(is_nil), "{acquired:?}");
 }
 
-/// A primary with a clock that can be stepped, and the link over which its one replica is attached.
+/// A primary whose clock can be stepped, and the link to its replica.
 fn watched_by_a_replica(grace: u64) -> (Server, Server, Link) {
     let primary = with_grace(0, 1_000)
         .clock_shim()
@@ -163,13 +163,13 @@ fn watched_by_a_replica(grace: u64) -> (Server, Server, Link) {
 }
 
 #[test]
-fn a_replica_that_only_a_clock_set_back_makes_look_alive_does_not_count() {
+fn a_replica_that_seems_alive_only_by_a_clock_set_back_does_not_count() {
     let (primary, _replica, link) = watched_by_a_replica(5_000);
     let mut conn = primary.connect();
     link.cut();
     primary.step_clock(Back(Duration::from_secs(3_600)));
     eventually("the primary mistrusts itself", || grace_left(&primary) > 0);
-    // The server itself would go on for an hour.
+    // The server itself would accept writes for an hour.
     for _ in 0..8 {
         thread::sleep(Duration::from_millis(500));
         cmd!(conn, "SET", "x", "y");
@@ -181,7 +181,7 @@ fn a_replica_that_only_a_clock_set_back_makes_look_alive_does_not_count() {
 }
 
 #[test]
-fn a_clock_set_back_beside_a_living_replica_stops_a_primary_for_a_moment_only() {
+fn a_clock_set_back_stops_a_primary_with_a_live_replica_only_for_a_moment() {
     let (primary, _replica, _link) = watched_by_a_replica(5_000);
     primary.step_clock(Back(Duration::from_secs(3_600)));
     let mut conn = primary.connect();

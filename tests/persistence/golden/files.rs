@@ -1,4 +1,4 @@
-//! The files of a format, to be loaded by a server, and what in them tells where they were written.
+//! The files of a format, ready for a server to load, and the ids in them of the machine that wrote them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,49 +8,49 @@ use mortise_harness::{Builder, ClockStep, Envelope, Server, bytes, cmd, wall_mic
 
 use super::history::MADE_AT;
 
-/// Stands where that machine's boot id stood.
+/// Replaces that machine's boot id in the files.
 const ANOTHER_BOOT: [u8; 16] = *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
-/// Stands where that machine's own id stood, in formats that tell it.
+/// Replaces that machine's own id, in formats that have one.
 const ANOTHER_MACHINE: [u8; 8] = *b"\x10\x11\x12\x13\x14\x15\x16\x17";
-/// Files of one format, and what is done to them before they are loaded.
+/// The files of one format, and what the test changes in them before loading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Format {
     folder: &'static str,
-    /// They say that they were written on the machine on which they are loaded.
+    /// Whether they name the loading machine as the one that wrote them.
     same_machine: bool,
-    /// They mark revoked holds.
-    pub(crate) tells_revoked: bool,
+    /// Whether they mark revoked holds.
+    pub(crate) marks_revoked: bool,
 }
 
-/// Their leases have run on meanwhile. The first format does not name the machine.
+/// Files whose leases have kept running. The first format does not name the machine.
 pub(crate) const OF_THIS_MACHINE: [Format; 3] = [
     Format {
         folder: "v1",
         same_machine: false,
-        tells_revoked: false,
+        marks_revoked: false,
     },
     Format {
         folder: "v2",
         same_machine: true,
-        tells_revoked: false,
+        marks_revoked: false,
     },
     Format {
         folder: "v3",
         same_machine: true,
-        tells_revoked: true,
+        marks_revoked: true,
     },
 ];
-/// Whose clock may show any time.
+/// Files of another machine, whose clock may show any time.
 pub(crate) const OF_ANOTHER_MACHINE: [Format; 2] = [
     Format {
         folder: "v2",
         same_machine: false,
-        tells_revoked: false,
+        marks_revoked: false,
     },
     Format {
         folder: "v3",
         same_machine: false,
-        tells_revoked: true,
+        marks_revoked: true,
     },
 ];
 
@@ -61,7 +61,7 @@ pub(crate) fn golden(folder: &str) -> PathBuf {
         .join(folder)
 }
 
-/// A server whose wall clock shows the time that was `later` milliseconds after the files were made.
+/// A server whose wall clock shows the time `later` milliseconds after the files were made.
 pub(crate) fn at(later: i64) -> Builder {
     let micros = wall_micros() - (MADE_AT + 1_000 * later);
     let step = Duration::from_micros(micros.unsigned_abs());
@@ -115,7 +115,7 @@ impl Format {
     }
 }
 
-/// What a server writes down to say where it is.
+/// The ids by which a server's data name its machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ids {
     boot: [u8; 16],
@@ -133,7 +133,7 @@ impl Ids {
             boot: body[1..17].try_into().unwrap(),
             machine: body[17..25].try_into().unwrap(),
         };
-        assert_ne!(ids.machine, [0; 8], "it is told");
+        assert_ne!(ids.machine, [0; 8], "the format has it");
         ids
     }
 
@@ -143,7 +143,7 @@ impl Ids {
         fs::write(file, bytes).unwrap();
     }
 
-    /// Puts other ids in the place of these.
+    /// Replaces the ids in the files.
     pub(crate) fn forget(self, bytes: &mut [u8]) {
         replace_all(bytes, &self.boot, &ANOTHER_BOOT);
         replace_all(bytes, &self.machine, &ANOTHER_MACHINE);

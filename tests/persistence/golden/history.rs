@@ -2,19 +2,18 @@
 
 use mortise_harness::{Conn, Server, cmd, granted, int, waiter};
 
-/// What the wall clock of the server that wrote the files showed when it started: the first second of 2026.
+/// The wall clock of the server that wrote the files at its start: the first second of 2026.
 pub(crate) const MADE_AT: i64 = 1_767_225_600_000_000;
-/// The last token it had given out, to a lock that was released: only the token clock knows it. Half an hour ahead.
+/// The last token granted, half an hour ahead. Its lock was released, so only the token clock has it.
 pub(crate) const LAST: i64 = MADE_AT + 1_800_000_000;
 pub(crate) const HOUR: i64 = 3_600_000;
 pub(crate) const MINUTE: i64 = 60_000;
 
-/// The token that a lock was made with: two minutes ahead of the clock, so that `FENCE` says exactly which.
+/// A lock's token: two minutes ahead of the clock, so that `FENCE` sets it exactly.
 pub(crate) const fn token(number: i64) -> i64 {
     MADE_AT + 120_000_000 + number
 }
 
-/// Database, key and mode of a lock.
 pub(crate) type Name = (u32, &'static [u8], &'static str);
 /// Owner, write count, read count, number of the token, lease in milliseconds.
 pub(crate) type Stake = (&'static [u8], i64, i64, i64, i64);
@@ -46,11 +45,11 @@ pub(crate) const LOCKS: [(Name, &[Stake]); 11] = [
         (9, b"odd\0\r\n\xff", "write"),
         &[(&[0xff; 255], 1, 0, 16, HOUR)],
     ),
-    // Over when ten minutes have passed, within the slack.
+    // It ends after ten minutes, within the tolerance.
     ((9, b"short", "write"), &[(b"a", 1, 0, 17, MINUTE)]),
 ];
 
-/// Key and owner of the holds that are revoked, in the files of formats that tell it.
+/// Key and owner of the revoked holds, in the files of formats that mark them.
 pub(crate) const REVOKED: [(&[u8], &[u8]); 3] =
     [(b"counted", b"a"), (b"read", b"r2"), (b"handed on", b"b")];
 

@@ -1,7 +1,7 @@
-//! Files that each format there has been was written to: every later version of the module loads them.
+//! Files of every format that there has been: every later version of the module loads them.
 //!
-//! They lie in `v1` and so on; `README.md` says how they were made. The server's wall clock is set to a time
-//! that is counted from theirs, so no test depends on today's date.
+//! They are in `v1` and so on; `README.md` says how they were made. The tests set the server's wall clock relative to
+//! the time of the files, so none depends on today's date.
 
 mod files;
 mod history;
@@ -16,7 +16,7 @@ use mortise_harness::{
 use files::{Format, Ids, OF_ANOTHER_MACHINE, OF_THIS_MACHINE, WAYS, at, copy_all, golden};
 use history::{HOUR, LAST, LOCKS, MADE_AT, MINUTE, REVOKED, Stake, make_history, token};
 
-/// How long a server may take from its start to the files, and to the answer, in milliseconds.
+/// How long a server may take to load the files, and to reply, in milliseconds.
 const SLACK: i64 = MINUTE;
 
 /// Fails unless `hold` is `stake`, `passed` milliseconds after it was written.
@@ -24,7 +24,7 @@ const SLACK: i64 = MINUTE;
 fn assert_is(hold: &Hold, stake: &Stake, passed: i64) {
     let (owner, write, read, number, lease) = *stake;
     assert_eq!(hold.facts(), (owner.to_vec(), write, read, token(number)));
-    // The files were written a moment after the clock began, and are read a moment after the server was started.
+    // The files were written a moment after the clock started, and are loaded a moment after the server starts.
     let near = |time: i64| time - SLACK..=time + SLACK;
     let left = near(lease - passed).contains(&hold.lease) && hold.lease <= lease;
     assert!(left, "{hold:?} of {lease} ms, {passed} ms later");
@@ -34,8 +34,7 @@ fn assert_is(hold: &Hold, stake: &Stake, passed: i64) {
     );
 }
 
-/// Fails unless the server has the locks of the files whose leases go on for more than `passed` milliseconds, and no
-/// others.
+/// Fails unless the server has exactly the locks of the files whose leases are longer than `passed` milliseconds.
 #[track_caller]
 fn assert_has_them(server: &Server, format: Format, passed: i64) {
     let mut conn = server.connect();
@@ -51,7 +50,7 @@ fn assert_has_them(server: &Server, format: Format, passed: i64) {
         assert_eq!(info.holds.len(), alive.len(), "{info:?}");
         for (hold, stake) in info.holds.iter().zip(alive) {
             assert_is(hold, stake, passed);
-            let revoked = format.tells_revoked && REVOKED.contains(&(key, stake.0));
+            let revoked = format.marks_revoked && REVOKED.contains(&(key, stake.0));
             assert_eq!(hold.revoked, revoked, "{hold:?}");
         }
     }
@@ -59,7 +58,7 @@ fn assert_has_them(server: &Server, format: Format, passed: i64) {
     assert_eq!(text(&cmd!(conn, "GET", "unrelated")), "value");
 }
 
-/// Fails unless the next token is past the last one in the files, a minute ahead for what may have been lost.
+/// Fails unless the next token exceeds the last one in the files by a minute, for tokens that may have been lost.
 #[track_caller]
 fn assert_tokens_go_on(server: &Server) {
     let mut conn = server.connect();
@@ -72,7 +71,7 @@ fn assert_tokens_go_on(server: &Server) {
     cmd!(conn, "LOCK.RELEASE", "new", "a");
 }
 
-/// Calls `test` for every format and way, with files of the machine that loads them.
+/// Calls `test` for every format and way, with files of the loading machine.
 fn of_this_machine(test: impl Fn(Format, &dyn Fn(i64) -> Server)) {
     for format in OF_THIS_MACHINE {
         for (way, load) in WAYS {
@@ -95,7 +94,7 @@ fn assert_locks_like_any_others(server: &Server) {
 }
 
 #[test]
-fn files_of_every_version_give_every_hold_with_what_is_left_of_its_lease() {
+fn files_of_every_version_restore_every_hold_with_the_rest_of_its_lease() {
     let later = 10 * MINUTE;
     of_this_machine(|format, load| {
         let server = load(later);
@@ -107,7 +106,7 @@ fn files_of_every_version_give_every_hold_with_what_is_left_of_its_lease() {
 }
 
 #[test]
-fn files_of_another_machine_give_every_hold_with_the_lease_that_was_left_when_they_were_written() {
+fn files_of_another_machine_restore_every_hold_with_the_lease_left_when_they_were_written() {
     for (way, load) in WAYS {
         for format in OF_ANOTHER_MACHINE {
             for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
@@ -121,7 +120,7 @@ fn files_of_another_machine_give_every_hold_with_the_lease_that_was_left_when_th
 }
 
 #[test]
-fn files_never_give_more_than_was_left_though_the_clock_shows_an_earlier_time() {
+fn files_never_restore_more_than_was_left_though_the_clock_shows_an_earlier_time() {
     of_this_machine(|format, load| {
         let server = load(-HOUR);
         assert_has_them(&server, format, 0);
@@ -130,7 +129,7 @@ fn files_never_give_more_than_was_left_though_the_clock_shows_an_earlier_time() 
 }
 
 #[test]
-fn leases_that_are_over_hold_nothing() {
+fn ended_leases_in_files_hold_nothing() {
     of_this_machine(|format, load| {
         let server = load(24 * HOUR);
         assert_has_them(&server, format, 24 * HOUR);
@@ -144,7 +143,7 @@ fn leases_that_are_over_hold_nothing() {
 }
 
 #[test]
-fn payloads_of_every_version_are_restored_with_leases_that_begin_anew() {
+fn payloads_of_every_version_are_restored_with_fresh_leases() {
     for folder in ["v1", "v2", "v3"] {
         let server = at(HOUR).start();
         let mut conn = server.connect();
@@ -160,15 +159,15 @@ fn payloads_of_every_version_are_restored_with_leases_that_begin_anew() {
                 assert_eq!(hold.revoked, revoked, "{hold:?}");
             }
         }
-        // The clock that they carry is that of their server, and is behind by now.
+        // Their token clock is that of their server, which is behind by now.
         let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "a", 1_000));
         assert!(token >= MADE_AT + 3_600_000_000, "{token}");
     }
 }
 
-/// Writes the files of the version that the module is of now into `target/golden`, to be looked at and copied.
+/// Writes the files of the module's present version into `target/golden`, to be checked and copied.
 #[test]
-#[ignore = "makes files for a new version; those that are kept are not made again"]
+#[ignore = "makes files for a new version; existing ones are not made again"]
 fn write_the_files() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/golden");
     let readable = |builder: Builder| builder.config("rdbchecksum", "no").start();

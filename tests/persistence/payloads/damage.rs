@@ -1,7 +1,7 @@
-//! Payloads that are cut, flipped and spliced at random, by the ten thousand: refused whole, or sound.
+//! Ten thousand randomly cut, flipped and spliced payloads, a hundred thousand with `MORTISE_LONG=1`: RESTORE refuses each
+//! completely, or makes a valid lock.
 //!
-//! The test corrects the checksum each time, so that the damage reaches the module. A hundred thousand with
-//! `MORTISE_LONG=1`.
+//! The test corrects the checksum each time, so that the damage reaches the module.
 
 use std::env;
 
@@ -14,7 +14,7 @@ use super::payload::{Hold, Payload};
 use super::{HOUR, Scene};
 
 #[test]
-fn a_payload_cut_short_anywhere_is_refused() {
+fn a_payload_cut_anywhere_is_refused() {
     let mut scene = Scene::set_up();
     let holds = vec![Hold::reader("a"), Hold::reader("some longer name")];
     let body = Payload::of(holds).body();
@@ -25,7 +25,7 @@ fn a_payload_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn a_payload_with_any_bit_flipped_is_refused_or_is_a_sound_lock() {
+fn a_payload_with_any_bit_flipped_is_refused_or_is_a_valid_lock() {
     let mut scene = Scene::set_up();
     let holds = vec![
         Hold::reader("a"),
@@ -49,7 +49,7 @@ fn a_payload_with_any_bit_flipped_is_refused_or_is_a_sound_lock() {
     assert_eq!(scene.digest_now(), scene.digest);
 }
 
-/// How many payloads are damaged for each kind of damage.
+/// How many payloads the test tries for each kind of damage.
 fn rounds() -> u64 {
     if env::var_os("MORTISE_LONG").is_some() {
         100_000
@@ -59,7 +59,7 @@ fn rounds() -> u64 {
 }
 
 #[test]
-fn ten_thousand_payloads_damaged_within_are_refused_or_sound() {
+fn ten_thousand_payloads_damaged_inside_are_refused_or_valid() {
     let mut scene = Scene::set_up();
     let bodies: Vec<_> = dumps(&mut scene)
         .iter()
@@ -71,7 +71,7 @@ fn ten_thousand_payloads_damaged_within_are_refused_or_sound() {
         let body = damaged(&bodies, &mut dice);
         let dump = scene.envelope.around(&body);
         restored += u64::from(scene.is_refused_or_sound(&dump));
-        // All that there is, now and then.
+        // Sometimes checks everything.
         if round % 50 == 0 {
             assert_eq!(scene.digest_now(), scene.digest, "{}", dump.escape_ascii());
         }
@@ -86,7 +86,7 @@ fn ten_thousand_payloads_damaged_within_are_refused_or_sound() {
 }
 
 #[test]
-fn ten_thousand_payloads_whose_envelope_is_damaged_too_are_refused_or_sound() {
+fn ten_thousand_payloads_with_a_damaged_envelope_are_refused_or_valid() {
     let mut scene = Scene::set_up();
     let inners: Vec<_> = dumps(&mut scene)
         .iter()
@@ -103,7 +103,7 @@ fn ten_thousand_payloads_whose_envelope_is_damaged_too_are_refused_or_sound() {
 }
 
 #[test]
-fn a_thousand_payloads_whose_checksum_was_not_put_right_are_refused() {
+fn a_thousand_payloads_with_a_wrong_checksum_are_refused() {
     let mut scene = Scene::set_up();
     let dumps = dumps(&mut scene);
     let mut dice = Dice::new(3);
@@ -120,8 +120,8 @@ impl Scene {
         text(&cmd!(self.conn, "DEBUG", "DIGEST"))
     }
 
-    /// Fails unless the dump is refused and no key made, or is a lock as the rules allow it. True in this case; the lock
-    /// has been taken apart.
+    /// Fails unless RESTORE refuses the dump and makes no key, or makes a valid lock. True in the second case; the lock is
+    /// deleted.
     #[track_caller]
     fn is_refused_or_sound(&mut self, dump: &[u8]) -> bool {
         let what = || dump.escape_ascii().to_string();
@@ -139,11 +139,11 @@ impl Scene {
     }
 }
 
-/// Fails unless `new` is a lock as the rules allow it, and so is what a dump of it makes; takes it apart.
+/// Fails unless `new` is a valid lock, and so is a restored dump of it; deletes it.
 #[track_caller]
 fn assert_sound(conn: &mut Conn) {
     let Some(lock) = lock_info(conn, "new") else {
-        // Its leases were over.
+        // Its leases had ended.
         cmd!(conn, "DEL", "new");
         return;
     };
@@ -164,7 +164,7 @@ fn assert_sound(conn: &mut Conn) {
         // Null if its lease has ended meanwhile.
         assert!(released == Value::Int(0) || hold.lease < 20_000, "{lock:?}");
     }
-    // A hold whose lease was over may be left until it is met.
+    // A hold whose lease had ended may stay until a command finds it.
     cmd!(conn, "DEL", "new");
 }
 
@@ -186,7 +186,7 @@ fn assert_possible(lock: &LockInfo) {
     assert_eq!(owners.len(), lock.holds.len(), "an owner twice: {lock:?}");
 }
 
-/// Fails unless the scene's own lock is the only one, and the server grants locks as always.
+/// Fails unless the scene's own lock is the only one, and the server still grants locks.
 #[track_caller]
 fn assert_nothing_is_left(scene: &mut Scene) {
     assert_eq!(int(&cmd!(scene.conn, "DBSIZE")), 1);
@@ -199,7 +199,7 @@ fn assert_nothing_is_left(scene: &mut Scene) {
     assert_eq!(int(&cmd!(scene.conn, "LOCK.RELEASE", "new", "a")), 0);
 }
 
-/// What the server dumps for locks of all kinds.
+/// The server's dumps of locks of all kinds.
 fn dumps(scene: &mut Scene) -> Vec<Vec<u8>> {
     let conn = &mut scene.conn;
     cmd!(conn, "LOCK.ACQUIRE", "write", "a", 60_000);

@@ -1,4 +1,4 @@
-//! RESTORE of bytes that no DUMP made: refused whole, without harm, or a lock like any other.
+//! RESTORE of bytes that no DUMP made: refused completely, without harm, or a lock like any other.
 
 mod damage;
 mod payload;
@@ -11,10 +11,10 @@ use mortise_harness::{
 use payload::{Hold, Payload};
 
 const HOUR: i64 = 3_600_000_000;
-/// The longest lease that can be configured, in milliseconds. A payload that asks for more gets more, if not all of it.
+/// The longest lease that can be configured, in milliseconds. A payload may have a longer one, within limits.
 const TEN_YEARS: i64 = 10 * 365 * 86_400_000;
 const PAST_THE_LAST_TOKEN: u64 = 1 << 53;
-/// The length of what the server puts at the end of a payload.
+/// The length of the server's footer of a payload.
 const VERSION_AND_CHECKSUM: usize = 2 + 8;
 
 struct Scene {
@@ -70,9 +70,9 @@ impl Scene {
     }
 }
 
-/// There nothing tells whether a payload is the primary's, so none is refused for its token.
+/// A replica cannot know whether a payload is its primary's, so it refuses none for its token.
 #[test]
-fn a_payload_that_a_client_gives_a_writable_replica_uses_no_tokens_up() {
+fn a_payload_restored_on_a_writable_replica_cannot_use_up_tokens() {
     let scene = Scene::set_up();
     let replica = Server::builder()
         .replica_of(&scene.server)
@@ -89,7 +89,7 @@ fn a_payload_that_a_client_gives_a_writable_replica_uses_no_tokens_up() {
 }
 
 #[test]
-fn a_payload_made_by_hand_is_the_lock_it_says() {
+fn a_payload_made_by_hand_is_restored_as_the_lock_it_describes() {
     let mut scene = Scene::set_up();
     scene.restore(&Payload::of(vec![Hold::writer("w").but(|hold| {
         (hold.write, hold.read, hold.token) = (3, 2, 4_321);
@@ -127,7 +127,7 @@ fn a_payload_made_by_hand_is_the_lock_it_says() {
 }
 
 #[test]
-fn the_lease_of_a_restored_hold_begins_anew_whatever_clock_it_was_dumped_by() {
+fn the_lease_of_a_restored_hold_begins_anew_on_any_clock() {
     let mut scene = Scene::set_up();
     for boot_id in [*b"0123456789abcdef", boot_id()] {
         for boot_ms in [0, 1_000, 1 << 53] {
@@ -144,7 +144,7 @@ fn the_lease_of_a_restored_hold_begins_anew_whatever_clock_it_was_dumped_by() {
 }
 
 #[test]
-fn a_restored_lease_that_is_over_holds_nothing() {
+fn a_restored_lease_that_has_ended_holds_nothing() {
     let mut scene = Scene::set_up();
     scene.restore(&Payload::of(vec![
         Hold::reader("long"),
@@ -180,7 +180,7 @@ fn the_longest_times_are_restored_without_overflow() {
     assert_eq!(int(&cmd!(scene.conn, "LOCK.RELEASE", "new", "w", "ALL")), 0);
 }
 
-/// One thing that is wrong with a payload.
+/// One fault of a payload.
 type Fault = (&'static str, Payload);
 
 fn faults_of_the_whole() -> Vec<Fault> {
@@ -273,7 +273,7 @@ fn well_formed_nonsense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn numbers_written_in_a_longer_way_than_they_need_are_refused() {
+fn numbers_with_more_bytes_than_needed_are_refused() {
     let mut scene = Scene::set_up();
     let good = Payload::of(vec![Hold::writer("a")]).body();
     // The last number is the age, ten milliseconds: one byte.
@@ -290,12 +290,12 @@ fn numbers_written_in_a_longer_way_than_they_need_are_refused() {
 }
 
 #[test]
-fn a_payload_whose_envelope_is_wrong_is_refused() {
+fn a_payload_with_a_wrong_envelope_is_refused() {
     let mut scene = Scene::set_up();
     let body = Payload::of(vec![Hold::writer("a")]).body();
     let good = scene.envelope.around(&body);
     let inner = Envelope::inner(&good);
-    // Where less is missing, the server takes its own version and checksum for the rest, and by chance they may be one.
+    // If less is missing, the server takes other bytes for version and checksum, which may match by chance.
     for len in 0..inner.len() - VERSION_AND_CHECKSUM {
         let dump = scene.envelope.around_all(&inner[..len]);
         scene.assert_refused(&dump, &format!("{len} of {} bytes", inner.len()));
@@ -325,13 +325,13 @@ fn a_payload_whose_envelope_is_wrong_is_refused() {
 }
 
 #[test]
-fn a_restored_token_clock_cannot_use_the_number_space_up() {
+fn a_restored_token_clock_cannot_use_up_the_numbers() {
     let mut scene = Scene::set_up();
     let last = PAST_THE_LAST_TOKEN - 1;
     scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| payload.last = last));
     let next = int(&cmd!(scene.conn, "LOCK.ACQUIRE", "other", "a", 60_000));
     assert!(next <= wall_micros() + HOUR + 1, "{next}");
-    // Nor by being restored again and again.
+    // Nor by repeated restores.
     for _ in 0..5 {
         scene.restore(&Payload::of(vec![Hold::writer("w")]).but(|payload| payload.last = last));
     }

@@ -1,6 +1,6 @@
 //! The module's own bytes in a DUMP built by hand, so that any part can be wrong.
 
-/// A lock in format 2, or 1, which lacks the machine, or 3, which marks holds: a stamp, the token clock, and holds.
+/// A lock in format 1, which lacks the machine, 2, or 3, which marks holds: a stamp, the token clock, and holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) version: u8,
@@ -9,10 +9,10 @@ pub(crate) struct Payload {
     pub(crate) boot_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) last: u64,
-    /// How many holds are said to follow.
+    /// The stated number of holds.
     pub(crate) said: u64,
     pub(crate) holds: Vec<Hold>,
-    /// What follows the last hold.
+    /// Bytes after the last hold.
     pub(crate) tail: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Hold {
     pub(crate) left: u64,
     /// Milliseconds since the first grant.
     pub(crate) held: u64,
-    /// Whether it is revoked: written in format 3 alone.
+    /// Whether it is revoked, which only format 3 has.
     pub(crate) mark: u8,
 }
 
@@ -45,13 +45,13 @@ impl Payload {
         }
     }
 
-    /// A payload that differs from a good one in what `change` does to it.
+    /// A valid payload with `change` applied.
     pub(crate) fn but(mut self, change: impl FnOnce(&mut Payload)) -> Payload {
         change(&mut self);
         self
     }
 
-    /// The module's own bytes, without the server's around them.
+    /// The module's own bytes, without the server's envelope.
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut body = vec![self.version];
         body.extend(self.boot_id);
@@ -97,7 +97,7 @@ impl Hold {
         }
     }
 
-    /// A hold that differs from a good one in what `change` does to it.
+    /// A valid hold with `change` applied.
     pub(crate) fn but(mut self, change: impl FnOnce(&mut Hold)) -> Hold {
         change(&mut self);
         self
