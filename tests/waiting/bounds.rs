@@ -18,7 +18,7 @@ fn many() -> usize {
     } else {
         2_000
     };
-    // Both ends of every connection, but those of the server's are in another process.
+    // One for each connection: the server's end is in another process.
     wanted.min(open_files().saturating_sub(500))
 }
 
@@ -32,8 +32,8 @@ fn open_files() -> usize {
     soft.and_then(|soft| soft.parse().ok()).unwrap_or(1_024)
 }
 
-/// A server for so many connections, and the permission to use so many: if two tests side by side would use more than this process may, one
-/// waits for the other.
+/// A server for this many connections, and a permit for them: if two tests together would open more files than this process may, one waits
+/// for the other.
 fn for_many() -> (Option<MutexGuard<'static, ()>>, Server) {
     static TURN: Mutex<()> = Mutex::new(());
     let scarce = 2 * many() + 500 > open_files();
@@ -44,7 +44,7 @@ fn for_many() -> (Option<MutexGuard<'static, ()>>, Server) {
     )
 }
 
-/// Answers while `busy` goes on.
+/// Checks that the server replies while `busy` runs.
 fn answers_meanwhile(server: &Server, busy: impl FnOnce() + Send) {
     let mut conn = server.connect();
     thread::scope(|scope| {
@@ -82,11 +82,11 @@ fn a_request_beyond_max_waiters_is_refused_and_not_queued() {
     }
     assert_eq!(server.gauge("waiters"), 2);
     assert_eq!(queue_of(&mut a, "k1"), ["b"]);
-    // Requests without a wait are allowed, and a request that is granted at once needs no place.
+    // Requests without a wait are allowed, and so is a request that is granted at once.
     assert!(is_nil(&cmd!(a, "LOCK.ACQUIRE", "k1", "d", 60_000)));
     int(&cmd!(a, "LOCK.ACQUIRE", "k1", "a", 60_000, "WAIT", 0));
     int(&cmd!(a, "LOCK.ACQUIRE", "free", "d", 60_000, "WAIT", 0));
-    // A place that becomes free can be taken.
+    // When a waiter leaves, another may wait.
     drop(c);
     eventually("c has left", || server.gauge("waiters") == 1);
     let mut d = waiter!(server, "LOCK.ACQUIRE", "k1", "d", 60_000, "WAIT", 0);
@@ -108,7 +108,7 @@ fn a_deadlock_is_refused_before_max_waiters() {
 }
 
 #[test]
-fn where_nobody_may_wait_whoever_would_is_refused() {
+fn with_max_waiters_0_every_waiting_request_is_refused() {
     let server = Server::builder().module_arg("max-waiters", "0").start();
     let mut conn = server.connect();
     int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0));
@@ -119,7 +119,7 @@ fn where_nobody_may_wait_whoever_would_is_refused() {
 }
 
 #[test]
-fn a_lower_bound_sends_nobody_away_who_waits() {
+fn a_lower_bound_does_not_end_existing_waits() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -192,7 +192,7 @@ fn very_many_waiters_of_one_lock_that_are_killed_at_once_are_forgotten() {
 }
 
 #[test]
-fn very_many_waits_that_end_together_are_all_answered_null() {
+fn very_many_waits_that_end_together_all_get_null() {
     let (_turn, server) = for_many();
     // Long enough for all to be queued before the first one's end.
     let mut waiting = crowd(&server, 0);
@@ -203,7 +203,7 @@ fn very_many_waits_that_end_together_are_all_answered_null() {
         assert!(is_nil(&waiter.recv()));
     }
     nobody_is_left(&server);
-    // Sent again over connections that are there, they all end within a moment of each other.
+    // Repeated over existing connections, they all end at almost the same moment.
     for (n, waiter) in waiting.iter_mut().enumerate() {
         waiter.submit(&command!(
             "LOCK.ACQUIRE",
@@ -282,7 +282,7 @@ fn very_many_leases_that_end_together_let_every_waiter_in() {
     let (_turn, server) = for_many();
     let mut waiting = many_locks(&server, 3_600_000);
     let mut conn = server.connect();
-    // Everybody waits by now, so the leases can be short: those of a lock restored over each key.
+    // All are waiting by now, so the leases can be short: a lock with a short lease is restored over each key.
     int(&cmd!(conn, "LOCK.ACQUIRE", "short", "x", 1_000));
     let payload = bytes(&cmd!(conn, "DUMP", "short"));
     let restores: Vec<_> = (0..many())

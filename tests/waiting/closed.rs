@@ -1,12 +1,12 @@
-//! A waiter whose client the server is about to close: nobody receives its grant, though the server asks for the reply.
+//! The server is about to close a waiter's client: the grant is never received, though the server asks for its reply.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
     Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, send, waiter,
 };
 
-/// `a` holds `key`, and `b` and `c` wait for it, in this order; `b` as the user `guest`, on a connection that is told of
-/// changed keys and may have no more than 64 KB of that unread.
+/// `a` holds `key`, and `b` and then `c` wait for it; `b` as the user `guest`, on a connection that tracks keys, with an
+/// output limit of 64 KB.
 struct Scene {
     server: Server,
     a: Conn,
@@ -38,7 +38,7 @@ impl Scene {
         command!("LOCK.RELEASE", "key", "a")
     }
 
-    /// `b` was closed, and nothing is left of its grant.
+    /// Checks that `b` was closed, and that nothing is left of its grant.
     #[track_caller]
     fn goes_to_c(mut self) {
         granted(&mut self.c);
@@ -56,7 +56,7 @@ fn delete_user() -> Cmd {
     command!("ACL", "DELUSER", "guest")
 }
 
-/// Short, so that it comes in one piece with what is in the same write.
+/// Short, so that the server reads it together with the rest of the write.
 fn change_many_keys() -> Cmd {
     let script = "for n = 1, 4000 do redis.call('SET', string.rep('x', 50) .. n, n) end";
     command!("EVAL", script, 0)
@@ -104,7 +104,7 @@ fn a_waiter_that_passes_its_output_limit_ahead_of_its_grant_gives_the_lock_to_th
 }
 
 #[test]
-fn the_same_owner_answered_on_another_connection_keeps_the_lock() {
+fn an_owner_that_got_a_reply_on_another_connection_keeps_the_lock() {
     let mut scene = Scene::new();
     let again = command!("LOCK.ACQUIRE", "key", "b", 60_000);
     let replies = scene.a.pipeline(&[scene.release(), again, delete_user()]);
@@ -116,7 +116,7 @@ fn the_same_owner_answered_on_another_connection_keeps_the_lock() {
     granted(&mut scene.c);
 }
 
-/// The client closes its connection after a reply that it reads.
+/// The client reads a reply and then closes its connection.
 #[test]
 fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
     let server = Server::start();
@@ -134,7 +134,7 @@ fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
     }
 }
 
-/// So does one that closes as soon as it has read its reply, even in the same turn of the event loop.
+/// So does a client that closes as soon as it has read its reply, even in the same turn of the event loop.
 #[test]
 fn a_waiter_that_closes_as_soon_as_it_has_its_grant_keeps_the_lock() {
     let server = Server::start();

@@ -1,9 +1,9 @@
-//! A node of a cluster that owns all slots. The other tests run on such a node, too (`MORTISE_CLUSTER`); here are the tests of its
-//! peculiarity: a command can open only its own key.
+//! A cluster node that owns all slots, where a command can open only its own key. The other tests can run on such a node, too
+//! (`MORTISE_CLUSTER`).
 
 use mortise_harness::{Cluster, Conn, Server, array, as_map, cmd, int, text, try_cmd, waiter};
 
-/// Of slots far apart.
+/// Keys in distant slots.
 const KEYS: [&str; 3] = ["a", "b", "zzz"];
 
 fn node() -> (Cluster, Conn) {
@@ -15,7 +15,7 @@ fn node() -> (Cluster, Conn) {
 }
 
 #[test]
-fn a_circle_over_two_slots_is_a_deadlock() {
+fn a_cycle_over_two_slots_is_a_deadlock() {
     let (cluster, mut conn) = node();
     int(&cmd!(conn, "LOCK.WLOCK", "a", "A", 60_000));
     int(&cmd!(conn, "LOCK.WLOCK", "b", "B", 60_000));
@@ -34,7 +34,7 @@ fn a_circle_over_two_slots_is_a_deadlock() {
 }
 
 #[test]
-fn top_in_a_transaction_of_another_slot_shows_who_holds() {
+fn top_in_a_transaction_of_another_slot_shows_the_holders() {
     let (cluster, mut conn) = node();
     let server = &cluster.primaries[0];
     int(&cmd!(conn, "LOCK.WLOCK", "a", "A", 60_000));

@@ -1,11 +1,11 @@
-//! Whole databases change under the waiters, and locks change databases. Waiters stay where they are.
+//! Databases are flushed or swapped, and locks change databases. Waiters stay where they are.
 
 use mortise_harness::{
     Conn, Server, assert_same_data, cmd, command, eventually, granted, holders_of, int, queue_of,
     wait_for_sync,
 };
 
-/// A primary with a replica, and a connection that may look into any database.
+/// A primary with a replica, and a connection that may select any database.
 struct Scene {
     primary: Server,
     replica: Server,
@@ -25,7 +25,7 @@ impl Scene {
         }
     }
 
-    /// `owner` takes `key` of database `db` to write.
+    /// `owner` acquires `key` of database `db` to write.
     fn hold(&mut self, db: u32, owner: &str) {
         cmd!(self.conn, "SELECT", db);
         int(&cmd!(self.conn, "LOCK.ACQUIRE", "key", owner, 60_000));
@@ -91,7 +91,7 @@ fn a_lock_moved_to_another_database_lets_the_next_in() {
     granted(&mut b);
     scene.holds(0, "b", &[]);
     scene.holds(1, "a", &[]);
-    // Where it is now, a lock is counted from the first command on that names it, on each server.
+    // Each server counts a moved lock from the first command that names it.
     wait_for_sync(&scene.primary, &scene.replica);
     let mut replica = scene.replica.connect();
     cmd!(replica, "SELECT", 1);
@@ -171,7 +171,7 @@ fn flushall_lets_the_waiters_of_every_database_in() {
 }
 
 #[test]
-fn flushall_lets_in_a_hundred_locks_waiters() {
+fn flushall_lets_the_waiters_of_a_hundred_locks_in() {
     let mut scene = Scene::new();
     let names: Vec<String> = (0..100).map(|n| format!("key{n}")).collect();
     for name in &names {
@@ -219,7 +219,7 @@ fn swapdb_with_an_empty_database_lets_the_waiters_in() {
 }
 
 #[test]
-fn swapdb_brings_leases_that_let_the_waiters_in_when_they_are_over() {
+fn leases_brought_by_swapdb_let_the_waiters_in_at_their_end() {
     let mut scene = Scene::new();
     scene.hold(0, "a");
     cmd!(scene.conn, "SELECT", 1);
@@ -233,7 +233,7 @@ fn swapdb_brings_leases_that_let_the_waiters_in_when_they_are_over() {
 }
 
 #[test]
-fn a_lock_of_the_waiters_own_that_swapdb_brings_is_a_reentry() {
+fn a_waiter_whose_own_lock_comes_by_swapdb_re_enters() {
     let mut scene = Scene::new();
     scene.hold(0, "a");
     scene.hold(1, "b");
@@ -268,7 +268,7 @@ fn a_deletion_and_a_swap_in_one_turn_let_everybody_in() {
     scene
         .conn
         .pipeline(&[command!("DEL", "key"), command!("SWAPDB", 0, 1)]);
-    // Database 0 has x's lock now, and database 1 none; or b was granted before the swap, and its lock has moved.
+    // Now database 0 has x's lock, and database 1 none; or b was granted before the swap, and its lock has moved.
     granted(&mut c);
     eventually("b waits for x", || {
         cmd!(scene.conn, "SELECT", 0);

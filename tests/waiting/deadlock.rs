@@ -1,16 +1,16 @@
-//! Waits that would close a cycle are refused at once, with the keys of the cycle, and change nothing.
+//! A wait that would close a cycle is refused at once, with the keys of the cycle, and changes nothing.
 
 use mortise_harness::{
     Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, queue_of,
     try_cmd, waiter,
 };
 
-/// Takes `key` for `owner`.
+/// Acquires `key` for `owner`.
 fn hold(conn: &mut Conn, mode: &str, key: &str, owner: &str) {
     int(&cmd!(conn, mode, key, owner, 60_000));
 }
 
-/// The request is refused as a deadlock through exactly these keys; returns the error.
+/// Checks that the request is refused as a deadlock through exactly these keys, and returns the error.
 #[track_caller]
 fn refused(conn: &mut Conn, mode: &str, key: &str, owner: &str, cycle: &[&str]) -> String {
     let before = conn.cmd(&["INFO", "lock"]);
@@ -39,14 +39,14 @@ fn two_owners_crosswise_are_a_cycle() {
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
     let mut a = waiter!(server, "LOCK.WLOCK", "k2", "a", 60_000, "WAIT", 0);
     refused(&mut conn, "LOCK.WLOCK", "k1", "b", &["k1", "k2"]);
-    // The refused owner can give way.
+    // The refused owner can release, which ends the conflict.
     cmd!(conn, "LOCK.RELEASE", "k2", "b");
     granted(&mut a);
     assert_eq!(holders_of(&mut conn, "k1"), ["a"]);
 }
 
 #[test]
-fn a_request_that_does_not_wait_is_answered_null_instead() {
+fn a_request_without_wait_gets_null_instead() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");
@@ -61,7 +61,7 @@ fn a_request_that_does_not_wait_is_answered_null_instead() {
 }
 
 #[test]
-fn a_limited_wait_counts_as_much_as_an_unlimited_one() {
+fn a_limited_wait_counts_like_an_unlimited_one() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");
@@ -71,7 +71,7 @@ fn a_limited_wait_counts_as_much_as_an_unlimited_one() {
     assert!(error.starts_with("DEADLOCK "), "{error}");
 }
 
-/// `count` requests that nobody answers, by mail.
+/// Queues `count` requests by mail.
 fn waits(conn: &mut Conn, key: &str, owner: &str, count: usize) {
     let request = |n| {
         let owner = format!("{owner}-{n}");
@@ -86,7 +86,7 @@ fn waits(conn: &mut Conn, key: &str, owner: &str, count: usize) {
 }
 
 #[test]
-fn a_circle_through_one_of_thousands_of_readers_while_thousands_wait_elsewhere() {
+fn a_cycle_through_one_of_thousands_of_readers_is_found_while_thousands_wait_elsewhere() {
     let server = Server::builder()
         .module_arg("mail-timeout", "60000")
         .start();
@@ -110,7 +110,7 @@ fn a_circle_through_one_of_thousands_of_readers_while_thousands_wait_elsewhere()
 }
 
 #[test]
-fn three_and_four_owners_in_a_circle() {
+fn three_and_four_owners_in_a_cycle_are_a_deadlock() {
     for length in [3, 4, 9] {
         let server = Server::start();
         let mut conn = server.connect();
@@ -119,7 +119,7 @@ fn three_and_four_owners_in_a_circle() {
         for (key, owner) in keys.iter().zip(&owners) {
             hold(&mut conn, "LOCK.WLOCK", key, owner);
         }
-        // Each but the last waits for the next one's key.
+        // Each except the last waits for the key of the next.
         let mut waiting: Vec<Conn> = (0..length - 1)
             .map(|n| {
                 let (key, owner) = (&keys[n + 1], &owners[n]);
@@ -128,7 +128,7 @@ fn three_and_four_owners_in_a_circle() {
             .collect();
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
         refused(&mut conn, "LOCK.WLOCK", "k0", &owners[length - 1], &names);
-        // Backed out, the chain unwinds.
+        // When the last one releases, the others are granted one by one.
         for n in (1..length).rev() {
             cmd!(conn, "LOCK.RELEASE", &keys[n], &owners[n], "ALL");
             granted(&mut waiting[n - 1]);
@@ -138,7 +138,7 @@ fn three_and_four_owners_in_a_circle() {
 }
 
 #[test]
-fn two_readers_that_both_upgrade() {
+fn two_readers_that_both_upgrade_are_a_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.RLOCK", "key", "a");
@@ -151,7 +151,7 @@ fn two_readers_that_both_upgrade() {
 }
 
 #[test]
-fn a_reader_in_the_circle() {
+fn a_cycle_through_a_reader_is_found() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.RLOCK", "k1", "a");
@@ -159,12 +159,12 @@ fn a_reader_in_the_circle() {
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
     let _a = waiter!(server, "LOCK.RLOCK", "k2", "a", 60_000, "WAIT", 0);
     refused(&mut conn, "LOCK.WLOCK", "k1", "b", &["k1", "k2"]);
-    // To read is compatible.
+    // A read request is compatible.
     hold(&mut conn, "LOCK.RLOCK", "k1", "b");
 }
 
 #[test]
-fn a_circle_through_one_of_many_readers() {
+fn a_cycle_through_one_of_many_readers_is_found() {
     let server = Server::start();
     let mut conn = server.connect();
     for n in 0..200 {
@@ -176,27 +176,27 @@ fn a_circle_through_one_of_many_readers() {
 }
 
 #[test]
-fn a_circle_through_a_place_behind_a_queued_writer() {
+fn a_cycle_through_a_place_behind_a_waiting_writer_is_found() {
     let server = Server::start();
     let mut conn = server.connect();
-    // `w` waits for the reader `a`, and holds k2. A reader that queues behind `w` waits for it.
+    // `w` holds k2 and waits for the reader `a`. A reader queued behind `w` waits for it.
     hold(&mut conn, "LOCK.RLOCK", "k1", "a");
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
     let _w = waiter!(server, "LOCK.WLOCK", "k1", "w", 60_000, "WAIT", 0);
     let _w2 = waiter!(server, "LOCK.WLOCK", "k2", "w", 60_000, "WAIT", 0);
-    // b would stand behind w on k1, who waits for b on k2.
+    // b would stand behind w at k1, and w waits for b at k2.
     refused(&mut conn, "LOCK.RLOCK", "k1", "b", &["k1", "k2"]);
 }
 
 #[test]
-fn a_circle_through_a_writer_that_stands_behind_a_reader_that_waits() {
+fn a_cycle_through_a_writer_behind_a_waiting_reader_is_found() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "h");
     hold(&mut conn, "LOCK.WLOCK", "k2", "b");
     let _r = waiter!(server, "LOCK.RLOCK", "k1", "r", 60_000, "WAIT", 0);
     let _r2 = waiter!(server, "LOCK.RLOCK", "k2", "r", 60_000, "WAIT", 0);
-    // A reader behind a reader waits only for the holder.
+    // A reader behind another reader waits only for the holder.
     let mut conn2 = server.connect();
     conn2.submit(&command!("LOCK.RLOCK", "k1", "b", 60_000, "WAIT", 300));
     server.await_blocked(&conn2);
@@ -206,7 +206,7 @@ fn a_circle_through_a_writer_that_stands_behind_a_reader_that_waits() {
 }
 
 #[test]
-fn a_circle_over_two_databases_with_the_same_key_name() {
+fn a_cycle_over_two_databases_with_the_same_key_name_is_found() {
     let server = Server::start_alone();
     let (mut zero, mut one) = (server.connect(), server.connect());
     cmd!(one, "SELECT", 1);
@@ -225,7 +225,7 @@ fn a_circle_over_two_databases_with_the_same_key_name() {
 }
 
 #[test]
-fn a_queued_request_that_becomes_an_upgrade_and_closes_a_circle() {
+fn a_queued_request_that_becomes_an_upgrade_and_closes_a_cycle_is_refused() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.RLOCK", "dumped", "b");
@@ -234,9 +234,9 @@ fn a_queued_request_that_becomes_an_upgrade_and_closes_a_circle() {
     hold(&mut conn, "LOCK.WLOCK", "key", "x");
     let mut waiting =
         ["b", "c"].map(|owner| waiter!(server, "LOCK.WLOCK", "key", owner, 60_000, "WAIT", 0));
-    // Both come to hold to read, so both requests become upgrades, and each waits for the other.
+    // Both now hold for reading, so both requests become upgrades, and each waits for the other.
     cmd!(conn, "RESTORE", "key", 0, payload, "REPLACE");
-    eventually("one of them gives way", || server.gauge("waiters") == 1);
+    eventually("one of them is refused", || server.gauge("waiters") == 1);
     assert_eq!(server.gauge("total_deadlocks"), 1);
     let left = queue_of(&mut conn, "key").remove(0);
     let (stays, gives_way) = if left == "b" { (0, 1) } else { (1, 0) };
@@ -251,7 +251,7 @@ fn a_queued_request_that_becomes_an_upgrade_and_closes_a_circle() {
 }
 
 #[test]
-fn a_queued_request_that_becomes_an_upgrade_without_a_circle_waits_on() {
+fn a_queued_request_that_becomes_an_upgrade_without_a_cycle_keeps_waiting() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "key", "x");
@@ -263,7 +263,7 @@ fn a_queued_request_that_becomes_an_upgrade_without_a_circle_waits_on() {
     cmd!(conn, "LOCK.RELEASE", "key", "x");
     granted(&mut r1);
     granted(&mut r2);
-    // The upgrade of r2 stands ahead of r3, who would otherwise have come in with them.
+    // The upgrade of r2 stands ahead of r3, which would otherwise be granted with them.
     assert_eq!(queue_of(&mut conn, "key"), ["r2", "r3", "r3"]);
     cmd!(conn, "LOCK.RELEASE", "key", "r1");
     granted(&mut w2);
@@ -274,7 +274,7 @@ fn a_queued_request_that_becomes_an_upgrade_without_a_circle_waits_on() {
 }
 
 #[test]
-fn a_circle_through_ones_own_earlier_request_in_another_queue() {
+fn a_cycle_through_an_earlier_request_of_the_same_owner_is_found() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a");

@@ -1,4 +1,4 @@
-//! Cycles among very many readers and very many waiters.
+//! Cycles among thousands of readers and waiters.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -6,10 +6,10 @@ use mortise_harness::{
 };
 
 const READERS: usize = 3_000;
-/// They wait for owners that are in no cycle, and so do some of the readers.
+/// How many wait for owners that are in no cycle; some of the readers do so, too.
 const ELSEWHERE: usize = 3_000;
 const READERS_ELSEWHERE: usize = 500;
-/// They wait for what the asking owner holds.
+/// How many wait for what the requester holds.
 const BLOCKED: usize = 1_000;
 
 const LEASE: u64 = 3_600_000;
@@ -41,7 +41,7 @@ fn reader(number: usize) -> String {
     format!("reader:{number}")
 }
 
-/// `a` holds `mine`, for which a crowd waits, and after it `z`, who is one of the crowd that reads `shared`.
+/// `a` holds `mine`. A crowd waits for it, and then `z`, which is also one of the crowd that reads `shared`.
 fn crowded(builder: Builder) -> (Server, Conn) {
     let builder = builder.module_arg("mail-timeout", "60000");
     let server = builder.start();
@@ -71,7 +71,7 @@ fn crowded(builder: Builder) -> (Server, Conn) {
     (server, conn)
 }
 
-/// `a` may not wait for `key`, because `z` reads it.
+/// Checks that `a` may not wait for `key`, because `z` reads it.
 #[track_caller]
 fn deadlocks(conn: &mut Conn, key: &str) {
     let error = try_cmd!(conn, "LOCK.WLOCK", key, "a", LEASE, "WAIT", 0).unwrap_err();
@@ -82,30 +82,30 @@ fn deadlocks(conn: &mut Conn, key: &str) {
     );
 }
 
-/// Once `z` reads `key` no more, it may.
+/// Checks that `a` may wait once `z` no longer reads `key`.
 #[track_caller]
 fn waits_without_z(server: &Server, conn: &mut Conn, key: &str) {
     int(&cmd!(conn, "LOCK.RELEASE", key, "z"));
     let before = server.gauge("waiters");
     drop(waiter!(server, "LOCK.WLOCK", key, "a", LEASE, "WAIT", 0));
-    eventually("it has left", || server.gauge("waiters") == before);
+    eventually("the waiter has left", || server.gauge("waiters") == before);
 }
 
 #[test]
-fn a_cycle_is_found_where_crowds_are_at_both_ends_of_it() {
+fn a_cycle_with_crowds_at_both_ends_is_found() {
     let (server, mut conn) = crowded(Server::builder());
     deadlocks(&mut conn, "shared");
-    // One more reader waits, and one comes to read while it waits.
+    // z waits without reading, and then reads while it waits.
     waits_without_z(&server, &mut conn, "shared");
     send(&mut conn, [takes("LOCK.RLOCK", "shared", "z")]);
     deadlocks(&mut conn, "shared");
-    // Its task waits no more.
+    // Its task no longer waits.
     send(&mut conn, [command!("LOCK.LEAVE", "mine", "z")]);
     waits_without_z(&server, &mut conn, "shared");
 }
 
 #[test]
-fn a_cycle_through_a_crowd_is_found_wherever_its_lock_has_gone() {
+fn a_cycle_through_a_crowd_is_found_after_its_lock_was_renamed_moved_or_passed_on() {
     let (server, mut conn) = crowded(Server::builder().alone());
     assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "shared", "a", LEASE)));
     cmd!(conn, "RENAME", "shared", "renamed");
@@ -122,7 +122,7 @@ fn a_cycle_through_a_crowd_is_found_wherever_its_lock_has_gone() {
     cmd!(conn, "MOVE", "restored", 1);
     cmd!(conn, "SELECT", 1);
     deadlocks(&mut conn, "restored");
-    // Passed on, it goes to one that waits for nobody.
+    // A pass gives it to an owner that waits for nobody.
     int(&cmd!(conn, "LOCK.PASS", "restored", "z", "y", LEASE));
     int(&cmd!(conn, "LOCK.PASS", "restored", "y", "z", LEASE));
     deadlocks(&mut conn, "restored");

@@ -20,7 +20,7 @@ fn take_permit(conn: &mut Conn, owner: &str, limit: u32) {
     ));
 }
 
-/// The request is refused as a deadlock through these keys.
+/// Checks that the request is refused as a deadlock through these keys.
 #[track_caller]
 fn refused(reply: Result<mortise_harness::redis::Value, String>, cycle: [&str; 2]) {
     let error = reply.unwrap_err();
@@ -29,7 +29,7 @@ fn refused(reply: Result<mortise_harness::redis::Value, String>, cycle: [&str; 2
 }
 
 #[test]
-fn a_request_waits_for_the_only_owner_that_keeps_its_permits() {
+fn a_request_waits_for_the_only_owner_that_has_permits() {
     let server = Server::start();
     let mut conn = server.connect();
     take_permit(&mut conn, "a", 1);
@@ -49,7 +49,7 @@ fn a_request_waits_for_the_only_owner_that_keeps_its_permits() {
         ),
         ["pool", "key"],
     );
-    // There is room for b, so it need not wait.
+    // A permit is free for b, so it need not wait.
     take_permit(&mut conn, "b", 2);
     cmd!(conn, "LOCK.RELEASE", "pool", "b");
     drop(a);
@@ -92,7 +92,7 @@ fn a_request_waits_for_none_of_several_owners_that_have_permits() {
         "WAIT",
         0
     );
-    // It is enough that the other one gives its permit back.
+    // It is enough that the other owner releases its permit.
     cmd!(conn, "LOCK.RELEASE", "pool", "c");
     granted(&mut b);
     cmd!(conn, "LOCK.RELEASE", "key", "b");
@@ -118,7 +118,7 @@ fn a_request_behind_one_that_waits_for_its_limit_waits_for_the_same_owner() {
         0
     );
     let a = waiter!(server, "LOCK.ACQUIRE", "key", "a", LEASE, "WAIT", 0);
-    // Beside a it could read without a limit, but c is ahead.
+    // Without a limit it could read together with a, but c is ahead.
     refused(
         try_cmd!(conn, "LOCK.RLOCK", "pool", "b", LEASE, "WAIT", 0),
         ["pool", "key"],

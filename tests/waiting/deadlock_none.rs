@@ -25,7 +25,7 @@ fn a_waits(server: &Server, wait: u64) -> Conn {
     waiter!(server, "LOCK.WLOCK", "k2", "a", 60_000, "WAIT", wait)
 }
 
-/// `b` can wait for k1, and gets it from `a`.
+/// Checks that `b` can wait for k1, and is granted it when `a` releases.
 #[track_caller]
 fn b_may_wait(server: &Server, conn: &mut Conn) {
     let mut b = waiter!(server, "LOCK.WLOCK", "k1", "b", 60_000, "WAIT", 0);
@@ -35,14 +35,14 @@ fn b_may_wait(server: &Server, conn: &mut Conn) {
 }
 
 #[test]
-fn a_wait_that_timed_out_leaves_no_edge() {
+fn a_wait_that_timed_out_closes_no_cycle() {
     let (server, mut conn) = crosswise();
     assert!(is_nil(&a_waits(&server, 100).recv()));
     b_may_wait(&server, &mut conn);
 }
 
 #[test]
-fn a_wait_that_was_unblocked_leaves_no_edge() {
+fn a_wait_that_was_unblocked_closes_no_cycle() {
     let (server, mut conn) = crosswise();
     let mut a = a_waits(&server, 0);
     cmd!(conn, "CLIENT", "UNBLOCK", a.client_id());
@@ -51,7 +51,7 @@ fn a_wait_that_was_unblocked_leaves_no_edge() {
 }
 
 #[test]
-fn a_waiter_that_is_gone_leaves_no_edge() {
+fn a_waiter_that_has_disconnected_closes_no_cycle() {
     let (server, mut conn) = crosswise();
     drop(a_waits(&server, 0));
     eventually("a has left", || server.gauge("waiters") == 0);
@@ -59,7 +59,7 @@ fn a_waiter_that_is_gone_leaves_no_edge() {
 }
 
 #[test]
-fn a_wait_that_was_granted_leaves_no_edge() {
+fn a_wait_that_was_granted_closes_no_cycle() {
     let (server, mut conn) = crosswise();
     let mut a = a_waits(&server, 0);
     cmd!(conn, "LOCK.RELEASE", "k2", "b");
@@ -68,7 +68,7 @@ fn a_wait_that_was_granted_leaves_no_edge() {
 }
 
 #[test]
-fn a_wait_that_was_granted_by_a_deletion_leaves_no_edge() {
+fn a_wait_that_was_granted_after_a_deletion_closes_no_cycle() {
     let (server, mut conn) = crosswise();
     let mut a = a_waits(&server, 0);
     cmd!(conn, "DEL", "k2");
@@ -77,10 +77,10 @@ fn a_wait_that_was_granted_by_a_deletion_leaves_no_edge() {
 }
 
 #[test]
-fn a_wait_after_the_other_has_given_way_is_none() {
+fn a_wait_after_the_other_owner_has_released_is_no_deadlock() {
     let (server, mut conn) = crosswise();
     let mut a = a_waits(&server, 0);
-    // One write: b releases what a waits for, and asks for what a holds.
+    // In one write, b releases what a waits for, and requests what a holds.
     let steps = [
         command!("LOCK.RELEASE", "k2", "b"),
         command!("LOCK.WLOCK", "k1", "b", 60_000, "WAIT", 200),
@@ -94,8 +94,8 @@ fn a_wait_after_the_other_has_given_way_is_none() {
 fn an_expired_lease_closes_no_cycle() {
     let server = Server::start();
     let mut conn = server.connect();
-    // With sweeps of its own the server would drop the hold; in a pause it cannot, but nobody can wait either. So the
-    // lease ends and the request comes before the sweep as often as it happens to.
+    // A sweep would drop the hold, and in a pause, which has no sweep, nobody can wait. So whether the request comes
+    // before the sweep is left to chance.
     for _ in 0..10 {
         int(&cmd!(conn, "LOCK.WLOCK", "k1", "a", 60));
         int(&cmd!(conn, "LOCK.WLOCK", "k2", "b", 60_000));
@@ -174,7 +174,7 @@ fn an_owner_does_not_wait_for_itself() {
 }
 
 #[test]
-fn a_retry_behind_another_owner_is_none() {
+fn a_retry_behind_another_owner_is_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "key", "x");
@@ -219,7 +219,7 @@ fn a_retry_behind_another_owner_is_none() {
 }
 
 #[test]
-fn two_owners_in_the_same_order_in_two_queues_are_none() {
+fn two_owners_in_the_same_order_in_two_queues_are_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "x");

@@ -16,7 +16,7 @@ fn refused(conn: &mut Conn, key: &str, owner: &str) {
 }
 
 #[test]
-fn tasks_that_hold_by_several_names_and_wait_crosswise() {
+fn tasks_that_hold_by_several_names_and_wait_crosswise_are_a_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "task-a##1");
@@ -47,7 +47,7 @@ fn only_the_last_mark_of_an_owner_counts() {
 }
 
 #[test]
-fn a_task_that_waits_for_itself_simply_waits() {
+fn a_task_that_waits_for_itself_is_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "key", "task##1");
@@ -61,7 +61,7 @@ fn a_task_that_waits_for_itself_simply_waits() {
 }
 
 #[test]
-fn tasks_with_several_names_in_one_queue_are_in_no_deadlock() {
+fn tasks_with_several_names_in_one_queue_are_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "key", "a##1");
@@ -79,7 +79,7 @@ fn tasks_with_several_names_in_one_queue_are_in_no_deadlock() {
 }
 
 #[test]
-fn a_task_among_many_readers_closes_a_circle() {
+fn a_task_among_many_readers_closes_a_cycle() {
     let server = Server::start();
     let mut conn = server.connect();
     for n in 0..300 {
@@ -108,7 +108,7 @@ fn a_task_among_many_readers_closes_a_circle() {
 }
 
 #[test]
-fn a_request_by_mail_counts_as_one_that_is_blocked() {
+fn a_request_by_mail_counts_like_a_blocked_one() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "k1", "a##1");

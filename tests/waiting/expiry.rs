@@ -22,8 +22,7 @@ fn an_expired_lease_lets_the_next_in_long_before_its_own_wait_ends() {
 fn an_expired_lease_lets_the_next_in_within_milliseconds() {
     let server = Server::start();
     let mut a = server.connect();
-    // The middle one of many, so that a machine that is busy elsewhere does not matter; a sweep every 100 ms would
-    // come 50 ms late.
+    // The median of many, so that a busy machine does not matter; a sweep every 100 ms would be late by 50 ms.
     let mut late: Vec<i64> = (0..15)
         .map(|_| {
             cmd!(a, "LOCK.ACQUIRE", "key", "a", 600);

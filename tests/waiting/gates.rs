@@ -1,4 +1,4 @@
-//! A hand-off is a write: where the server refuses writes, waiters wait on. Lack of memory is no such reason.
+//! A hand-off is a write: while the server refuses writes, waiters keep waiting. Lack of memory does not prevent a hand-off.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use mortise_harness::{
     int, is_nil, lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
 };
 
-/// A primary with one replica, as many as it demands.
+/// A primary with one replica, as many as it requires.
 fn with_replica() -> (Server, Server) {
     let primary = Server::start();
     let replica = Server::builder().replica_of(&primary).start();
@@ -59,7 +59,7 @@ fn a_lease_that_ends_while_replicas_are_too_few_lets_nobody_in() {
 }
 
 #[test]
-fn an_upgrade_whose_read_hold_ends_while_replicas_are_too_few_is_answered_at_once() {
+fn an_upgrade_whose_read_hold_ends_while_replicas_are_too_few_gets_null_at_once() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 1_500);
@@ -91,7 +91,7 @@ fn a_release_is_refused_while_replicas_are_too_few() {
 }
 
 #[test]
-fn a_replica_that_is_lost_and_comes_back_holds_the_hand_off_up_meanwhile() {
+fn a_lost_replica_delays_the_hand_off_until_it_is_back() {
     let (primary, mut replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
@@ -106,7 +106,7 @@ fn a_replica_that_is_lost_and_comes_back_holds_the_hand_off_up_meanwhile() {
 }
 
 #[test]
-fn wait_limits_and_unblocks_pass_while_replicas_are_too_few() {
+fn waits_time_out_and_can_be_unblocked_while_replicas_are_too_few() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -117,7 +117,7 @@ fn wait_limits_and_unblocks_pass_while_replicas_are_too_few() {
     assert!(is_nil(&w.recv()));
     cmd!(a, "CLIENT", "UNBLOCK", x.client_id());
     assert!(is_nil(&x.recv()));
-    // The reader could get in, and does when the server takes writes again.
+    // The reader could be granted, and is when the server accepts writes again.
     assert_eq!(queue_of(&mut a, "key"), ["r"]);
     assert_eq!(holders_of(&mut a, "key"), ["a"]);
     demand(&primary, 1);
@@ -125,7 +125,7 @@ fn wait_limits_and_unblocks_pass_while_replicas_are_too_few() {
 }
 
 #[test]
-fn a_grant_lost_while_replicas_become_too_few_is_given_back_later() {
+fn a_grant_lost_while_replicas_become_too_few_is_undone_later() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -172,7 +172,7 @@ fn many_locks_held_back_are_all_handed_over_when_writes_are_accepted_again() {
 }
 
 #[test]
-fn a_failed_save_holds_the_hand_off_up_until_one_succeeds() {
+fn a_failed_save_delays_the_hand_off_until_one_succeeds() {
     let server = Server::builder().config("save", "3600 1000000").start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
@@ -198,7 +198,7 @@ fn a_failed_save_holds_the_hand_off_up_until_one_succeeds() {
 }
 
 #[test]
-fn lack_of_memory_refuses_no_hand_off() {
+fn lack_of_memory_prevents_no_hand_off() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -229,7 +229,7 @@ fn a_key_held_back_in_a_cluster_is_remembered_once() {
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 3_000);
     demand(&server, 1);
-    // A while in which the server has been asked again and again.
+    // Long enough for many attempts.
     assert!(is_nil(&c.recv()));
     let held_back = server.gauge("held_back");
     assert!(held_back <= 2, "{held_back} for one key that waits");
@@ -239,14 +239,14 @@ fn a_key_held_back_in_a_cluster_is_remembered_once() {
 }
 
 #[test]
-fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed() {
+fn a_command_just_after_writes_are_accepted_again_sees_earlier_releases() {
     let (primary, _replica) = with_replica();
     let mut a = primary.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(a, "LOCK.ACQUIRE", "{key}other", "b", 60_000);
     let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    // b holds now, but when its own request is due, nothing may be written.
+    // b holds now, but when its own request is due, the server refuses writes.
     a.pipeline(&[
         command!("COPY", "{key}other", "key", "REPLACE"),
         command!("CONFIG", "SET", "min-replicas-to-write", 2),
@@ -267,19 +267,19 @@ fn a_command_just_after_the_gate_has_opened_sees_what_came_while_it_was_closed()
     granted(&mut c);
 }
 
-/// How often the event loop has turned; `None` where the server does not count.
+/// The turns of the event loop; `None` if the server does not count them.
 fn turns(server: &Server) -> Option<u64> {
     server.info("stats").get("eventloop_cycles")?.parse().ok()
 }
 
 #[test]
-fn refused_work_on_a_crowd_is_tried_again_with_a_pause() {
+fn refused_work_on_a_crowd_is_retried_after_a_pause() {
     let (primary, _replica) = with_replica();
     let mut conn = primary.connect();
     for owner in ["stays", "stays:too"] {
         cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000);
     }
-    // A crowd that ends meanwhile: the first command leaves most of it to a timer, and then the server accepts no more writes.
+    // A crowd of readers ends. The first command leaves most of the work to a timer, and then the server refuses writes.
     let mut pipe: Vec<_> = (0..500)
         .map(|n| command!("LOCK.RLOCK", "key", format!("reader:{n}"), 500))
         .collect();
@@ -306,7 +306,7 @@ fn refused_work_on_a_crowd_is_tried_again_with_a_pause() {
             Err(passed)
         }
     });
-    // It is ready when the timer of 100 ms fires, and not every millisecond. The checks above turn the loop, too.
+    // The work is tried at the timer of 100 ms, and not every millisecond. The checks above turn the loop, too.
     let turned = turns(&primary).expect("it counted before") - before;
     assert!(
         turned < 400 * passed / 1_000,

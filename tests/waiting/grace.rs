@@ -9,7 +9,7 @@ use mortise_harness::{
     waiter,
 };
 
-/// Long enough for a slow machine to queue up in; a cluster takes two seconds of it to start.
+/// Long enough for a slow machine to queue requests; a cluster takes two seconds of it to start.
 const GRACE: &str = "6000";
 
 fn in_grace() -> Server {
@@ -22,7 +22,7 @@ fn in_grace() -> Server {
 }
 
 #[test]
-fn requests_wait_out_the_grace_and_are_served_in_order_at_its_end() {
+fn requests_wait_during_the_grace_and_are_granted_in_order_at_its_end() {
     let server = in_grace();
     let mut conn = server.connect();
     let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
@@ -45,7 +45,7 @@ fn requests_wait_out_the_grace_and_are_served_in_order_at_its_end() {
 }
 
 #[test]
-fn a_wait_that_ends_in_the_grace_is_answered_null() {
+fn a_wait_that_times_out_in_the_grace_gets_null() {
     let server = in_grace();
     let mut a = server.connect();
     let reply = cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 100);
@@ -71,7 +71,7 @@ fn a_known_hold_released_in_the_grace_lets_the_waiter_in_only_at_its_end() {
 }
 
 #[test]
-fn a_reentry_and_an_upgrade_wait_out_the_grace() {
+fn a_reentry_and_an_upgrade_wait_until_the_grace_ends() {
     let mut server = in_grace();
     let mut write = waiter!(server, "LOCK.ACQUIRE", "key", "a", 600_000, "WAIT", 0);
     let mut read = waiter!(server, "LOCK.RLOCK", "other", "a", 600_000, "WAIT", 0);
@@ -92,7 +92,7 @@ fn a_reentry_and_an_upgrade_wait_out_the_grace() {
 }
 
 #[test]
-fn an_upgrade_whose_read_hold_is_released_in_the_grace_is_answered_null_at_once() {
+fn an_upgrade_whose_read_hold_is_released_in_the_grace_gets_null_at_once() {
     let mut server = in_grace();
     let mut read = waiter!(server, "LOCK.RLOCK", "key", "a", 600_000, "WAIT", 0);
     granted(&mut read);
@@ -101,7 +101,7 @@ fn an_upgrade_whose_read_hold_is_released_in_the_grace_is_answered_null_at_once(
     let mut conn = server.connect();
     let mut ahead = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
-    // As at any other time, it stands ahead of the line.
+    // As always, it stands ahead of the queue.
     assert_eq!(queue_of(&mut conn, "key"), ["a", "b"]);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
     assert!(is_nil(&upgrade.recv()));
@@ -111,7 +111,7 @@ fn an_upgrade_whose_read_hold_is_released_in_the_grace_is_answered_null_at_once(
 }
 
 #[test]
-fn an_upgrade_whose_read_lease_ends_in_the_grace_is_answered_null_at_once() {
+fn an_upgrade_whose_read_lease_ends_in_the_grace_gets_null_at_once() {
     let mut server = in_grace();
     let mut first = waiter!(server, "LOCK.RLOCK", "key", "a", 600_000, "WAIT", 0);
     let mut second = waiter!(server, "LOCK.RLOCK", "key", "b", 5_000, "WAIT", 0);
@@ -121,7 +121,7 @@ fn an_upgrade_whose_read_lease_ends_in_the_grace_is_answered_null_at_once() {
     server.restart(Shutdown::AsConfigured);
     let mut conn = server.connect();
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    // A hold that ends meanwhile is handled, and so are those that end after it.
+    // The end of a hold in the grace is handled, and so is the end of later ones.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
     assert!(is_nil(&upgrade.recv()));
     assert!(server.gauge("grace_left_ms") > 0);
@@ -152,8 +152,8 @@ fn a_waiter_that_leaves_in_the_grace_is_not_served_at_its_end() {
 }
 
 #[test]
-fn a_key_that_becomes_another_type_in_the_grace_answers_its_waiters_wrongtype() {
-    // It does not wait for the end of the grace.
+fn waiters_of_a_key_that_becomes_another_type_in_the_grace_get_wrongtype() {
+    // The reply does not wait for the end of the grace.
     let server = Server::builder().config("lock.grace", "600000").start();
     let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
     cmd!(server.connect(), "SET", "key", "text");
@@ -182,7 +182,7 @@ fn no_step_of_the_wall_clock_ends_or_extends_the_grace() {
                 granted(&mut a);
                 let waited = asked.elapsed().as_millis() as i64;
                 assert!(waited >= left - 1, "{waited} of {left} ms over {step:?}");
-                // Wrong by the step, it would have been so by an hour.
+                // An error of the step would be an hour.
                 assert!(began.elapsed() < Duration::from_secs(15), "{step:?}");
             });
         }

@@ -1,4 +1,4 @@
-//! What shows waiters: the queue in LOCK.INFO, LOCK.TOP, the gauges and totals of INFO.
+//! Waiters in LOCK.INFO, LOCK.TOP, and the gauges and totals of INFO.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -39,7 +39,7 @@ fn a_queue_entry_shows_who_waits_for_what_and_how_long() {
 }
 
 #[test]
-fn count_bounds_the_queue_shown_and_not_its_length() {
+fn count_limits_the_entries_shown_and_not_the_length_of_the_queue() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -75,7 +75,7 @@ fn the_info_of_an_owner_that_only_waits_is_null() {
 }
 
 #[test]
-fn the_mode_of_a_lock_that_readers_hold_is_read_whoever_waits() {
+fn the_mode_of_a_lock_held_by_readers_is_read_whatever_waits() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -154,14 +154,14 @@ fn top_shows_the_locks_with_the_most_waiters_of_all_databases() {
     assert_eq!(top(&mut conn, &[]), all);
     assert_eq!(top(&mut conn, &["COUNT", "2"]), all[..2]);
     assert_eq!(top(&mut server.connect_resp3(), &["count", "1"]), all[..1]);
-    // It stays in its own database.
+    // The connection stays in its own database.
     assert_eq!(lock_info(&mut conn, "few").unwrap().waiters, 1);
     drop(waiting);
     eventually("nobody waits", || top(&mut conn, &[]).is_empty());
 }
 
 #[test]
-fn top_shows_ten_unless_told_otherwise() {
+fn top_shows_ten_locks_by_default() {
     let server = Server::start();
     let mut conn = server.connect();
     let names: Vec<String> = (0..15).map(|n| format!("k{n}")).collect();
@@ -191,7 +191,7 @@ fn top_shows_ten_unless_told_otherwise() {
 }
 
 #[test]
-fn the_gauges_of_info_follow_what_happens() {
+fn the_gauges_of_info_follow_every_change() {
     let server = Server::start();
     let mut a = server.connect();
     let gauges =
@@ -217,7 +217,7 @@ fn the_gauges_of_info_follow_what_happens() {
 }
 
 #[test]
-fn the_totals_of_info_count_what_has_happened() {
+fn the_totals_of_info_count_every_event() {
     let server = Server::start();
     let mut a = server.connect();
     let total = |name: &str| server.gauge(&format!("total_{name}"));

@@ -1,4 +1,4 @@
-//! The key changes under its waiters by commands that know nothing of locks.
+//! Commands that know nothing of locks change the key of waiters.
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{
@@ -19,7 +19,7 @@ impl Scene {
         Scene::of(Server::start())
     }
 
-    /// For what a cluster does not do.
+    /// The same, on a server that is no cluster node.
     fn alone() -> Scene {
         Scene::of(Server::start_alone())
     }
@@ -48,7 +48,7 @@ impl Scene {
         }
     }
 
-    /// After `change`, `b` alone holds, here and on the replica.
+    /// Checks that after `change` only `b` holds, here and on the replica.
     #[track_caller]
     fn b_gets_in_by(mut self, change: &Cmd) {
         self.a.run(change);
@@ -64,7 +64,7 @@ impl Scene {
         self.ends();
     }
 
-    /// `b` waits on for somebody else, who goes in the end.
+    /// Checks that `b` keeps waiting for another owner, and is granted when that one releases.
     #[track_caller]
     fn b_waits_for(mut self, owner: &str) {
         cmd!(self.a, "PING");
@@ -87,7 +87,7 @@ impl Scene {
     fn ends(self) {
         assert_same_data(&self.primary, &self.replica);
         assert_eq!(self.primary.gauge("waiters"), 0);
-        // A lease that has just ended is swept in a moment, and that is replicated.
+        // A lease that has just ended is swept in a moment, which is replicated.
         eventually("both count the same holders", || {
             let (here, there) = (self.primary.gauge("holders"), self.replica.gauge("holders"));
             if here == there {
@@ -117,7 +117,7 @@ fn a_key_deleted_with_others_lets_the_next_in() {
 }
 
 #[test]
-fn a_native_time_to_live_that_ends_lets_the_next_in() {
+fn a_ttl_that_ends_lets_the_next_in() {
     Scene::new().b_gets_in_by(&command!("PEXPIRE", "key", 100));
 }
 
@@ -127,7 +127,7 @@ fn a_time_to_live_in_the_past_lets_the_next_in() {
 }
 
 #[test]
-fn a_native_expiry_seen_by_a_read_lets_the_next_in() {
+fn a_ttl_whose_end_a_read_command_notices_lets_the_next_in() {
     let mut scene = Scene::new();
     cmd!(scene.a, "DEBUG", "SET-ACTIVE-EXPIRE", 0);
     cmd!(scene.a, "PEXPIRE", "key", 50);
@@ -138,7 +138,7 @@ fn a_native_expiry_seen_by_a_read_lets_the_next_in() {
 }
 
 #[test]
-fn a_native_expiry_seen_by_another_request_does_not_let_it_overtake() {
+fn a_request_that_notices_the_end_of_a_ttl_does_not_overtake() {
     let mut scene = Scene::new();
     cmd!(scene.a, "DEBUG", "SET-ACTIVE-EXPIRE", 0);
     cmd!(scene.a, "PEXPIRE", "key", 50);
@@ -155,7 +155,7 @@ fn an_evicted_key_lets_the_next_in() {
         let mut scene = Scene::new();
         cmd!(scene.a, "CONFIG", "SET", "maxmemory-policy", policy);
         let limit = |bytes: u32| command!("CONFIG", "SET", "maxmemory", bytes);
-        // The second command finds the memory over its limit and evicts before it runs.
+        // At the second command memory is over its limit, so the server evicts first.
         for reply in scene.a.pipeline(&[limit(1), limit(0)]) {
             reply.unwrap();
         }
@@ -173,7 +173,7 @@ fn volatile_eviction_takes_no_lock() {
 }
 
 #[test]
-fn a_key_overwritten_by_another_type_answers_wrongtype() {
+fn waiters_of_a_key_overwritten_by_another_type_get_wrongtype() {
     for change in [
         command!("SET", "key", "text"),
         command!("SUNIONSTORE", "key", "set"),
@@ -211,7 +211,7 @@ fn a_lock_renamed_away_lets_the_next_in() {
     granted(&mut scene.b);
     assert_eq!(holders_of(&mut scene.a, "key"), ["b"]);
     assert_eq!(holders_of(&mut scene.a, "other"), ["a"]);
-    // Under its new name a lock is counted from the first command on that names it, on each server.
+    // Each server counts a renamed lock from the first command that names it.
     wait_for_sync(&scene.primary, &scene.replica);
     assert_eq!(holders_of(&mut scene.replica.connect(), "other"), ["a"]);
     scene.ends();
@@ -248,7 +248,7 @@ fn a_read_lock_renamed_onto_the_key_lets_the_readers_at_its_head_in() {
 }
 
 #[test]
-fn a_lock_of_the_waiters_own_renamed_onto_the_key_is_a_reentry() {
+fn a_waiter_whose_own_lock_is_renamed_onto_the_key_re_enters() {
     let mut scene = Scene::alone();
     let token = int(&cmd!(scene.a, "LOCK.ACQUIRE", "other", "b", 60_000));
     cmd!(scene.a, "RENAME", "other", "key");
@@ -274,7 +274,7 @@ fn a_lock_copied_over_the_key_lets_its_waiters_in_when_its_lease_is_over() {
     scene.b_is_in();
 }
 
-/// The payload of a lock that `owner` holds to `mode`.
+/// The payload of a lock that `owner` holds in `mode`.
 fn dump(conn: &mut Conn, mode: &str, owners: &[&str], lease: u64) -> Vec<u8> {
     for owner in owners {
         int(&cmd!(conn, mode, "dumped", owner, lease));
@@ -285,7 +285,7 @@ fn dump(conn: &mut Conn, mode: &str, owners: &[&str], lease: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_lock_of_somebody_else_restored_over_the_key_keeps_its_waiters_waiting() {
+fn a_lock_of_another_owner_restored_over_the_key_keeps_its_waiters_waiting() {
     let mut scene = Scene::new();
     let payload = dump(&mut scene.a, "LOCK.WLOCK", &["x"], 60_000);
     cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
@@ -301,7 +301,7 @@ fn a_lock_restored_over_the_key_lets_its_waiters_in_when_its_lease_is_over() {
 }
 
 #[test]
-fn a_lock_of_the_waiters_own_restored_over_the_key_is_a_reentry() {
+fn a_waiter_whose_own_lock_is_restored_over_the_key_re_enters() {
     let mut scene = Scene::new();
     let payload = dump(&mut scene.a, "LOCK.WLOCK", &["b"], 60_000);
     cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
@@ -309,7 +309,7 @@ fn a_lock_of_the_waiters_own_restored_over_the_key_is_a_reentry() {
 }
 
 #[test]
-fn a_read_lock_with_the_waiter_among_its_holders_makes_the_wait_an_upgrade() {
+fn a_write_request_becomes_an_upgrade_when_its_owner_comes_to_read() {
     let mut scene = Scene::new();
     let mut c = waiter!(scene.primary, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     let payload = dump(&mut scene.a, "LOCK.RLOCK", &["b", "x"], 60_000);

@@ -1,4 +1,4 @@
-//! Waiters that leave before their turn: at their limit, unblocked, killed, gone.
+//! Waiters that leave before their turn: they time out, are unblocked or killed, or disconnect.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ impl Scene {
         }
     }
 
-    /// The writer has left, so the readers are let in, and nothing is left behind.
+    /// Checks that the writer has left, that the readers are granted, and that nothing else is left.
     #[track_caller]
     fn readers_get_in(mut self) {
         self.readers.iter_mut().for_each(|reader| {
@@ -82,7 +82,7 @@ fn a_writer_that_is_killed_lets_the_readers_behind_it_in() {
 }
 
 #[test]
-fn a_writer_that_is_unblocked_is_answered_null_and_lets_the_readers_behind_it_in() {
+fn a_writer_that_is_unblocked_gets_null_and_lets_the_readers_behind_it_in() {
     let mut scene = Scene::new(0);
     let id = scene.writer.client_id();
     assert_eq!(int(&cmd!(scene.conn, "CLIENT", "UNBLOCK", id)), 1);
@@ -92,7 +92,7 @@ fn a_writer_that_is_unblocked_is_answered_null_and_lets_the_readers_behind_it_in
 }
 
 #[test]
-fn a_writer_that_is_unblocked_as_timed_out_is_answered_null() {
+fn a_writer_that_is_unblocked_as_timed_out_gets_null() {
     let mut scene = Scene::new(0);
     let id = scene.writer.client_id();
     cmd!(scene.conn, "CLIENT", "UNBLOCK", id, "TIMEOUT");
@@ -107,7 +107,7 @@ fn a_writer_that_is_unblocked_with_an_error_lets_the_readers_behind_it_in() {
     assert_eq!(int(&cmd!(scene.conn, "CLIENT", "UNBLOCK", id, "ERROR")), 1);
     let error = scene.writer.try_recv().unwrap_err();
     assert!(error.starts_with("UNBLOCKED "), "{error}");
-    // The connection lives on.
+    // The connection still works.
     assert!(is_nil(&cmd!(scene.writer, "GET", "other")));
     scene.readers_get_in();
 }
@@ -170,7 +170,7 @@ fn a_waiter_whose_process_is_killed_leaves_the_queue() {
     assert_eq!(holders_of(&mut conn, "other"), ["a", "r"]);
 }
 
-/// SIGKILL for the process and its children, which hold the connection, too.
+/// Kills the process and its children, which share the connection.
 fn kill_group(process: &mut std::process::Child) {
     let group = format!("-{}", process.id());
     let status = Command::new("kill").args(["-KILL", "--", &group]).status();
@@ -195,7 +195,7 @@ fn killing_every_client_at_once_leaves_no_waiter() {
 
 #[test]
 fn a_dead_waiter_at_the_head_does_not_block_a_free_lock() {
-    // Over Unix sockets, where no end of a connection is overtaken by what is sent later over another one.
+    // Over Unix sockets, where later data on another connection cannot arrive before the end of this one.
     let server = Server::builder().unix_socket().start();
     let mut a = server.connect_unix();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -211,7 +211,7 @@ fn a_dead_waiter_at_the_head_does_not_block_a_free_lock() {
 }
 
 #[test]
-fn a_limit_that_comes_with_the_end_of_the_lease_is_answered_once() {
+fn a_wait_that_times_out_at_the_end_of_the_lease_gets_one_reply() {
     let server = Server::start();
     let mut a = server.connect();
     for round in 0..20 {

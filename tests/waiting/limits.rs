@@ -9,7 +9,7 @@ use mortise_harness::{
     queued, send, waiter,
 };
 
-/// A request for `holds` of `limit` permits that is blocked.
+/// A blocked request for `holds` of `limit` permits.
 macro_rules! wants {
     ($server:expr, $owner:expr, $holds:expr, $limit:expr) => {
         waiter!(
@@ -46,7 +46,7 @@ fn nobody_overtakes_a_request_that_waits_for_its_limit() {
     let mut conn = server.connect();
     take(&mut conn, "a", 2);
     let mut large = wants!(server, "large", 3, 3);
-    // Two permits of three are free for each of these, and a reader without a limit would find room, too.
+    // Two of three permits are free for each of these, and a reader without a limit would be compatible, too.
     let mut small = wants!(server, "small", 1, 3);
     let mut any = waiter!(server, "LOCK.RLOCK", "pool", "any", 60_000, "WAIT", 0);
     let none = cmd!(conn, "LOCK.RLOCK", "pool", "now", 60_000, "LIMIT", 9);
@@ -62,7 +62,7 @@ fn nobody_overtakes_a_request_that_waits_for_its_limit() {
 }
 
 #[test]
-fn a_permit_that_is_given_back_goes_to_the_head_at_once() {
+fn a_released_permit_is_granted_to_the_head_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     take(&mut conn, "a", 3);
@@ -77,7 +77,7 @@ fn a_permit_that_is_given_back_goes_to_the_head_at_once() {
 }
 
 #[test]
-fn a_count_that_a_holder_lowers_by_asking_again_makes_room() {
+fn a_holder_that_lowers_its_count_frees_permits() {
     let server = Server::start();
     let mut conn = server.connect();
     take(&mut conn, "a", 3);
@@ -87,7 +87,7 @@ fn a_count_that_a_holder_lowers_by_asking_again_makes_room() {
 }
 
 #[test]
-fn a_writer_drains_the_pool_and_the_next_in_line_fill_it_up_to_the_limit() {
+fn a_writer_drains_the_pool_and_the_next_in_the_queue_fill_it_up_to_the_limit() {
     let server = Server::start();
     let mut conn = server.connect();
     take(&mut conn, "a", 1);
@@ -107,14 +107,14 @@ fn a_writer_drains_the_pool_and_the_next_in_line_fill_it_up_to_the_limit() {
 }
 
 #[test]
-fn when_its_owner_comes_to_hold_a_request_is_granted_if_there_is_room_and_answered_null_if_not() {
+fn a_request_whose_owner_comes_to_hold_is_granted_within_its_limit_or_gets_null() {
     let server = Server::start();
     let mut conn = server.connect();
     take(&mut conn, "a", 2);
     cmd!(conn, "LOCK.RLOCK", "pool", "giver", 60_000);
     let mut fits = wants!(server, "b", 2, 4);
     let mut too_many = wants!(server, "b", 3, 4);
-    // b holds one now, and two of its own are no more than four in all: three are.
+    // b now holds one. Two for b make four in all, which is within the limit; three do not.
     int(&cmd!(conn, "LOCK.PASS", "pool", "giver", "b", 60_000));
     granted(&mut fits);
     assert!(is_nil(&too_many.recv()));
@@ -122,7 +122,7 @@ fn when_its_owner_comes_to_hold_a_request_is_granted_if_there_is_room_and_answer
 }
 
 #[test]
-fn by_mail_a_request_may_be_made_again_with_a_larger_limit_and_a_denial_is_a_letter() {
+fn by_mail_a_request_can_be_repeated_with_a_larger_limit_and_a_denial_is_a_letter() {
     let server = Server::start();
     let mut conn = server.connect();
     take(&mut conn, "a", 3);
@@ -134,7 +134,7 @@ fn by_mail_a_request_may_be_made_again_with_a_larger_limit_and_a_denial_is_a_let
     let mail = mail!(conn, "box", "WAIT", 1_000);
     let letter = mail.only();
     assert_eq!((&*letter.owner, &*letter.result), ("b", "granted"));
-    // One whose owner comes to hold, and finds no room for more.
+    // A request whose owner comes to hold, while no more permits are free.
     let more = cmd!(
         conn,
         "LOCK.RLOCK",
@@ -158,7 +158,7 @@ fn by_mail_a_request_may_be_made_again_with_a_larger_limit_and_a_denial_is_a_let
 }
 
 #[test]
-fn many_permits_that_end_together_admit_whoever_fits() {
+fn many_permits_that_end_together_admit_every_waiter_that_fits() {
     let server = Server::start();
     let mut conn = server.connect();
     const CROWD: i64 = 20_000;
@@ -183,7 +183,7 @@ fn many_permits_that_end_together_admit_whoever_fits() {
     assert_eq!(queue_of(&mut conn, "pool"), [""; 0]);
 }
 
-/// How many permits of a pool are out at a time, as their holders believe.
+/// The permits of a pool that holders believe to have, counted together.
 #[derive(Default)]
 struct Pool {
     inside: i64,
@@ -191,7 +191,7 @@ struct Pool {
     entered: usize,
 }
 
-/// A client that takes, holds, lowers and releases permits until time is up.
+/// A client that acquires, holds, lowers and releases permits until the test ends.
 fn contend(server: &Server, pool: &Mutex<Pool>, number: u64, until: Instant) {
     const LIMIT: i64 = 10;
     let mut conn = server.connect();
@@ -229,7 +229,7 @@ fn contend(server: &Server, pool: &Mutex<Pool>, number: u64, until: Instant) {
 }
 
 #[test]
-fn those_inside_never_have_more_than_the_limit_between_them() {
+fn holders_never_have_more_permits_together_than_the_limit() {
     let server = Server::start();
     let pool = Mutex::default();
     let until = Instant::now() + Duration::from_secs(2);

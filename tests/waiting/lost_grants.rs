@@ -1,5 +1,5 @@
-//! Grants that cannot be delivered, and grants that meet an unblock on their way. The module delivers a grant by a release at the end of
-//! the event loop's turn. A command in the same write runs before that.
+//! Grants that cannot be delivered, and grants that meet an unblock. The module delivers the grant of a release at the end of the event
+//! loop's turn, so a command in the same write runs before that.
 
 use mortise_harness::redis::{Cmd, Value};
 use mortise_harness::{
@@ -20,7 +20,7 @@ impl Scene {
         Scene::of(Server::start())
     }
 
-    /// For what a cluster does not do.
+    /// The same, on a server that is no cluster node.
     fn alone() -> Scene {
         Scene::of(Server::start_alone())
     }
@@ -45,7 +45,7 @@ impl Scene {
         command!("CLIENT", "UNBLOCK", self.b.client_id(), how)
     }
 
-    /// Nothing is left of any of them.
+    /// Checks that nothing is left of any of them.
     #[track_caller]
     fn ends_free(mut self) {
         for owner in ["a", "b", "c"] {
@@ -126,7 +126,7 @@ fn an_unblock_behind_the_grant_delivers_the_grant_once() {
         let mut scene = Scene::new();
         let replies = scene.a.pipeline(&[scene.release(), scene.unblock_b(how)]);
         assert_eq!(replies[0], Ok(Value::Int(0)));
-        // It gets the grant, or the unblock and then the grant is undone: one of them, and the lock agrees.
+        // Either it gets the grant, or it gets the unblock and the grant is undone. The lock has to agree.
         let reply = scene.b.try_recv();
         assert_eq!(text(&cmd!(scene.b, "PING")), "PONG");
         match reply {
@@ -150,8 +150,8 @@ fn an_unblock_and_a_kill_behind_the_grant_lose_nothing() {
         let mut scene = Scene::new();
         let steps = [scene.release(), scene.unblock_b(how), scene.kill_b()];
         scene.a.pipeline(&steps);
-        // b may have got the grant or not; but if it did, it is the holder now, until its lease is over.
-        eventually("somebody holds", || {
+        // b may have got the grant or not. If it did, it is the holder until its lease is over.
+        eventually("an owner holds", || {
             let holders = holders_of(&mut scene.a, "key");
             if holders == ["b"] || holders == ["c"] {
                 Ok(())
@@ -164,7 +164,7 @@ fn an_unblock_and_a_kill_behind_the_grant_lose_nothing() {
 }
 
 #[test]
-fn an_unblock_in_front_of_the_release_takes_the_waiter_out() {
+fn an_unblock_before_the_release_removes_the_waiter() {
     let mut scene = Scene::new();
     let steps = [scene.unblock_b("TIMEOUT"), scene.release()];
     assert_eq!(scene.a.pipeline(&steps)[0], Ok(Value::Int(1)));
@@ -174,7 +174,7 @@ fn an_unblock_in_front_of_the_release_takes_the_waiter_out() {
 }
 
 #[test]
-fn a_kill_in_front_of_the_release_takes_the_waiter_out() {
+fn a_kill_before_the_release_removes_the_waiter() {
     let mut scene = Scene::new();
     scene.a.pipeline(&[scene.kill_b(), scene.release()]);
     granted(&mut scene.c);
@@ -183,7 +183,7 @@ fn a_kill_in_front_of_the_release_takes_the_waiter_out() {
 }
 
 #[test]
-fn a_grant_stays_if_its_owner_has_been_answered_on_another_connection_since() {
+fn a_grant_stays_if_its_owner_has_since_got_a_reply_on_another_connection() {
     for answered in [
         command!("LOCK.ACQUIRE", "key", "b", 60_000, "HOLDS", 1),
         command!("LOCK.RENEW", "key", "b", 60_000),
@@ -204,7 +204,7 @@ fn a_grant_stays_if_its_owner_has_been_answered_on_another_connection_since() {
 }
 
 #[test]
-fn a_lost_grant_that_was_released_already_takes_nothing_from_the_next_holder() {
+fn undoing_a_lost_grant_that_was_released_does_not_affect_the_next_holder() {
     let mut scene = Scene::new();
     let release_b = command!("LOCK.RELEASE", "key", "b");
     scene
@@ -216,7 +216,7 @@ fn a_lost_grant_that_was_released_already_takes_nothing_from_the_next_holder() {
 }
 
 #[test]
-fn a_lost_upgrade_goes_back_to_the_read_hold() {
+fn undoing_a_lost_upgrade_restores_the_read_hold() {
     let server = Server::start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.RLOCK", "key", "b", 60_000));
@@ -240,7 +240,7 @@ fn a_lost_retry_leaves_the_delivered_grant() {
     let kill = command!("CLIENT", "KILL", "ID", retry.client_id());
     a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
     let token = granted(&mut first);
-    // The first request may be answered before the second's grant is taken back.
+    // The first request may get its reply before the second one's grant is undone.
     eventually("b holds once", || {
         let hold = hold_of(&mut a, "key", "b").map(|hold| (hold.token, hold.counts()));
         if hold == Some((token, (1, 0))) {
@@ -262,7 +262,7 @@ fn a_lost_first_request_leaves_the_retry_its_grant() {
     let kill = command!("CLIENT", "KILL", "ID", first.client_id());
     a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
     let token = granted(&mut retry);
-    let hold = hold_of(&mut a, "key", "b").expect("b was told that it holds");
+    let hold = hold_of(&mut a, "key", "b").expect("b got its grant");
     assert_eq!((hold.token, hold.counts()), (token, (1, 0)));
 }
 
@@ -281,7 +281,7 @@ fn one_lost_reader_of_a_batch_leaves_the_others() {
 }
 
 #[test]
-fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
+fn a_lost_grant_is_undone_whatever_happens_to_the_key_in_the_same_turn() {
     for change in [
         command!("DEL", "key"),
         command!("FLUSHALL"),
@@ -308,7 +308,7 @@ fn a_lost_grant_is_given_back_whatever_becomes_of_the_key_in_the_same_turn() {
 }
 
 #[test]
-fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
+fn a_lost_grant_moved_by_swapdb_is_undone_in_the_other_database() {
     let mut scene = Scene::alone();
     scene.c = scene.server.connect();
     eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
@@ -326,7 +326,7 @@ fn a_lost_grant_moved_by_swapdb_is_given_back_in_the_other_database() {
 }
 
 #[test]
-fn grants_that_one_owner_lost_are_all_given_back_though_so_many_are_lost_at_once() {
+fn very_many_grants_that_one_owner_lost_at_once_are_all_undone() {
     const KEYS: usize = 1_000;
     let server = Server::start_alone();
     let mut a = server.connect();
@@ -334,7 +334,7 @@ fn grants_that_one_owner_lost_are_all_given_back_though_so_many_are_lost_at_once
     for key in &keys {
         cmd!(a, "LOCK.ACQUIRE", key, "a", 600_000);
     }
-    // Three grants a key: where a slice of the work ends, it often ends between two of them.
+    // Three grants for each key: a slice of the work often ends between two of them.
     let asking = keys
         .iter()
         .flat_map(|key| [0, 1, 2].map(|_| command!("LOCK.ACQUIRE", key, "b", 600_000, "WAIT", 0)));

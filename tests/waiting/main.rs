@@ -1,4 +1,4 @@
-//! Requests that wait: their order, how a wait ends, and what the server, its keys and its clients do meanwhile.
+//! Waiting requests: their order, how a wait ends, and what the server, its keys and its clients do meanwhile.
 
 mod bounds;
 mod closed;

@@ -1,4 +1,4 @@
-//! The queue: first in, first out, readers in batches, nobody overtakes.
+//! The queue: first in, first out, readers in batches, and nobody overtakes.
 
 use mortise_harness::{
     Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, lock_info,
@@ -14,7 +14,7 @@ fn held() -> (Server, Conn) {
 }
 
 #[test]
-fn fifty_writers_are_served_in_the_order_in_which_they_asked() {
+fn fifty_writers_are_granted_in_the_order_of_their_requests() {
     let (server, mut a) = held();
     let owners: Vec<String> = (0..50).map(|n| format!("w{n:02}")).collect();
     let asking = owners
@@ -76,7 +76,7 @@ fn a_reader_does_not_overtake_a_writer_that_waits_behind_readers() {
 }
 
 #[test]
-fn a_request_behind_the_release_in_one_write_does_not_overtake_the_queue() {
+fn a_request_after_the_release_in_one_write_does_not_overtake_the_queue() {
     let (server, mut a) = held();
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut both = command!("LOCK.RELEASE", "key", "a").get_packed_command();
@@ -152,7 +152,7 @@ fn the_next_waiter_is_granted_within_the_release_whatever_the_protocol() {
         send!(waiting, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 5_000);
         server.await_blocked(&waiting);
         cmd!(a, "LOCK.RELEASE", "key", "a");
-        // Granted by the time the release is answered, not when the waiter has read its reply.
+        // It is granted by the time of the release's reply, not only when the waiter reads its own.
         let hold = hold_of(&mut a, "key", "b").expect("b holds");
         assert!(hold.token > token);
         assert_eq!(hold.client, waiting.client_id());
@@ -204,7 +204,7 @@ fn a_queued_request_keeps_its_options() {
 }
 
 #[test]
-fn a_release_of_the_holder_by_another_connection_lets_the_next_in() {
+fn a_release_over_another_connection_lets_the_next_in() {
     let (server, a) = held();
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     drop(a);
@@ -239,7 +239,7 @@ fn a_contended_acquisition_costs_two_commands() {
         .map(|(name, line)| (name.clone(), calls(line)))
         .collect();
     let sum: u64 = calls.iter().map(|(_, calls)| calls).sum();
-    // And one: the release by `a`. (Some servers count a blocked command when it is sent, some when it is answered.)
+    // Plus the release by `a`. (Some servers count a blocked command when it is sent, some at its reply.)
     let most = 2 * (ROUNDS * owners.len()) as u64 + 1;
     assert!(
         (most - 8..=most).contains(&sum),
@@ -298,7 +298,7 @@ fn wait_limits_end_in_their_own_order_and_not_in_that_of_the_queue() {
 }
 
 #[test]
-fn a_wait_of_zero_or_of_the_longest_number_has_not_ended_after_a_while() {
+fn a_wait_of_zero_or_of_the_largest_number_does_not_time_out() {
     let (server, mut a) = held();
     let mut forever = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let longest: i64 = 1 << 53;

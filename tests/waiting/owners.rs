@@ -14,7 +14,7 @@ fn held() -> (Server, Conn) {
 }
 
 #[test]
-fn a_retry_behind_ones_own_request_is_granted_with_it_and_counts_once_with_holds() {
+fn a_retry_behind_its_own_first_request_is_granted_with_it_and_counts_once_with_holds() {
     let (server, mut a) = held();
     let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
     let mut first = server.waiter(&ask());
@@ -84,7 +84,7 @@ fn a_read_and_a_write_request_of_one_owner_are_both_granted_at_its_turn() {
 }
 
 #[test]
-fn a_write_request_becomes_an_upgrade_when_its_owner_is_let_in_to_read() {
+fn a_queued_write_request_becomes_an_upgrade_when_its_owner_is_granted_to_read() {
     let (server, mut a) = held();
     let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     let mut b = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
@@ -103,7 +103,7 @@ fn a_write_request_becomes_an_upgrade_when_its_owner_is_let_in_to_read() {
 }
 
 #[test]
-fn a_lone_reader_let_in_has_its_own_write_request_granted_at_once() {
+fn a_lone_reader_is_granted_its_own_queued_write_request_at_once() {
     let (server, mut a) = held();
     let mut read = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
     let mut other = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
@@ -116,13 +116,13 @@ fn a_lone_reader_let_in_has_its_own_write_request_granted_at_once() {
 }
 
 #[test]
-fn an_owner_that_comes_to_hold_without_waiting_has_its_queued_request_decided() {
+fn the_queued_request_of_an_owner_that_comes_to_hold_is_decided() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
     let mut behind = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
-    // The writer at the head leaves; `b` is let in to read, and its later request is an upgrade.
+    // The writer at the head leaves; `b` is granted its read request, and its later one becomes an upgrade.
     let mut later = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
     let id = upgrade.client_id();
     assert_eq!(int(&cmd!(a, "CLIENT", "UNBLOCK", id)), 1);
@@ -134,7 +134,7 @@ fn an_owner_that_comes_to_hold_without_waiting_has_its_queued_request_decided() 
 }
 
 #[test]
-fn two_readers_of_which_one_upgrades_again_on_a_second_connection_are_no_deadlock() {
+fn a_second_upgrade_request_of_the_same_reader_is_no_deadlock() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -147,7 +147,7 @@ fn two_readers_of_which_one_upgrades_again_on_a_second_connection_are_no_deadloc
     assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (1, 1));
 }
 
-/// `a` and `b` read, and a connection waits for `a`'s upgrade.
+/// `a` and `b` read, and a connection waits for an upgrade of `a`.
 fn upgrading(lease: u64) -> (Server, Conn, Conn) {
     let server = Server::start();
     let mut conn = server.connect();
@@ -158,7 +158,7 @@ fn upgrading(lease: u64) -> (Server, Conn, Conn) {
 }
 
 #[test]
-fn an_upgrader_whose_lease_ends_is_answered_null() {
+fn an_upgrader_whose_lease_ends_gets_null() {
     let (server, mut conn, mut upgrader) = upgrading(300);
     let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
     assert!(is_nil(&upgrader.recv()));
@@ -169,7 +169,7 @@ fn an_upgrader_whose_lease_ends_is_answered_null() {
 }
 
 #[test]
-fn an_upgrader_whose_read_hold_is_released_elsewhere_is_answered_null() {
+fn an_upgrader_whose_read_hold_is_released_over_another_connection_gets_null() {
     let (server, mut conn, mut upgrader) = upgrading(60_000);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
     assert!(is_nil(&upgrader.recv()));
@@ -178,7 +178,7 @@ fn an_upgrader_whose_read_hold_is_released_elsewhere_is_answered_null() {
 }
 
 #[test]
-fn an_upgrader_whose_lock_is_deleted_is_answered_null() {
+fn an_upgrader_whose_lock_is_deleted_gets_null() {
     let (server, mut conn, mut upgrader) = upgrading(60_000);
     let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
     cmd!(conn, "DEL", "key");

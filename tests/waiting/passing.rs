@@ -1,4 +1,4 @@
-//! What LOCK.PASS means to waiters: it grants none of them, but answers the new owner's own requests.
+//! LOCK.PASS and waiters: it grants none of them, but decides the new owner's own requests.
 
 use std::sync::mpsc;
 use std::thread;
@@ -18,14 +18,14 @@ fn held(acquire: &str) -> (Server, Conn) {
 }
 
 #[test]
-fn whoever_waits_behind_a_hold_stays_behind_whoever_it_is_passed_to() {
+fn waiters_behind_a_hold_stay_behind_its_new_owner() {
     let (server, mut conn) = held("LOCK.ACQUIRE");
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
     let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "d", 60_000));
     assert_eq!(holders_of(&mut conn, "key"), ["d"]);
     assert_eq!(queue_of(&mut conn, "key"), ["b", "c"]);
-    // The old name has to queue like anybody else.
+    // The old owner has to queue like any other.
     let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "d")), 0);
     assert!(granted(&mut b) > passed);
@@ -37,7 +37,7 @@ fn whoever_waits_behind_a_hold_stays_behind_whoever_it_is_passed_to() {
 }
 
 #[test]
-fn a_waiter_is_served_when_the_shorter_lease_of_a_pass_is_over() {
+fn a_waiter_is_granted_when_the_shorter_lease_of_a_pass_is_over() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 86_400_000);
@@ -63,7 +63,10 @@ fn a_queued_request_of_the_new_owner_is_granted_at_once_by_the_new_token() {
     assert_eq!(token, passed);
     let hold = hold_of(&mut conn, "key", "b").unwrap();
     assert_eq!((hold.counts(), hold.token), ((2, 1), passed));
-    assert!(hold.lease > 30_000, "entered again for longer: {hold:?}");
+    assert!(
+        hold.lease > 30_000,
+        "re-entry lengthens the lease: {hold:?}"
+    );
     assert_eq!(queue_of(&mut conn, "key"), ["c"]);
     cmd!(conn, "LOCK.RELEASE", "key", "b", "ALL");
     granted(&mut first);
@@ -86,7 +89,7 @@ fn a_queued_write_request_of_the_new_reader_becomes_an_upgrade() {
 }
 
 #[test]
-fn the_only_reader_that_wants_to_write_does_so_at_once_when_the_hold_is_passed_to_it() {
+fn a_queued_write_request_of_the_new_only_reader_is_granted_at_once() {
     let (server, mut conn) = held("LOCK.RLOCK");
     let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
     let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
@@ -95,7 +98,7 @@ fn the_only_reader_that_wants_to_write_does_so_at_once_when_the_hold_is_passed_t
 }
 
 #[test]
-fn an_upgrade_of_the_old_owner_that_waits_is_answered_null() {
+fn a_waiting_upgrade_of_the_old_owner_gets_null() {
     let (server, mut conn) = held("LOCK.RLOCK");
     cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
@@ -113,7 +116,7 @@ fn an_upgrade_of_the_old_owner_that_waits_is_answered_null() {
 }
 
 #[test]
-fn an_upgrade_that_a_pass_makes_is_refused_if_it_closes_a_cycle() {
+fn a_request_that_a_pass_turns_into_an_upgrade_is_refused_if_it_closes_a_cycle() {
     let (server, mut conn) = held("LOCK.RLOCK");
     cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
     let mut upgrade = waiter!(server, "LOCK.WLOCK", "key", "other", 60_000, "WAIT", 0);
@@ -144,7 +147,7 @@ fn all_of_many_requests_of_the_new_owner_are_decided() {
 }
 
 #[test]
-fn a_pass_amid_a_crowd_that_is_let_in_has_the_new_owners_request_decided_too() {
+fn a_pass_while_a_crowd_is_being_granted_decides_the_new_owners_request_too() {
     const CROWD: usize = 1_000;
     let (server, mut conn) = held("LOCK.ACQUIRE");
     let crowd =
@@ -152,7 +155,7 @@ fn a_pass_amid_a_crowd_that_is_let_in_has_the_new_owners_request_decided_too() {
     let mut crowd = server.waiters(crowd);
     let mut writer = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
     let mut own = waiter!(server, "LOCK.RLOCK", "key", "late", 60_000, "WAIT", 0);
-    // The release lets in a part of the crowd; the pass comes before the rest.
+    // The release grants a part of the crowd; the pass comes before the rest.
     let replies = conn.pipeline(&[
         command!("LOCK.RELEASE", "key", "a"),
         command!("LOCK.PASS", "key", "r0", "late", 60_000),
@@ -168,8 +171,8 @@ fn a_pass_amid_a_crowd_that_is_let_in_has_the_new_owners_request_decided_too() {
     granted(&mut writer);
 }
 
-/// `a` holds `key`, `b` waits. All in one turn: `a` releases, `b`'s hold is passed on as `steps` say, and `b`'s
-/// connection, which has not been replied to, is closed.
+/// `a` holds `key`, and `b` waits. In one turn `a` releases, `steps` pass `b`'s hold on, and `b`'s connection is closed before
+/// its reply.
 fn passed_before_the_grant_is_lost(steps: &[[&str; 2]]) -> (Conn, i64) {
     let (server, mut conn) = held("LOCK.ACQUIRE");
     let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -183,7 +186,7 @@ fn passed_before_the_grant_is_lost(steps: &[[&str; 2]]) -> (Conn, i64) {
     turn.push(command!("CLIENT", "KILL", "ID", b.client_id()));
     let replies = conn.pipeline(&turn);
     let passed = int(replies[steps.len()].as_ref().unwrap());
-    eventually("the grant would have been taken back", || {
+    eventually("the lost grant would have been undone", || {
         server.gauge("blocked_clients") == 1 && server.gauge("marked") == 0
     });
     assert_eq!(queue_of(&mut conn, "key"), ["c"]);
@@ -196,17 +199,17 @@ fn passed_before_the_grant_is_lost(steps: &[[&str; 2]]) -> (Conn, i64) {
 }
 
 #[test]
-fn a_lost_grant_takes_nothing_from_whoever_its_hold_was_passed_to() {
+fn undoing_a_lost_grant_does_not_affect_the_owner_that_its_hold_was_passed_to() {
     passed_before_the_grant_is_lost(&[["b", "d"]]);
 }
 
 #[test]
-fn a_lost_grant_takes_nothing_from_its_owner_if_the_hold_came_back_by_a_pass() {
+fn undoing_a_lost_grant_does_not_affect_its_owner_after_the_hold_came_back_by_a_pass() {
     passed_before_the_grant_is_lost(&[["b", "d"], ["d", "b"]]);
 }
 
 #[test]
-fn a_lost_re_entry_leaves_the_hold_that_was_passed_on() {
+fn undoing_a_lost_re_entry_leaves_the_hold_that_came_by_a_pass() {
     let (server, mut conn) = held("LOCK.ACQUIRE");
     let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let replies = conn.pipeline(&[
@@ -214,7 +217,7 @@ fn a_lost_re_entry_leaves_the_hold_that_was_passed_on() {
         command!("CLIENT", "KILL", "ID", b.client_id()),
     ]);
     let passed = int(replies[0].as_ref().unwrap());
-    eventually("the re-entry is taken back", || {
+    eventually("the re-entry is undone", || {
         let hold = hold_of(&mut conn, "key", "b");
         hold.is_some_and(|hold| (hold.counts(), hold.token) == ((1, 0), passed))
     });
@@ -222,7 +225,7 @@ fn a_lost_re_entry_leaves_the_hold_that_was_passed_on() {
     assert!(lock_info(&mut conn, "key").is_none());
 }
 
-/// A worker that gets jobs: it passes the lock of each to itself, and works while it may rely on its hold.
+/// A worker that receives jobs: it passes the lock of each to itself, and works while it may believe in its hold.
 fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> {
     const LEASE: Duration = Duration::from_millis(400);
     let mut conn = Conn::to_port(port).unwrap();
@@ -245,7 +248,7 @@ fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> 
             continue;
         }
         let begin = Instant::now();
-        // Some are done in time; some overrun their lease, and stop when they may not believe in it any more.
+        // Some finish in time; others overrun their lease, and stop when they may no longer believe in it.
         let believed = sent + LEASE - LEASE / 100 - Duration::from_millis(2);
         let end = match job % 8 {
             0 => believed,
@@ -267,7 +270,7 @@ fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> 
 }
 
 #[test]
-fn jobs_that_are_each_delivered_to_two_workers_are_done_once_and_never_two_at_a_time() {
+fn jobs_that_are_each_delivered_to_two_workers_are_done_once() {
     const JOBS: u64 = 60;
     let server = Server::start();
     let (senders, workers): (Vec<_>, Vec<_>) = ["one", "two"]

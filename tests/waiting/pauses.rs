@@ -1,4 +1,4 @@
-//! CLIENT PAUSE while requests wait: nothing is handed over, nothing crashes, and afterwards the server catches up.
+//! CLIENT PAUSE while requests wait: the server hands nothing over, does not crash, and catches up afterwards.
 //!
 //! With an AOF, replicating during a pause would crash the server.
 
@@ -7,14 +7,14 @@ use mortise_harness::{
     lock_info, queue_of, text, waiter,
 };
 
-/// Long enough to see what happens in it, on a slow machine too; each test ends it itself.
+/// Long enough for a slow machine; each test ends the pause itself.
 const PAUSE: u64 = 60_000;
 
 fn with_aof() -> Server {
     Server::builder().config("appendonly", "yes").start()
 }
 
-/// Until the lease of `owner`, who holds `key`, is over.
+/// Waits until `owner`'s lease on `key` is over.
 #[track_caller]
 fn await_lease_over(conn: &mut Conn, key: &str, owner: &str) {
     eventually("the lease is over", || hold_of(conn, key, owner).is_none());
@@ -48,7 +48,7 @@ fn a_pause_that_runs_out_by_itself_lets_the_next_in_after_it() {
 }
 
 #[test]
-fn a_wait_limit_that_ends_in_a_pause_is_answered_null() {
+fn a_wait_that_times_out_in_a_pause_gets_null() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -75,7 +75,7 @@ fn a_writer_that_times_out_in_a_pause_lets_the_readers_in_after_it() {
 }
 
 #[test]
-fn a_lease_and_a_limit_that_end_in_a_pause_of_all_commands_are_made_up_for() {
+fn a_lease_and_a_wait_that_end_in_a_pause_of_all_commands_are_handled_after_it() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
@@ -105,7 +105,7 @@ fn a_waiter_that_disconnects_in_a_pause_is_not_served_after_it() {
 }
 
 #[test]
-fn a_waiter_unblocked_in_a_pause_is_answered_at_once() {
+fn a_waiter_unblocked_in_a_pause_gets_its_reply_at_once() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -120,10 +120,10 @@ fn a_waiter_unblocked_in_a_pause_is_answered_at_once() {
 }
 
 #[test]
-fn a_pause_in_one_write_with_the_loss_of_the_key_lets_the_next_in_after_it() {
+fn a_key_lost_in_one_write_with_a_pause_lets_the_next_in_after_the_pause() {
     for loss in [
         command!("DEL", "key"),
-        // Redis 8.0 takes up nothing behind a plain FLUSHALL in the same turn.
+        // Redis 8.0 runs nothing after a plain FLUSHALL in the same turn.
         command!("FLUSHALL", "ASYNC"),
         command!("SWAPDB", 0, 1),
     ] {
@@ -142,7 +142,7 @@ fn a_pause_in_one_write_with_the_loss_of_the_key_lets_the_next_in_after_it() {
 }
 
 #[test]
-fn a_pause_in_one_write_with_a_release_still_answers_the_waiter() {
+fn a_release_in_one_write_with_a_pause_still_grants_the_waiter() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -154,7 +154,7 @@ fn a_pause_in_one_write_with_a_release_still_answers_the_waiter() {
 }
 
 #[test]
-fn a_grant_lost_in_a_pause_is_given_back_after_it() {
+fn a_grant_lost_in_a_pause_is_undone_after_it() {
     let server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -200,7 +200,7 @@ fn many_leases_that_end_in_a_pause_let_all_their_waiters_in_after_it() {
 }
 
 #[test]
-fn what_was_handed_over_after_a_pause_is_in_the_append_only_file() {
+fn hand_offs_after_a_pause_are_in_the_append_only_file() {
     let mut server = with_aof();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
@@ -229,7 +229,7 @@ fn a_shutdown_closes_the_connections_of_waiters_and_keeps_the_locks() {
         let mut a = server.connect();
         assert_eq!(holders_of(&mut a, "key"), ["a"]);
         assert!(queue_of(&mut a, "key").is_empty());
-        // No request from before waits any more.
+        // No earlier request is waiting any more.
         assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 0);
         assert!(lock_info(&mut a, "key").is_none());
     }

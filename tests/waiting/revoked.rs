@@ -12,7 +12,7 @@ fn assert_refused(conn: &mut Conn) {
 }
 
 #[test]
-fn a_waiting_upgrade_is_refused_at_once_and_those_behind_it_get_in() {
+fn a_waiting_upgrade_is_refused_at_once_and_the_requests_behind_it_are_granted() {
     let server = Server::start();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
@@ -30,7 +30,7 @@ fn a_waiting_upgrade_is_refused_at_once_and_those_behind_it_get_in() {
 }
 
 #[test]
-fn requests_of_others_and_at_other_keys_wait_on() {
+fn requests_of_others_and_at_other_keys_keep_waiting() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
@@ -64,11 +64,11 @@ fn a_request_by_mail_gets_a_letter_that_refuses_it() {
     assert_eq!((&*letter.owner, &*letter.result), ("a", "refused"));
     let error = letter.error.as_deref().unwrap();
     assert!(error.starts_with("REVOKED "), "{error}");
-    // The text is what a blocked request is answered.
+    // The text is that of a blocked request's error.
     let blocked = try_cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000).unwrap_err();
     assert_eq!(error, blocked);
     assert_eq!(server.gauge("waiters_by_mail"), 0);
-    // A request that is made again is refused on the spot.
+    // A repeated request is refused at once.
     let again = conn.try_run(&request!("box", 0, "LOCK.WLOCK", "key", "a", 60_000));
     assert_eq!(again.unwrap_err(), blocked);
 }
@@ -90,14 +90,14 @@ fn a_revoked_hold_that_comes_to_the_key_refuses_its_owners_requests_there() {
 }
 
 #[test]
-fn a_lost_upgrade_that_is_given_back_leaves_a_read_hold_that_is_still_revoked() {
+fn a_lost_upgrade_that_is_undone_leaves_a_read_hold_that_is_still_revoked() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "b", 60_000));
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
     let b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
     let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
-    // The grant is on its way when the hold is revoked, and its client is gone before it arrives.
+    // The hold is revoked while its grant is not yet delivered, and the client disconnects before that.
     let replies = conn.pipeline(&[
         command!("LOCK.RELEASE", "key", "a"),
         command!("LOCK.REVOKE", "key", "b"),
@@ -114,7 +114,7 @@ fn a_lost_upgrade_that_is_given_back_leaves_a_read_hold_that_is_still_revoked() 
 }
 
 #[test]
-fn a_lost_grant_is_given_back_though_its_hold_was_revoked() {
+fn a_lost_grant_is_undone_though_its_hold_was_revoked() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -126,7 +126,7 @@ fn a_lost_grant_is_given_back_though_its_hold_was_revoked() {
         command!("CLIENT", "KILL", "ID", b.client_id()),
     ]);
     granted(&mut c);
-    // Its hold is over, and the mark with it.
+    // Its hold has ended, and so has the mark.
     cmd!(conn, "LOCK.RELEASE", "key", "c");
     int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000));
 }
@@ -175,7 +175,7 @@ fn in_the_grace_a_hold_is_revoked_and_its_owners_requests_are_refused_at_once() 
     assert_refused(&mut upgrade);
     assert_eq!(mail!(conn, "box").only().result, "refused");
     assert_eq!(queue_of(&mut conn, "key"), ["c"]);
-    // Those that come later are refused as well, and not denied as others are.
+    // Its later requests are refused as well, while those of others are denied.
     for acquire in ["LOCK.WLOCK", "LOCK.RLOCK"] {
         let error = try_cmd!(conn, acquire, "other", "a", 60_000).unwrap_err();
         assert!(error.starts_with("REVOKED "), "{error}");

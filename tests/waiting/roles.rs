@@ -15,7 +15,7 @@ fn unblocked(conn: &mut Conn) {
     nothing_more(conn);
 }
 
-/// No second reply is on its way. (The servers close such a connection behind the error.)
+/// Checks that no second reply comes. (Servers close such a connection after the error.)
 #[track_caller]
 fn nothing_more(conn: &mut Conn) {
     match try_cmd!(conn, "PING") {
@@ -63,7 +63,7 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
     unblocked(&mut b);
     wait_for_sync(&other, &server);
     cmd!(a, "REPLICAOF", "NO", "ONE");
-    // The other server's data, which is empty, has replaced its own.
+    // The other server's empty data has replaced its own.
     assert!(lock_info(&mut a, "key").is_none());
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -71,7 +71,7 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
 }
 
 #[test]
-fn a_grant_in_one_write_with_the_change_of_role_is_answered_once() {
+fn a_grant_in_one_write_with_a_change_of_role_gets_one_reply() {
     let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -93,7 +93,7 @@ fn a_grant_in_one_write_with_the_change_of_role_is_answered_once() {
 }
 
 #[test]
-fn replicaof_no_one_on_a_primary_leaves_its_waiters_alone() {
+fn replicaof_no_one_on_a_primary_does_not_affect_its_waiters() {
     let server = Server::start_alone();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -147,9 +147,9 @@ fn a_failover_unblocks_the_waiters_and_keeps_the_locks() {
 }
 
 #[test]
-fn a_lease_that_ends_in_a_failover_that_is_called_off_lets_the_next_in() {
+fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
     let (_primary, replica, mut a, mut b) = pair(2_500);
-    // The replica cannot catch up, so the failover goes on until it is called off.
+    // The replica cannot catch up, so the failover continues until it is aborted.
     replica.stop_signal();
     cmd!(a, "SET", "unheard", "of");
     cmd!(a, "FAILOVER");
@@ -172,7 +172,7 @@ fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
     });
-    // The replica began to count when it received the hold, so its lease lasts that much longer.
+    // The replica counts from when it received the hold, so its lease lasts that much longer.
     let over = Instant::now();
     eventually("it is over on the replica", || {
         over.elapsed() > Duration::from_millis(300)

@@ -1,4 +1,4 @@
-//! A key that cannot be settled though the server accepts writes. It delays no other key, and is settled once that is possible.
+//! A key that cannot be settled though the server accepts writes delays no other key, and is settled once that is possible.
 
 use mortise_harness::{Server, cmd, eventually, granted, holders_of, int, lock_info, send, waiter};
 
@@ -8,16 +8,16 @@ fn server() -> Server {
     server
 }
 
-/// From now on nothing can be settled at `key`, as if the module failed there.
+/// Makes settling `key` fail from now on, as by a fault of the module.
 fn break_key(server: &Server, key: &str) {
     cmd!(server.connect(), "ACTOR.BREAK", "LOCK.SETTLE", key);
 }
 
 #[test]
-fn a_key_that_fails_holds_up_no_other_key() {
+fn a_key_that_fails_delays_no_other_key() {
     let server = server();
     let mut conn = server.connect();
-    // By name the bad key comes first, and so does its lease.
+    // The failing key comes first by name, and so does its lease.
     cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 200);
     for n in 0..10 {
         cmd!(conn, "LOCK.ACQUIRE", format!("{{k}}b{n}"), "owner", 300);
@@ -30,11 +30,11 @@ fn a_key_that_fails_holds_up_no_other_key() {
             waiter!(server, "LOCK.ACQUIRE", key, "next", 60_000, "WAIT", 0)
         })
         .collect();
-    // Those with waiters are handed over,
+    // Keys with waiters are handed over,
     for other in &mut others {
         granted(other);
     }
-    // the others are swept.
+    // and the others are swept.
     eventually("all others are swept", || {
         (5..10).all(|n| int(&cmd!(conn, "EXISTS", format!("{{k}}b{n}"))) == 0)
     });

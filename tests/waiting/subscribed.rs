@@ -1,9 +1,9 @@
-//! A client that is subscribed to a channel, which in RESP3 may send any command: not every server lets it be blocked.
+//! A subscribed client, which in RESP3 may send any command. Not every server can block it.
 
 use mortise_harness::{Server, array, cmd, is_nil, send, text};
 
 #[test]
-fn a_subscribed_client_that_asks_to_wait_is_answered_in_time() {
+fn a_subscribed_client_that_requests_to_wait_gets_a_reply_in_time() {
     let server = Server::start();
     let mut holder = server.connect();
     cmd!(holder, "LOCK.ACQUIRE", "key", "a", 60_000);

@@ -1,5 +1,5 @@
-//! Another module takes the server's lock on a thread of its own and calls commands there: ours, and the server's on keys
-//! that others wait for. Waiters are served at once, as if a client had sent the commands.
+//! Another module takes the server's global lock on its own thread and calls commands there: ours, and the server's on keys
+//! that others wait for. Waiters are granted at once, as if a client had sent the commands.
 
 use mortise_harness::{
     Server, cmd, eventually, holders_of, int, is_nil, lock_info, text, try_cmd, waiter,
@@ -24,7 +24,7 @@ fn a_release_on_a_thread_hands_the_lock_over() {
     );
     let second = int(&b.recv());
     assert!(second > first);
-    // LEAVE, and with it a grant to the last one.
+    // LEAVE, which grants the last waiter.
     assert_eq!(
         int(&cmd!(conn, "ACTOR.THREAD", "LOCK.LEAVE", "key", "b")),
         1
@@ -33,7 +33,7 @@ fn a_release_on_a_thread_hands_the_lock_over() {
 }
 
 #[test]
-fn a_key_that_a_thread_takes_away_is_given_to_who_waits() {
+fn a_key_that_a_thread_deletes_is_granted_to_the_waiter() {
     for take_away in [
         ["DEL", "key"].as_slice(),
         &["UNLINK", "key"],
@@ -53,7 +53,7 @@ fn a_key_that_a_thread_takes_away_is_given_to_who_waits() {
 }
 
 #[test]
-fn a_key_that_a_thread_overwrites_refuses_who_waits() {
+fn a_key_that_a_thread_overwrites_refuses_the_waiter() {
     let server = server();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -120,7 +120,7 @@ fn every_command_works_on_a_thread() {
 }
 
 #[test]
-fn a_lease_that_a_thread_granted_ends_in_time_for_who_waits() {
+fn a_lease_that_a_thread_acquired_ends_in_time_for_the_waiter() {
     let server = server();
     let mut conn = server.connect();
     cmd!(conn, "ACTOR.THREAD", "LOCK.ACQUIRE", "key", "a", 500);

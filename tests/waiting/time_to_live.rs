@@ -1,4 +1,4 @@
-//! A TTL that a client has put on a lock's key, and later holds.
+//! A TTL that a client has set on a lock's key, and later holds.
 
 use mortise_harness::{
     Conn, Server, assert_same_data, cmd, command, granted, holders_of, int, wait_for_sync, waiter,
@@ -13,7 +13,7 @@ fn pair() -> (Server, Server, Conn) {
     (primary, replica, conn)
 }
 
-/// `owner` alone holds `key` without a time to live, here and there.
+/// Checks that only `owner` holds `key`, without a TTL, on both servers.
 #[track_caller]
 fn holds_without_limit(owner: &str, primary: &Server, replica: &Server) {
     assert_same_data(primary, replica);
@@ -25,7 +25,7 @@ fn holds_without_limit(owner: &str, primary: &Server, replica: &Server) {
 }
 
 #[test]
-fn a_hand_off_clears_it() {
+fn a_hand_off_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
@@ -36,7 +36,7 @@ fn a_hand_off_clears_it() {
 }
 
 #[test]
-fn a_hand_off_to_one_more_reader_clears_it() {
+fn a_hand_off_to_one_more_reader_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
     cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
     cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
@@ -50,7 +50,7 @@ fn a_hand_off_to_one_more_reader_clears_it() {
 }
 
 #[test]
-fn a_hand_off_after_a_lease_clears_it() {
+fn a_hand_off_after_a_lease_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
     cmd!(a, "LOCK.RLOCK", "key", "a", 1_500);
     cmd!(a, "LOCK.RLOCK", "key", "r", 1_500);
@@ -61,11 +61,11 @@ fn a_hand_off_after_a_lease_clears_it() {
 }
 
 #[test]
-fn an_acquire_that_finds_the_last_lease_over_clears_it() {
+fn an_acquire_after_the_last_lease_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
     cmd!(a, "EXPIRE", "key", 1_000);
-    // No timer can come between the two, so nothing but the acquire sees that the lease is over.
+    // No timer can run between the two, so only the acquire notices that the lease is over.
     let steps = [
         command!("DEBUG", "SLEEP", 0.2),
         command!("LOCK.ACQUIRE", "key", "b", 60_000),
@@ -77,7 +77,7 @@ fn an_acquire_that_finds_the_last_lease_over_clears_it() {
 }
 
 #[test]
-fn a_reentry_leaves_it() {
+fn a_reentry_keeps_a_ttl() {
     let (primary, replica, mut a) = pair();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     cmd!(a, "EXPIRE", "key", 1_000);

@@ -1,4 +1,4 @@
-//! Waiters and commands that run as one: transactions, scripts, and commands sent in one write.
+//! Waiters, and commands that run together: transactions, scripts, and commands sent in one write.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -21,7 +21,7 @@ impl Scene {
         Scene::of(Server::start())
     }
 
-    /// For what a cluster does not do.
+    /// The same, on a server that is no cluster node.
     fn alone() -> Scene {
         Scene::of(Server::start_alone())
     }
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// Every waiter has been granted, here and on the replica.
+    /// Checks that every waiter has been granted, here and on the replica.
     #[track_caller]
     fn all_are_in(mut self) {
         self.waiting.iter_mut().for_each(|b| {
@@ -114,7 +114,7 @@ fn a_script_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
 }
 
 #[test]
-fn an_acquire_in_one_write_with_the_deletion_comes_after_the_waiter() {
+fn an_acquire_in_one_write_with_a_deletion_is_queued_behind_the_waiter() {
     let mut scene = Scene::new();
     for key in KEYS {
         let steps = [
@@ -130,7 +130,7 @@ fn an_acquire_in_one_write_with_the_deletion_comes_after_the_waiter() {
 }
 
 #[test]
-fn an_acquire_in_one_write_with_flushall_comes_after_the_waiter() {
+fn an_acquire_in_one_write_with_flushall_is_queued_behind_the_waiter() {
     let mut scene = Scene::new();
     let mut steps = vec![command!("FLUSHALL")];
     steps.extend(KEYS.map(|key| command!("LOCK.ACQUIRE", key, "c", 60_000)));
@@ -152,7 +152,7 @@ fn releases_in_one_write_let_all_the_waiters_in() {
 }
 
 #[test]
-fn a_lock_released_and_asked_for_again_in_a_transaction_goes_to_the_waiter() {
+fn a_lock_released_and_requested_again_in_a_transaction_goes_to_the_waiter() {
     let mut scene = Scene::alone();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
@@ -164,7 +164,7 @@ fn a_lock_released_and_asked_for_again_in_a_transaction_goes_to_the_waiter() {
 }
 
 #[test]
-fn a_chain_of_waiters_is_released_by_one_write() {
+fn a_chain_of_waiters_is_granted_by_one_write() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "w0", 60_000);

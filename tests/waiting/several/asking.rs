@@ -1,4 +1,4 @@
-//! Replies to LOCK.MACQUIRE without a wait, and replies when the same request is sent again.
+//! Replies of LOCK.MACQUIRE without a wait, and to a repeated request.
 
 use mortise_harness::{
     Server, array, as_map, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
@@ -8,7 +8,7 @@ use mortise_harness::{
 use super::{A, B, C, all_free, nobody_waits, several};
 
 #[test]
-fn free_keys_are_held_at_once_by_one_token_and_count_1() {
+fn free_keys_are_granted_at_once_by_one_token_with_count_1() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = int(&conn.run(&several("m", &[B, A, C], &[])));
@@ -18,7 +18,7 @@ fn free_keys_are_held_at_once_by_one_token_and_count_1() {
         assert_eq!(hold.client, conn.client_id());
         assert!((50_000..=60_000).contains(&hold.lease));
     }
-    // Each is a hold like any other from now on.
+    // From now on each is a hold like any other.
     assert_eq!(
         int(&cmd!(conn, "LOCK.RENEW", A, "m", 70_000, "TOKEN", token)),
         token
@@ -32,7 +32,7 @@ fn free_keys_are_held_at_once_by_one_token_and_count_1() {
 }
 
 #[test]
-fn sixteen_keys_and_the_token_asked_for() {
+fn sixteen_keys_are_granted_by_the_requested_token() {
     let server = Server::start();
     let mut conn = server.connect_resp3();
     let keys: Vec<String> = (0..16).map(|n| format!("{{k}}{n}")).collect();
@@ -56,7 +56,7 @@ fn sixteen_keys_and_the_token_asked_for() {
 }
 
 #[test]
-fn one_key_that_is_held_refuses_all() {
+fn one_held_key_denies_all() {
     let server = Server::start();
     let mut conn = server.connect();
     for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
@@ -98,7 +98,7 @@ fn a_transaction_and_a_script_take_all_or_nothing_and_never_wait() {
 }
 
 #[test]
-fn the_same_request_again_is_answered_its_token_and_extends_the_leases() {
+fn a_repeated_request_gets_its_token_and_extends_the_leases() {
     let server = Server::start();
     let mut conn = server.connect();
     let short = command!("LOCK.MACQUIRE", "m", 30_000, 2, A, B);
@@ -113,9 +113,9 @@ fn the_same_request_again_is_answered_its_token_and_extends_the_leases() {
     // A shorter lease shortens nothing.
     assert_eq!(int(&conn.run(&short)), token);
     assert!(hold_of(&mut conn, A, "m").unwrap().lease > 30_000);
-    // Some of its keys are all of a smaller request.
+    // A request for some of the keys is also a repeat.
     assert_eq!(int(&conn.run(&several("m", &[A], &[]))), token);
-    // Also behind waiters, and by mail.
+    // The same while others wait, and by mail.
     let _w = server.waiter(&several("w", &[A, B], &["WAIT", "0"]));
     assert_eq!(
         int(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"]))),
@@ -131,22 +131,22 @@ fn is_error(reply: Result<mortise_harness::redis::Value, String>, start: &str) {
 }
 
 #[test]
-fn an_owner_that_holds_anything_else_of_the_keys_is_never_queued() {
+fn an_owner_that_holds_some_of_the_keys_gets_an_error_and_is_never_queued() {
     let server = Server::start();
     let mut conn = server.connect();
     let again = |more: &[&str]| several("m", &[A, B], more);
     let ways: [&[&str]; 3] = [&[], &["WAIT", "0"], &["WAIT", "0", "MAIL", "{k}box"]];
-    // Only one of them.
+    // It holds only one of them.
     cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000);
     for way in ways {
         is_error(conn.try_run(&again(way)), "ERR the owner holds one");
     }
-    // Both, by two tokens.
+    // It holds both, by two tokens.
     cmd!(conn, "LOCK.ACQUIRE", B, "m", 60_000);
     for way in ways {
         is_error(conn.try_run(&again(way)), "ERR the owner holds one");
     }
-    // One of them for reading only.
+    // It holds one of them only for reading.
     cmd!(conn, "LOCK.RELEASE", A, "m");
     cmd!(conn, "LOCK.RLOCK", A, "m", 60_000);
     let token = hold_of(&mut conn, A, "m").unwrap().token;
@@ -155,7 +155,7 @@ fn an_owner_that_holds_anything_else_of_the_keys_is_never_queued() {
     for way in ways {
         is_error(conn.try_run(&again(way)), "ERR the owner holds one");
     }
-    // Only one, while another owner holds the other.
+    // It holds one, and another owner the other.
     cmd!(conn, "LOCK.RELEASE", A, "m");
     cmd!(conn, "LOCK.ACQUIRE", A, "x", 60_000);
     for way in ways {
@@ -166,7 +166,7 @@ fn an_owner_that_holds_anything_else_of_the_keys_is_never_queued() {
 }
 
 #[test]
-fn a_revoked_hold_refuses_the_repeat_and_no_lease_is_extended() {
+fn a_revoked_hold_refuses_the_repeat_and_extends_no_lease() {
     let server = Server::start();
     let mut conn = server.connect();
     int(&cmd!(conn, "LOCK.MACQUIRE", "m", 30_000, 2, A, B));
@@ -187,7 +187,7 @@ fn in_the_grace_the_repeat_gets_tryagain_and_others_wait_until_it_ends() {
     let mut conn = server.connect();
     is_error(conn.try_run(&several("m", &[A, B], &[])), "TRYAGAIN ");
     assert!(is_nil(&conn.run(&several("x", &[C], &[]))));
-    // Somebody waits for all, and somebody for free keys.
+    // One request waits for all keys, and one for free keys.
     let mut waiter = server.waiter(&several("w", &[C, "{k}d"], &["WAIT", "0"]));
     assert_eq!(queue_of(&mut conn, C), ["w"]);
     granted(&mut waiter);
@@ -253,7 +253,7 @@ fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
 }
 
 #[test]
-fn while_it_waits_its_owner_can_ask_for_nothing_else_there() {
+fn while_it_waits_its_owner_can_request_nothing_else_at_its_keys() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
@@ -278,11 +278,11 @@ fn while_it_waits_its_owner_can_ask_for_nothing_else_there() {
             "ERR the owner waits at one",
         );
     }
-    // Elsewhere it may.
+    // At other keys it can.
     int(&cmd!(conn, "LOCK.ACQUIRE", C, "m", 60_000));
     cmd!(conn, "LOCK.RELEASE", A, "h");
     granted(&mut waiter);
-    // Whoever waits for one of the keys cannot ask for several.
+    // An owner that waits for one of the keys cannot request several.
     cmd!(conn, "LOCK.ACQUIRE", "{k}d", "h", 60_000);
     let _one = server.waiter(&command!("LOCK.RLOCK", "{k}d", "n", 60_000, "WAIT", 0));
     is_error(
@@ -292,7 +292,7 @@ fn while_it_waits_its_owner_can_ask_for_nothing_else_there() {
 }
 
 #[test]
-fn bad_keys_are_named() {
+fn errors_name_the_bad_key() {
     let server = Server::start_alone();
     let mut conn = server.connect();
     let error = conn.try_run(&several("m", &[A, B, A], &[])).unwrap_err();
@@ -339,7 +339,7 @@ fn an_owner_that_has_left_one_of_the_keys_takes_none() {
 }
 
 #[test]
-fn each_key_is_announced_and_the_request_is_counted_once() {
+fn each_key_emits_an_event_and_the_request_counts_once() {
     let server = Server::builder()
         .config("notify-keyspace-events", "Kd")
         .start();

@@ -1,4 +1,4 @@
-//! Another module's callback changes a key while several are granted: afterwards nothing is half granted, and all clients go on.
+//! Another module's callback changes a key while several are granted: nothing is left half granted, and all clients continue.
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
@@ -26,10 +26,10 @@ const DEEDS: [&[&str]; 12] = [
     &["LOCK.RELEASE", "?", "m"],
 ];
 
-/// These take nothing away from the key.
+/// The deeds that remove nothing from the key.
 const TAKES: [&str; 3] = ["LOCK.ACQUIRE", "LOCK.RLOCK", "LOCK.MACQUIRE"];
 
-/// How the three keys come to be granted to `m`.
+/// How the three keys are granted to `m`.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     AtOnce,
@@ -40,9 +40,9 @@ enum Way {
 struct Case {
     way: Way,
     event: &'static str,
-    /// At which key the event comes.
+    /// The key of the event.
     at: &'static str,
-    /// Which key the callback changes.
+    /// The key that the callback changes.
     key: &'static str,
     deed: &'static [&'static str],
 }
@@ -59,7 +59,7 @@ impl Case {
         format!("{way:?}: {deed:?} of {key} within {event} of {at}")
     }
 
-    /// Redis itself stops, or frees a value twice, where a key goes while a module sets it.
+    /// Redis itself stops, or frees a value twice, if a key is removed while a module sets it.
     fn breaks_the_server(&self) -> bool {
         self.event == "new"
             && !TAKES.contains(&self.deed[0])
@@ -69,7 +69,7 @@ impl Case {
     fn run(&self, server: &Server) {
         let mut conn = server.connect();
         let mut m = server.connect();
-        // Another owner holds what would otherwise be free at once.
+        // Another owner holds a key, so that the request has to wait.
         let held = (!matches!(self.way, Way::AtOnce)).then(|| {
             cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
             cmd!(conn, "DEL", "{k}other");
@@ -120,12 +120,12 @@ impl Case {
         eventually(&self.name(), || {
             (server.gauge("locks"), server.gauge("letters")) == (0, 0)
         });
-        // Checks that the keys are in order.
+        // Checks that the keys still work.
         int(&conn.run(&several("last", &KEYS, &[])));
         cmd!(conn, "FLUSHALL");
     }
 
-    /// `m` holds all keys that the callback did not touch, or none.
+    /// Checks that `m` holds all keys that the callback did not touch, or none.
     #[track_caller]
     fn assert_whole(&self, conn: &mut Conn, reply: &Result<Value, String>) {
         let mut holds = Vec::new();
@@ -147,7 +147,7 @@ impl Case {
     }
 }
 
-/// Runs all cases, so many on one server as the other module has room for.
+/// Runs all cases, with as many on one server as the other module can store.
 fn whatever_a_callback_does(way: Way, event: &'static str) {
     let mut cases = Vec::new();
     for deed in DEEDS {
@@ -173,39 +173,39 @@ fn whatever_a_callback_does(way: Way, event: &'static str) {
 }
 
 #[test]
-fn while_they_are_set_at_once() {
+fn a_callback_while_keys_are_set_at_once_leaves_no_part_of_a_grant() {
     whatever_a_callback_does(Way::AtOnce, "new");
 }
 
 #[test]
-fn while_they_are_set_from_the_queues() {
+fn a_callback_while_keys_are_set_from_the_queues_leaves_no_part_of_a_grant() {
     whatever_a_callback_does(Way::FromTheQueues, "new");
 }
 
 #[test]
-fn when_they_have_been_granted_at_once() {
+fn a_callback_after_a_grant_at_once_leaves_no_part_of_it() {
     whatever_a_callback_does(Way::AtOnce, "lock.acquire");
 }
 
 #[test]
-fn when_they_have_been_granted_from_the_queues() {
+fn a_callback_after_a_grant_from_the_queues_leaves_no_part_of_it() {
     whatever_a_callback_does(Way::FromTheQueues, "lock.acquire");
 }
 
 #[test]
-fn when_they_have_been_granted_by_mail() {
+fn a_callback_after_a_grant_by_mail_leaves_no_part_of_it() {
     whatever_a_callback_does(Way::ByMail, "lock.acquire");
 }
 
 #[test]
-fn a_grant_that_is_undone_half_way_lets_in_those_behind() {
+fn a_grant_that_is_undone_half_way_lets_the_waiters_behind_in() {
     let server = Server::start_alone();
     server.load_actor();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
     let mut m = server.waiter(&several("m", &KEYS, &["WAIT", "0"]));
     let mut behind = KEYS.map(|key| waiter!(server, "LOCK.ACQUIRE", key, "w", 60_000, "WAIT", 0));
-    // When one of them is set, another becomes a string.
+    // While one key is set, another becomes a string.
     cmd!(conn, "ACTOR.ON", "new", C, 1, "SET", A, "text");
     cmd!(conn, "LOCK.RELEASE", B, "h");
     let error = m.try_recv().unwrap_err();

@@ -1,4 +1,4 @@
-//! A request may overtake a LOCK.MACQUIRE to prevent a deadlock, and only then.
+//! A request overtakes a LOCK.MACQUIRE only to prevent a deadlock.
 
 use mortise_harness::{
     Conn, Server, array, cmd, command, granted, holders_of, int, is_nil, mail, queue_of, queued,
@@ -40,7 +40,7 @@ fn release(conn: &mut Conn, owner: &str, keys: &[&str]) {
 }
 
 #[test]
-fn a_holder_that_takes_the_next_key_is_let_past_whether_or_not_it_would_wait() {
+fn a_holder_that_requests_the_next_key_is_let_past_whether_or_not_it_can_wait() {
     let ways: [&[&str]; 3] = [
         &[],
         &["WAIT", "0"],
@@ -80,20 +80,20 @@ fn a_request_in_no_cycle_does_not_overtake() {
     for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
         assert!(is_nil(&cmd!(conn, mode, B, "x", 60_000)));
     }
-    // Nor does it help to hold another key that nobody wants.
+    // Holding another key, which nobody requests, does not help.
     cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", B, "x", 60_000)));
     assert!(is_nil(&conn.run(&several("y", &[B, Z], &[]))));
 }
 
 #[test]
-fn a_holder_that_has_to_wait_for_somebody_else_stands_ahead() {
+fn a_holder_that_has_to_wait_for_another_owner_stands_ahead() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "LOCK.ACQUIRE", Z, "o", 60_000);
-    // Another one at b, which waits for o.
+    // Another request at b waits for o.
     let mut n = server.waiter(&several("n", &[B, Z], &["WAIT", "0"]));
     assert_eq!(queue_of(&mut conn, B), ["m", "n"]);
-    // o goes past n, which waits for it, to the head of the queue.
+    // o passes n, which waits for o, to the head of the queue.
     int(&cmd!(conn, "LOCK.ACQUIRE", B, "o", 60_000));
     let mut h = waiter!(server, "LOCK.ACQUIRE", B, "h", 60_000, "WAIT", 0);
     assert_eq!(queue_of(&mut conn, B), ["h", "m", "n"]);
@@ -108,7 +108,7 @@ fn a_holder_that_has_to_wait_for_somebody_else_stands_ahead() {
 }
 
 #[test]
-fn three_parties_blocked() {
+fn three_parties_that_wait_blocked_meet_no_deadlock() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "LOCK.ACQUIRE", C, "y", 60_000);
     let mut y = waiter!(server, "LOCK.ACQUIRE", B, "y", 60_000, "WAIT", 0);
@@ -124,7 +124,7 @@ fn three_parties_blocked() {
 }
 
 #[test]
-fn three_parties_by_mail() {
+fn three_parties_that_wait_by_mail_meet_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     let by_mail = ["WAIT", "0", "MAIL", "{k}box"];
@@ -172,16 +172,16 @@ fn three_parties_by_mail() {
 }
 
 #[test]
-fn a_place_that_is_given_up_belongs_to_a_request_for_several_which_moves_in_all_its_queues() {
+fn a_request_for_several_in_that_place_moves_ahead_in_all_its_queues() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "LOCK.ACQUIRE", Z, "n", 60_000);
     cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
-    // c is held, and somebody stands there already.
+    // c is held, and a request waits there already.
     let mut c = waiter!(server, "LOCK.ACQUIRE", C, "c", 60_000, "WAIT", 0);
     let mut n = server.waiter(&several("n", &[B, C], &["WAIT", "0"]));
     assert_eq!(queue_of(&mut conn, B), ["m", "n"]);
     assert_eq!(queue_of(&mut conn, C), ["c", "n"]);
-    // h -> z, which n holds -> b, where n stands behind m -> a, which h holds.
+    // h waits for n at z; n stands behind m at b; m waits for h at a.
     let mut h = waiter!(server, "LOCK.ACQUIRE", Z, "h", 60_000, "WAIT", 0);
     assert_eq!(queue_of(&mut conn, B), ["n", "m"]);
     assert_eq!(queue_of(&mut conn, C), ["n", "c"]);
@@ -198,11 +198,11 @@ fn a_place_that_is_given_up_belongs_to_a_request_for_several_which_moves_in_all_
 }
 
 #[test]
-fn a_new_request_for_several_in_that_place_goes_ahead_at_once() {
+fn a_new_request_for_several_in_that_place_moves_ahead_at_once() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "LOCK.ACQUIRE", Z, "n", 60_000);
     let mut h = waiter!(server, "LOCK.ACQUIRE", Z, "h", 60_000, "WAIT", 0);
-    // n holds z, for which h waits, who holds a, for which m waits, behind which n would stand.
+    // n would stand behind m at b; m waits for h at a; h waits for n at z.
     assert!(is_nil(&conn.run(&several("other", &[B, C], &[]))));
     let token = int(&conn.run(&several("n", &[C, B], &[])));
     assert_eq!(queue_of(&mut conn, B), ["m"]);
@@ -225,9 +225,9 @@ fn a_new_request_for_several_in_that_place_goes_ahead_at_once() {
 }
 
 #[test]
-fn a_request_for_several_that_cannot_wait_leaves_nothing_behind() {
+fn a_request_for_several_that_cannot_wait_leaves_nothing() {
     let (server, mut conn, mut m) = scene();
-    // It would have to wait, even at the head: c is held.
+    // Even at the head it would have to wait, because c is held.
     cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
     cmd!(conn, "LOCK.ACQUIRE", Z, "n", 60_000);
     let _h = waiter!(server, "LOCK.ACQUIRE", Z, "h", 60_000, "WAIT", 0);
@@ -249,8 +249,8 @@ fn a_request_for_several_that_cannot_wait_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_real_deadlock_is_still_one() {
-    // Its owner holds z, for which the holder of a waits.
+fn a_real_deadlock_is_still_refused() {
+    // Its owner holds z, and the holder of a waits for z.
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", A, "p", 60_000);
@@ -266,7 +266,7 @@ fn a_real_deadlock_is_still_one() {
     assert_eq!(server.gauge("waiters"), 1);
     release(&mut conn, "o", &[Z]);
     granted(&mut p);
-    // The other way round: the request waits, and then the holder of a asks for z.
+    // The other order: the request waits, and then the holder of a requests z.
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", A, "p", 60_000);
@@ -280,12 +280,12 @@ fn a_real_deadlock_is_still_one() {
 }
 
 #[test]
-fn a_deadlock_beside_a_place_that_could_be_given_up_is_one() {
+fn a_deadlock_is_refused_even_if_a_place_could_be_given_up() {
     let (server, mut conn, _m) = scene();
-    // x waits for a behind m, and for h, who holds it.
+    // x waits for a, behind m and for h, which holds it.
     cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
     let mut x = waiter!(server, "LOCK.ACQUIRE", A, "x", 60_000, "WAIT", 0);
-    // To stand ahead of m would not help: h holds a.
+    // Standing ahead of m would not help, because h holds a.
     let asks = command!("LOCK.ACQUIRE", C, "h", 60_000, "WAIT", 0);
     deadlock(&mut conn, &asks, &[A, C]);
     release(&mut conn, "x", &[C]);
@@ -294,7 +294,7 @@ fn a_deadlock_beside_a_place_that_could_be_given_up_is_one() {
 }
 
 #[test]
-fn two_of_them_never_wait_for_each_other() {
+fn two_requests_for_several_never_wait_for_each_other() {
     let server = Server::start();
     let mut conn = server.connect();
     for key in [A, B, C] {
@@ -327,7 +327,7 @@ fn owners_of_one_task_count_as_one() {
     let mut m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
     // Another name of the task that holds a takes b.
     int(&cmd!(conn, "LOCK.ACQUIRE", B, "t##2", 60_000));
-    // Its task holds a, for which m waits: no deadlock, so it moves ahead of m. What its task holds at b does not count.
+    // Its task holds a, and m waits for a: no deadlock, so it moves ahead of m. Its task's own hold at b does not count.
     let mut n = server.waiter(&several("t##3", &[B, C], &["WAIT", "0"]));
     assert_eq!(queue_of(&mut conn, B), ["t##3", "m"]);
     release(&mut conn, "t##2", &[B]);
@@ -336,7 +336,7 @@ fn owners_of_one_task_count_as_one() {
     release(&mut conn, "t##1", &[A]);
     granted(&mut m);
     nobody_waits(&server, &[A, B, C]);
-    // A real one, through two names.
+    // A real deadlock, through two names.
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", Z, "t##1", 60_000);

@@ -10,7 +10,7 @@ use super::{A, B, C, all_free, nobody_waits, several};
 
 const BY_MAIL: [&str; 4] = ["WAIT", "0", "MAIL", "{k}box"];
 
-/// `h` holds `b`, and `m` waits for all three keys. Behind it stand a writer at `a`, a reader at `b` and another request for
+/// `h` holds `b`, and `m` waits for all three keys. Behind it wait a writer at `a`, a reader at `b` and another request for
 /// `c` and `a`.
 struct Scene {
     server: Server,
@@ -42,7 +42,7 @@ impl Scene {
         }
     }
 
-    /// The same, with a client that is blocked.
+    /// The same, with `m` blocked.
     fn blocked(limit: &str) -> (Scene, Conn) {
         let mut blocked = None;
         let scene = Scene::new(|server, _| {
@@ -51,7 +51,7 @@ impl Scene {
         (scene, blocked.unwrap())
     }
 
-    /// `m` has left all queues. Those behind it are served, and then nothing is left.
+    /// Checks that `m` has left all queues, that the requests behind it are granted, and that then nothing is left.
     #[track_caller]
     fn goes_on(mut self) {
         granted(&mut self.behind[0]);
@@ -78,7 +78,7 @@ fn refused(reply: Result<Value, String>, start: &str) {
 }
 
 #[test]
-fn its_wait_is_over() {
+fn a_time_out_ends_the_request_at_every_key() {
     let (scene, mut m) = Scene::blocked("1500");
     assert!(is_nil(&m.recv()));
     assert_eq!(scene.server.gauge("total_timeouts"), 1);
@@ -98,7 +98,7 @@ fn its_wait_is_over() {
 }
 
 #[test]
-fn it_is_unblocked() {
+fn an_unblock_ends_the_request_at_every_key() {
     let (mut scene, mut m) = Scene::blocked("0");
     assert_eq!(
         int(&cmd!(scene.conn, "CLIENT", "UNBLOCK", m.client_id())),
@@ -122,7 +122,7 @@ fn it_is_unblocked() {
 }
 
 #[test]
-fn its_connection_closes() {
+fn a_closed_connection_ends_the_request_at_every_key() {
     let (mut scene, m) = Scene::blocked("0");
     assert_eq!(
         int(&cmd!(scene.conn, "CLIENT", "KILL", "ID", m.client_id())),
@@ -140,7 +140,7 @@ fn its_connection_closes() {
 }
 
 #[test]
-fn its_owner_leaves_at_any_of_its_keys() {
+fn leave_at_any_key_ends_the_request_at_every_key() {
     for key in [A, B, C] {
         let (mut scene, mut m) = Scene::blocked("0");
         assert_eq!(int(&cmd!(scene.conn, "LOCK.LEAVE", key, "m")), 1);
@@ -164,9 +164,9 @@ fn its_owner_leaves_at_any_of_its_keys() {
 }
 
 #[test]
-fn one_of_its_keys_becomes_another_type() {
+fn a_key_that_becomes_another_type_ends_the_request_at_every_key() {
     let (mut scene, mut m) = Scene::blocked("0");
-    // If the lock is held, the module notices at once, and refuses all waiters there.
+    // If the lock is held, the module notices at once and refuses all waiters there.
     cmd!(scene.conn, "SET", B, "text");
     refused(m.try_recv(), "WRONGTYPE ");
     refused(scene.behind[1].try_recv(), "WRONGTYPE ");
@@ -205,7 +205,7 @@ fn one_of_its_keys_becomes_another_type() {
 }
 
 #[test]
-fn its_server_becomes_a_replica() {
+fn a_server_that_becomes_a_replica_ends_the_request_at_every_key() {
     let other = Server::start_alone();
     let mut m = None;
     let mut scene = Scene::of(Server::start_alone(), |server, _| {
@@ -228,7 +228,7 @@ fn its_server_becomes_a_replica() {
 }
 
 #[test]
-fn its_box_is_closed() {
+fn a_closed_box_ends_the_request_at_every_key() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
     let scene = Scene::of(server, |_, conn| {
         queued(&conn.run(&several("m", &[A, B, C], &BY_MAIL)));
@@ -238,8 +238,8 @@ fn its_box_is_closed() {
 }
 
 #[test]
-fn its_owner_comes_to_hold_one_of_its_keys_by_pass() {
-    // Where it is the first, and where others stand ahead of it.
+fn a_pass_of_one_key_to_its_owner_ends_the_request_at_every_key() {
+    // At a key where it is the first, and at one where others stand ahead of it.
     for ahead in [false, true] {
         let server = Server::start();
         let mut conn = server.connect();
@@ -260,7 +260,7 @@ fn its_owner_comes_to_hold_one_of_its_keys_by_pass() {
 }
 
 #[test]
-fn its_owner_comes_to_hold_one_of_its_keys_by_rename_restore_copy_or_swapdb() {
+fn a_hold_of_its_owner_by_rename_restore_copy_or_swapdb_ends_the_request_at_every_key() {
     let moves: [fn(&mut Conn); 4] = [
         |conn| drop(cmd!(conn, "RENAME", "{k}src", B)),
         |conn| {

@@ -1,4 +1,4 @@
-//! A LOCK.MACQUIRE that waits is granted by a write, which passes every gate for all its keys or for none.
+//! The grant of a waiting LOCK.MACQUIRE is a write: whenever writes are refused, it gets none of its keys.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use mortise_harness::{
 
 use super::{A, B, C, nobody_waits, several};
 
-/// The lease of `h` at `b` ends behind the gate, and nothing is granted.
+/// Waits for the end of `h`'s lease at `b` while writes are refused, and checks that nothing is granted.
 #[track_caller]
 fn nothing_is_granted(server: &Server, conn: &mut Conn) {
     eventually("the lease is over", || hold_of(conn, B, "h").is_none());
@@ -37,7 +37,7 @@ fn scene(server: &Server) -> (Conn, Conn) {
 }
 
 #[test]
-fn with_too_few_replicas_it_gets_nothing_and_then_all() {
+fn with_too_few_replicas_nothing_is_granted_and_later_all_keys() {
     let server = Server::start();
     let (mut conn, mut m) = scene(&server);
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
@@ -49,12 +49,12 @@ fn with_too_few_replicas_it_gets_nothing_and_then_all() {
 }
 
 #[test]
-fn a_gate_that_closes_between_the_last_check_and_the_grant_holds_it_up() {
+fn writes_refused_between_the_last_check_and_the_grant_delay_it() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
     let mut m = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
-    // The release would grant it at the end of the turn, but by then nothing may be written.
+    // The release would grant it at the end of the turn, but by then writes are refused.
     conn.pipeline(&[
         mortise_harness::command!("LOCK.RELEASE", B, "h"),
         mortise_harness::command!("CONFIG", "SET", "min-replicas-to-write", 1),
@@ -68,7 +68,7 @@ fn a_gate_that_closes_between_the_last_check_and_the_grant_holds_it_up() {
 }
 
 #[test]
-fn a_request_that_ends_behind_a_closed_gate_leaves_the_queues() {
+fn a_request_that_times_out_while_writes_are_refused_leaves_the_queues() {
     let server = Server::start();
     let (mut conn, mut m) = scene(&server);
     let mut w = waiter!(server, "LOCK.ACQUIRE", C, "w", 60_000, "WAIT", 0);
@@ -84,7 +84,7 @@ fn a_request_that_ends_behind_a_closed_gate_leaves_the_queues() {
 }
 
 #[test]
-fn while_writes_are_paused_it_gets_nothing_and_then_all() {
+fn while_writes_are_paused_nothing_is_granted_and_later_all_keys() {
     for mode in ["WRITE", "ALL"] {
         let server = Server::start();
         let (mut conn, mut m) = scene(&server);
@@ -98,7 +98,7 @@ fn while_writes_are_paused_it_gets_nothing_and_then_all() {
 }
 
 #[test]
-fn after_a_failed_save_it_gets_nothing_and_then_all() {
+fn after_a_failed_save_nothing_is_granted_and_later_all_keys() {
     let server = Server::builder().config("save", "3600 1000000").start();
     let (mut conn, mut m) = scene(&server);
     let dump = server.dir().join("dump.rdb");
@@ -130,7 +130,7 @@ fn a_server_whose_internal_command_fails_tries_again() {
     let server = Server::start_alone();
     server.load_actor();
     let (mut conn, mut m) = scene(&server);
-    // Of a call for several keys, the first argument is the first key.
+    // For a call with several keys, the first argument is the first key.
     cmd!(conn, "ACTOR.BREAK", "LOCK.SETTLE", A);
     eventually("the lease is over", || hold_of(&mut conn, B, "h").is_none());
     eventually("the failure is logged", || {

@@ -27,7 +27,7 @@ fn is_let_in(server: &Server, conn: &mut Conn, m: &mut Conn) {
 }
 
 #[test]
-fn what_removes_all_locks_lets_it_in() {
+fn removing_all_locks_grants_the_request() {
     for flush in [
         &["FLUSHALL"][..],
         &["FLUSHALL", "ASYNC"],
@@ -42,7 +42,7 @@ fn what_removes_all_locks_lets_it_in() {
 }
 
 #[test]
-fn one_lock_that_goes_is_not_enough() {
+fn removing_one_lock_is_not_enough() {
     for gone in [
         &["DEL", A][..],
         &["RENAME", A, "{k}other"],
@@ -61,7 +61,7 @@ fn one_lock_that_goes_is_not_enough() {
 }
 
 #[test]
-fn a_lock_that_comes_to_a_free_key_keeps_it_out() {
+fn a_lock_that_comes_to_a_free_key_keeps_the_request_waiting() {
     let moves: [fn(&mut Conn); 3] = [
         |conn| drop(cmd!(conn, "COPY", A, C)),
         |conn| {
@@ -83,7 +83,7 @@ fn a_lock_that_comes_to_a_free_key_keeps_it_out() {
 }
 
 #[test]
-fn databases_that_change_places_leave_it_where_it_is() {
+fn swapdb_does_not_move_the_request() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "SELECT", 1);
     cmd!(conn, "LOCK.ACQUIRE", C, "x", 60_000);
@@ -128,7 +128,7 @@ fn the_same_names_in_another_database_are_other_keys() {
 }
 
 #[test]
-fn a_time_to_live_that_somebody_put_on_a_key_does_not_outlive_the_grant() {
+fn a_grant_clears_a_ttl_on_its_keys() {
     let (server, mut conn, mut m) = scene();
     cmd!(conn, "PEXPIRE", A, 100_000);
     cmd!(conn, "LOCK.RELEASE", A, "h");
@@ -137,7 +137,7 @@ fn a_time_to_live_that_somebody_put_on_a_key_does_not_outlive_the_grant() {
     for key in [A, B, C] {
         assert_eq!(int(&cmd!(conn, "PTTL", key)), -1);
     }
-    // Of a lock whose lease ends while its key is still there, too.
+    // The same with a lock whose lease ends while its key is still there.
     cmd!(conn, "FLUSHALL");
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 300);
     cmd!(conn, "PEXPIRE", A, 100_000);

@@ -1,4 +1,4 @@
-//! How often a LOCK.MACQUIRE counts, and who may send it.
+//! How a LOCK.MACQUIRE counts in limits, and which users may send it.
 
 use mortise_harness::{
     Server, array, cmd, command, eventually, granted, hold_of, int, is_nil, mail, queue_of, queued,
@@ -14,7 +14,7 @@ fn refused<T: std::fmt::Debug>(reply: Result<T, String>, start: &str) {
 }
 
 #[test]
-fn among_blocked_requests_it_counts_once() {
+fn it_counts_once_among_blocked_requests() {
     let server = Server::builder().module_arg("max-waiters", "2").start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
@@ -35,24 +35,24 @@ fn among_blocked_requests_it_counts_once() {
 }
 
 #[test]
-fn among_requests_by_mail_it_counts_once_for_each_key() {
+fn it_counts_once_for_each_key_among_requests_by_mail() {
     let server = Server::builder().module_arg("max-queued", "50").start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
     let ask = |owner: &str, keys: &[&str], mailbox: &str| {
         several(owner, keys, &["WAIT", "0", "MAIL", mailbox])
     };
-    // A box may have five.
+    // A box may have five places.
     queued(&conn.run(&ask("m", &[A, B, C], "{k}box")));
     refused(conn.try_run(&ask("n", &[A, B, C], "{k}box")), "MAXWAITERS ");
     for key in [A, B, C] {
         assert_eq!(queue_of(&mut conn, key), ["m"]);
     }
-    // The same again is no other one.
+    // A repeat does not count again.
     queued(&conn.run(&ask("m", &[A, B, C], "{k}box")));
     queued(&conn.run(&ask("n", &[A, B], "{k}box")));
     refused(conn.try_run(&ask("o", &[B], "{k}box")), "MAXWAITERS ");
-    // It may move to another box where there is room.
+    // It may move to another box with enough places.
     queued(&conn.run(&ask("o", &[A, B, C], "{k}other")));
     refused(
         conn.try_run(&ask("m", &[A, B, C], "{k}other")),
@@ -61,7 +61,7 @@ fn among_requests_by_mail_it_counts_once_for_each_key() {
     queued(&conn.run(&ask("n", &[A, B], "{k}other")));
     queued(&conn.run(&ask("p", &[A, B], "{k}box")));
     assert_eq!(server.gauge("waiters_by_mail"), 4);
-    // A request that has ended counts no more, once its letter is deleted.
+    // An ended request no longer counts once its letter is deleted.
     cmd!(conn, "LOCK.LEAVE", C, "m");
     queued(&conn.run(&ask("q", &[A, B, C], "{k}box")));
     cmd!(conn, "LOCK.RELEASE", B, "h");
@@ -76,12 +76,12 @@ fn among_requests_by_mail_it_counts_once_for_each_key() {
         assert_eq!(mail.letters.len(), 2);
         mail!(conn, mailbox, "AFTER", mail.since, mail.letters[1].number);
     }
-    // Of the whole server: two boxes are left, and 48 places.
+    // On the whole server, two boxes and 48 places are left.
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
     let keys: Vec<String> = (0..4).map(|n| format!("{{k}}{n}")).collect();
     let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     keys.push(A);
-    // Eight boxes with five places each, beside two that are empty.
+    // Eight boxes with five places each, and two empty ones.
     for n in 0..8 {
         queued(&conn.run(&ask(&format!("r{n}"), &keys, &format!("{{k}}box{n}"))));
     }
@@ -92,7 +92,7 @@ fn among_requests_by_mail_it_counts_once_for_each_key() {
 }
 
 #[test]
-fn every_key_has_to_be_allowed_but_to_leave_one_is_enough() {
+fn it_needs_permission_for_every_key_and_leave_for_one() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(
@@ -111,7 +111,7 @@ fn every_key_has_to_be_allowed_but_to_leave_one_is_enough() {
     assert_eq!(int(&cmd!(user, "LOCK.LEAVE", B, "m")), 1);
     assert!(is_nil(&m.recv()));
     assert!(queue_of(&mut conn, C).is_empty());
-    // A cycle names only the keys that the user may see.
+    // The error names only the keys that the user may see.
     for (key, owner) in [(C, "c"), ("{k}z", "z")] {
         int(&cmd!(conn, "LOCK.ACQUIRE", key, owner, 60_000));
     }
@@ -134,7 +134,7 @@ fn every_key_has_to_be_allowed_but_to_leave_one_is_enough() {
 }
 
 #[test]
-fn the_server_knows_its_keys() {
+fn the_server_knows_the_keys_of_macquire() {
     let server = Server::start_alone();
     let mut conn = server.connect();
     let keys = |reply: &mortise_harness::redis::Value| -> Vec<String> {
@@ -204,7 +204,7 @@ fn inside_a_guard_it_takes_all_or_nothing_and_never_waits() {
     }
     // The guard's own lock is held by another token.
     refused(conn.try_run(&guarded("h", A)), "ERR the owner holds one");
-    // By mail it is queued, inside as outside.
+    // By mail it is queued, inside a guard too.
     let by_mail = command!(
         "LOCK.GUARD",
         A,
@@ -245,7 +245,7 @@ fn inside_a_guard_it_takes_all_or_nothing_and_never_waits() {
 }
 
 #[test]
-fn a_hundred_thousand_in_one_queue() {
+fn a_hundred_thousand_requests_in_one_queue_do_not_delay_the_server() {
     const MANY: usize = 100_000;
     let server = Server::builder()
         .module_arg("max-queued", "3000000")
@@ -280,7 +280,7 @@ fn a_hundred_thousand_in_one_queue() {
             assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, &owner)), 0);
         }
     }
-    // All go with their box, and the one that is blocked is served.
+    // All leave with their box, and the blocked one is granted.
     cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 100);
     granted(&mut last);
     assert_eq!(server.gauge("waiters"), 0);

@@ -10,8 +10,8 @@ use super::{A, B, C, all_free, nobody_waits, several};
 
 const KEYS: [&str; 3] = [A, B, C];
 
-/// `m` waits for three keys, of which `h` holds one, and others behind it for each. A callback during the grant of `m` runs before `m` gets
-/// its reply.
+/// `m` waits for three keys, one of which `h` holds, and another request waits behind it at each. A callback during the grant of `m` runs
+/// before `m` gets its reply.
 struct Scene {
     server: Server,
     conn: Conn,
@@ -35,7 +35,7 @@ impl Scene {
         }
     }
 
-    /// Between the grant and its delivery, `commands` are run.
+    /// Runs `commands` between the grant and its delivery.
     fn grant_and(&mut self, commands: &[Cmd]) {
         for command in commands {
             let mut react = command!("ACTOR.ON", "lock.acquire", C, 1);
@@ -58,7 +58,7 @@ impl Scene {
 }
 
 #[test]
-fn a_client_killed_behind_its_grant_gives_back_every_key() {
+fn a_client_killed_after_its_grant_frees_every_key() {
     let mut scene = Scene::new();
     let kill = scene.kill();
     scene.grant_and(&[kill]);
@@ -72,7 +72,7 @@ fn a_client_killed_behind_its_grant_gives_back_every_key() {
 }
 
 #[test]
-fn a_key_that_was_touched_since_stays_and_the_others_go() {
+fn a_lost_grant_stays_at_a_touched_key_and_is_undone_at_the_others() {
     for touch in [
         command!("LOCK.RENEW", B, "m", 60_000),
         command!("LOCK.ACQUIRE", B, "m", 60_000),
@@ -94,7 +94,7 @@ fn a_key_that_was_touched_since_stays_and_the_others_go() {
 }
 
 #[test]
-fn a_key_that_was_released_or_changed_since_is_left_alone() {
+fn a_lost_grant_does_not_affect_a_key_that_was_released_or_changed_since() {
     for change in [
         command!("LOCK.RELEASE", B, "m"),
         command!("DEL", B),
@@ -142,7 +142,7 @@ fn a_key_that_was_released_or_changed_since_is_left_alone() {
 }
 
 #[test]
-fn an_undelivered_grant_that_its_owner_leaves_at_any_key_is_none() {
+fn leave_at_any_key_ends_an_undelivered_grant_at_every_key() {
     for key in KEYS {
         let mut scene = Scene::new();
         scene.grant_and(&[command!("LOCK.LEAVE", key, "m")]);
@@ -158,7 +158,7 @@ fn an_undelivered_grant_that_its_owner_leaves_at_any_key_is_none() {
 }
 
 #[test]
-fn a_delivered_grant_ends_only_at_the_key_that_its_owner_leaves() {
+fn leave_ends_a_delivered_grant_only_at_its_own_key() {
     let mut scene = Scene::new();
     cmd!(scene.conn, "LOCK.RELEASE", B, "h");
     granted(&mut scene.m);
@@ -168,7 +168,7 @@ fn a_delivered_grant_ends_only_at_the_key_that_its_owner_leaves() {
     assert_eq!(holders_of(&mut scene.conn, C), ["m"]);
 }
 
-/// `m` has been granted all keys by mail, and nobody has fetched the letter.
+/// `m` was granted all keys by mail, and nobody has fetched the letter.
 fn by_mail(server: &Server) -> (Conn, [Conn; 3]) {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
@@ -180,7 +180,7 @@ fn by_mail(server: &Server) -> (Conn, [Conn; 3]) {
 }
 
 #[test]
-fn a_letter_that_nobody_fetches_gives_back_every_key_with_its_box() {
+fn a_letter_that_nobody_fetches_frees_every_key_when_its_box_closes() {
     let server = Server::builder().module_arg("mail-timeout", "2000").start();
     let (mut conn, mut behind) = by_mail(&server);
     let touched = int(&cmd!(conn, "LOCK.RENEW", C, "m", 60_000));
@@ -194,7 +194,7 @@ fn a_letter_that_nobody_fetches_gives_back_every_key_with_its_box() {
 }
 
 #[test]
-fn a_letter_that_was_fetched_leaves_the_grant_when_its_box_goes() {
+fn a_letter_that_was_fetched_keeps_the_grant_when_its_box_closes() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
     let (mut conn, _behind) = by_mail(&server);
     assert_eq!(mail!(conn, "{k}box").results(), [("m", "granted")]);
@@ -205,7 +205,7 @@ fn a_letter_that_was_fetched_leaves_the_grant_when_its_box_goes() {
 }
 
 #[test]
-fn an_owner_that_leaves_takes_an_unsent_letter_back_at_every_key_and_a_sent_one_at_its_own() {
+fn leave_ends_an_unsent_grant_at_every_key_and_a_sent_one_at_its_own() {
     for key in KEYS {
         let server = Server::start();
         let (mut conn, mut behind) = by_mail(&server);
@@ -226,7 +226,7 @@ fn an_owner_that_leaves_takes_an_unsent_letter_back_at_every_key_and_a_sent_one_
             assert_eq!(
                 holders_of(&mut conn, other),
                 [holder],
-                "left {key}, look at {other}"
+                "left {key}, checking {other}"
             );
         }
     }
@@ -237,7 +237,7 @@ fn a_waiter_that_vanishes_before_its_grant_is_never_granted() {
     let mut scene = Scene::new();
     let release = command!("LOCK.RELEASE", B, "h");
     let kill = scene.kill();
-    // In one turn of the event loop, in either order.
+    // In one turn of the event loop, in both orders.
     scene.conn.pipeline(&[release, kill]);
     for waiter in &mut scene.behind {
         granted(waiter);
@@ -252,7 +252,7 @@ fn a_waiter_that_vanishes_before_its_grant_is_never_granted() {
 }
 
 #[test]
-fn a_denial_or_refusal_that_was_not_fetched_is_taken_out_by_the_repeat() {
+fn a_repeat_deletes_an_unfetched_denial_or_refusal() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);

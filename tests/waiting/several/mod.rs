@@ -27,7 +27,7 @@ pub(crate) fn several(owner: &str, keys: &[&str], more: &[&str]) -> Cmd {
     command
 }
 
-/// Nobody waits at any of the keys, blocked or by mail, and nothing is left to be done.
+/// Checks that nobody waits at any of the keys, blocked or by mail, and that nothing is left to do.
 #[track_caller]
 pub(crate) fn nobody_waits(server: &Server, keys: &[&str]) {
     let mut conn = server.connect();
@@ -49,7 +49,7 @@ pub(crate) fn nobody_waits(server: &Server, keys: &[&str]) {
     });
 }
 
-/// All keys are free, and nobody waits for them.
+/// Checks that all keys are free, and that nobody waits for them.
 #[track_caller]
 pub(crate) fn all_free(conn: &mut Conn, keys: &[&str]) {
     for key in keys {

@@ -96,7 +96,7 @@ fn an_upgrade_stands_ahead_of_it() {
     assert_eq!(queue_of(&mut conn, A), ["m"]);
     cmd!(conn, "LOCK.RELEASE", A, "u", "ALL");
     granted(&mut m);
-    // The owner that holds goes past it, in whatever way.
+    // The owner that holds passes it, in whatever way it requests.
     let mut n = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
     int(&cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000));
     int(&cmd!(conn, "LOCK.RLOCK", A, "m", 60_000));
@@ -107,7 +107,7 @@ fn an_upgrade_stands_ahead_of_it() {
 }
 
 #[test]
-fn a_lease_that_ends_lets_it_in_and_its_own_leases_let_in_the_next() {
+fn the_end_of_a_lease_grants_it_and_the_end_of_its_own_leases_the_next() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", B, "h", 200);
@@ -121,7 +121,7 @@ fn a_lease_that_ends_lets_it_in_and_its_own_leases_let_in_the_next() {
 }
 
 #[test]
-fn blocked_ones_and_those_by_mail_stand_in_one_line() {
+fn blocked_requests_and_those_by_mail_stand_in_one_queue_at_every_key() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);

@@ -1,5 +1,5 @@
-//! Programs that take their locks one after the other, in a sound order, beside others that take several at once: all are served, none gets
-//! `DEADLOCK`, and no two are inside where they must not be.
+//! Programs that acquire their locks one after the other, in a consistent order, together with others that acquire several at once: all are
+//! granted, none gets `DEADLOCK`, and no two are inside that exclude each other.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,14 +17,18 @@ fn key(number: usize) -> String {
     format!("{{k}}{number}")
 }
 
-/// Who is inside, by key: -1 for a writer, or how many readers.
+/// For each key, -1 if a writer is inside, or the number of readers.
 struct Rooms([AtomicI64; KEYS]);
 
 impl Rooms {
     fn enter(&self, room: usize, write: bool) {
         let room = &self.0[room];
         match write {
-            true => assert_eq!(room.swap(-1, Ordering::SeqCst), 0, "somebody is inside"),
+            true => assert_eq!(
+                room.swap(-1, Ordering::SeqCst),
+                0,
+                "another client is inside"
+            ),
             false => assert!(
                 room.fetch_add(1, Ordering::SeqCst) >= 0,
                 "a writer is inside"
@@ -45,7 +49,7 @@ struct Program {
     dice: Dice,
     name: String,
     rooms: Arc<Rooms>,
-    /// By key: whether it is held to write.
+    /// For each key, whether it is held to write.
     held: Vec<(usize, bool)>,
     owner: String,
 }
@@ -99,7 +103,7 @@ impl Program {
         }
     }
 
-    /// At first some at once, and then more that stand behind them in the order.
+    /// First some at once, and then more that come later in the order.
     fn at_once_and_on(&mut self) {
         let keys = self.some_keys(3, 5);
         let (first, more) = keys.split_at(2);
@@ -195,7 +199,7 @@ impl Program {
 }
 
 #[test]
-fn programs_with_a_sound_order_beside_them_meet_no_deadlock() {
+fn programs_with_a_consistent_order_meet_no_deadlock_with_requests_for_several() {
     const PROGRAMS: usize = 16;
     let server = Server::start();
     let rooms = Arc::new(Rooms(Default::default()));
@@ -219,7 +223,7 @@ fn programs_with_a_sound_order_beside_them_meet_no_deadlock() {
         .collect();
     let rounds: Vec<u64> = programs
         .into_iter()
-        .map(|program| program.join().expect("it is served, soundly"))
+        .map(|program| program.join().expect("it is granted, without a conflict"))
         .collect();
     assert!(rounds.iter().all(|rounds| *rounds > 10), "{rounds:?}");
     assert_eq!(server.gauge("total_deadlocks"), 0);
