@@ -16,81 +16,84 @@ class Unanswered extends Error {
 const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
 
 /**
- * One connection that all share, made anew after any trouble. What was on it then is unknown. Requests of one turn of the
- * event loop go to the server together, but never so many that their replies could come late.
+ * One connection that all share, made anew after any trouble. What was on it then is unknown. Calls of one turn of the event
+ * loop go to the server together, but never so many that their replies could come late.
  */
 class Wire {
   #opening = null;
   #connection = null; // once it is open
-  #calls = []; // not sent yet
-  #inFlight = new Set(); // exchanges, the oldest first
-  #count = 0; // calls in flight
-  #timer; // one for all exchanges: most are over long before
+  #waiting = []; // calls not sent yet
+  #inFlight = new Set(); // calls, the oldest first
+  #timer; // one for all calls: most are over long before
   constructor(open, timeout) {
     this.open = open;
     this.timeout = timeout;
-    this.flush = () => this.#flush();
   }
-  /** The replies to some commands, which follow each other on the server. */
-  call(commands) {
-    return new Promise((resolve, reject) => {
-      if (this.#calls.push({ commands, resolve, reject }) === 1) process.nextTick(this.flush);
+  /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
+  call(command) {
+    return new Promise((resolve) => {
+      const call = { command, resolve, at: 0, late: false };
+      if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
+      this.#waiting.push(call);
+      if (this.#opening === null) this.#open();
     });
   }
-  #flush() {
-    const calls = this.#calls.splice(0, MOST - this.#count);
-    if (calls.length > 0) this.#exchange(calls);
-  }
-  #exchange(calls) {
-    this.#count += calls.length;
-    const opening = (this.#opening ??= inTime(Promise.resolve().then(this.open)));
-    const exchange = { calls, opening, at: 0, late: false, connection: undefined };
-    if (this.#connection) return this.#send(exchange, this.#connection);
+  #open() {
+    const opening = (this.#opening = inTime(Promise.resolve().then(this.open)));
     opening.then(
       (connection) => {
-        if (this.#opening === opening) this.#connection = connection;
-        this.#send(exchange, connection);
+        if (this.#opening !== opening) return;
+        this.#connection = connection;
+        connection.gone.then((cause) => this.#lose(connection, cause));
+        this.#flush();
       },
-      (cause) => this.#failed(exchange, cause),
+      (cause) => this.#opening === opening && this.#fail(cause),
     );
   }
-  #send(exchange, connection) {
-    const { calls } = exchange;
-    exchange.connection = connection;
-    exchange.at = performance.now();
-    this.#inFlight.add(exchange);
+  #flush() {
+    while (this.#connection !== null && this.#waiting.length > 0 && this.#inFlight.size < MOST) this.#send(this.#waiting.shift());
+  }
+  #send(call) {
+    const connection = this.#connection;
+    call.at = performance.now();
+    const isAlone = this.#inFlight.size === 0;
+    this.#inFlight.add(call);
     if (this.#timer === undefined) this.#watch(this.timeout - LATE);
-    connection.send(
-      calls.length === 1 ? calls[0].commands : calls.flatMap(({ commands }) => commands),
-      (replies) => {
-        let end = 0;
-        for (const { commands, resolve } of calls) resolve(calls.length === 1 ? replies : replies.slice(end, (end += commands.length)));
-        this.#over(exchange);
-      },
-      (cause) => this.#failed(exchange, cause),
-    );
+    try {
+      connection.send(call.command, isAlone).then(
+        (reply) => this.#settle(call, reply),
+        (error) => (isReply(error) ? this.#settle(call, error) : this.#lose(connection, error)),
+      );
+    } catch (error) {
+      this.#fail(error);
+    }
   }
-  #failed(exchange, cause) {
-    if (this.#opening === exchange.opening) this.#opening = this.#connection = null;
-    exchange.connection?.close();
-    for (const { reject } of exchange.calls) reject(new Unanswered(cause, exchange.connection !== undefined));
-    for (const { reject } of this.#calls.splice(0)) reject(new Unanswered(cause, false));
-    this.#over(exchange);
+  #settle(call, reply) {
+    if (!this.#inFlight.delete(call)) return; // its connection was given up before
+    call.resolve(reply);
+    if (this.#waiting.length > 0) this.#flush();
   }
-  #over(exchange) {
-    this.#inFlight.delete(exchange);
-    this.#count -= exchange.calls.length;
-    if (this.#calls.length > 0) this.#flush();
+  // All that is on a connection fails with its first error.
+  #lose(connection, cause) {
+    if (this.#connection === connection) this.#fail(cause);
   }
-  // Gives up a connection whose oldest exchange is too old. In two steps, so that a process that was busy or stopped
-  // first reads what has arrived.
+  #fail(cause) {
+    const sent = [...this.#inFlight];
+    this.#inFlight.clear();
+    this.#connection?.close();
+    this.#opening = this.#connection = null;
+    for (const { resolve } of sent) resolve(new Unanswered(cause, true));
+    for (const { resolve } of this.#waiting.splice(0)) resolve(new Unanswered(cause, false));
+  }
+  // Gives up a connection whose oldest call is too old. In two steps, so that a process that was busy or stopped first reads
+  // what has arrived.
   #watch(ms) {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       const [oldest] = this.#inFlight;
       if (!oldest) return;
       const left = oldest.at + this.timeout - LATE - performance.now();
-      if (left <= 0 && oldest.late) oldest.connection.close(new Error("no reply in time"));
+      if (left <= 0 && oldest.late) return this.#fail(new Error("no reply in time"));
       oldest.late = left <= 0;
       this.#watch(left > 0 ? left + 1 : LATE);
     }, ms);
@@ -98,8 +101,8 @@ class Wire {
   }
   async close() {
     const opening = this.#opening;
-    this.#opening = this.#connection = null;
-    clearTimeout(this.#timer);
+    this.#fail(new Error("the connection was given up"));
+    this.#timer = clearTimeout(this.#timer);
     await opening?.then((connection) => connection.close(), () => {});
   }
 }
@@ -113,10 +116,21 @@ async function openIoredis(client) {
     maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
   });
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), (commands) => {
-    if (commands.length === 1) return connection.call(...commands[0]);
-    return connection.pipeline(commands.map((command) => ["call", ...command])).exec()
-      .then((replies) => replies.map(([error, reply]) => (error ? errorReply(error) : reply)));
+  // By name, in lower case: ioredis makes a name so anew for each of its checks.
+  const names = new Map();
+  const senderOf = (name) => names.get(name) ?? names.set(name, connection.createBuiltinCommand(name.toLowerCase()).string).get(name);
+  let corked = null; // the socket while it gathers what one turn of the event loop sends
+  const uncork = () => {
+    corked.uncork();
+    corked = null;
+  };
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), ([name, ...words], isAlone) => {
+    if (!isAlone && corked === null && connection.stream) {
+      corked = connection.stream;
+      corked.cork();
+      process.nextTick(uncork);
+    }
+    return senderOf(name).apply(connection, words);
   });
 }
 
@@ -127,18 +141,11 @@ async function openNodeRedis(client) {
     disableOfflineQueue: true, readonly: false, pingInterval: undefined,
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
-  return opened(connection, () => connection.connect(), end, (commands) => {
-    if (commands.length === 1) return connection.sendCommand(commands[0].map(String));
-    return Promise.all(commands.map((command) => connection.sendCommand(command.map(String)).catch(errorReply)));
-  });
+  return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map(String)));
 }
 
 // The server's errors begin with a word in capitals; others are the library's, about the connection.
 const isReply = (error) => /^[A-Z][A-Z0-9_]+( |$)/.test(error?.message);
-function errorReply(error) {
-  if (isReply(error)) return error;
-  throw error;
-}
 
 /** A client may try to connect for ever, as with a node that is gone: the request fails instead. */
 async function inTime(connecting, ms = CONNECT_TIMEOUT) {
@@ -161,42 +168,20 @@ function deadline(ms, late) {
   return () => clearTimeout(timer);
 }
 
-// `send`: one command's reply, or a list of several commands' replies.
+// `send` sends a command, and returns the promise of its reply; `isAlone`: nothing else is in flight. `gone` is the promise of the first error.
 async function opened(connection, connect, end, send) {
-  const awaited = new Set(); // requests to fail if the client never settles them
-  let failure, ending;
-  const fail = (error) => {
-    failure ??= error;
-    for (const late of awaited) awaited.delete(late) && late(failure);
-  };
-  const unlessGone = (promise, resolve, reject, refused = reject) => {
-    awaited.add(reject);
-    promise.then((outcome) => awaited.delete(reject) && resolve(outcome), (error) => awaited.delete(reject) && refused(error));
-    if (failure) fail();
-  };
+  let fail, ending;
+  const gone = new Promise((resolve) => (fail = resolve));
   connection.on("error", fail);
   connection.on("end", () => fail(new Error("the connection is closed")));
-  const close = (error) => {
-    fail(error ?? new Error("the connection was given up"));
-    ending ??= Promise.resolve().then(end).catch(() => {});
-  };
+  const close = () => (ending ??= Promise.resolve().then(end).catch(() => {}));
   try {
-    await inTime(new Promise((resolve, reject) => unlessGone(connect(), resolve, reject)));
+    await inTime(Promise.race([connect(), gone.then((error) => Promise.reject(error))]));
   } catch (error) {
     close();
     throw error;
   }
-  return {
-    close,
-    send(commands, resolve, reject) {
-      try {
-        if (commands.length > 1) unlessGone(send(commands), resolve, reject);
-        else unlessGone(send(commands), (reply) => resolve([reply]), reject, (error) => (isReply(error) ? resolve([error]) : reject(error)));
-      } catch (error) {
-        reject(error);
-      }
-    },
-  };
+  return { send, close, gone };
 }
 
 // Redis Cluster's hash of a key, over what stands between its first { and the next } if that is not empty.

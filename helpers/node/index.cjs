@@ -7,7 +7,7 @@ const { randomUUID } = require("node:crypto");
 const { inspect } = require("node:util");
 const { Unanswered, codeOf, inTime, topologyOf } = require("./connections.cjs");
 const { Lock } = require("./lock.cjs");
-const { Again, Node, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
+const { Again, Node, Ticket, abortable, fieldsOf, keysOf, now, pause } = require("./node.cjs");
 const { MultiLock } = require("./multilock.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const {
@@ -19,17 +19,30 @@ const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to repo
 const MOST_COUNT = 2 ** 31 - 1;
 const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
-const NONE = [];
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
-
-/** The keys that a command is about; it is routed by the first. */
-const keysOf = (command) => (command[0] === "LOCK.MACQUIRE" ? command.slice(4, 4 + command[3]) : [command[1]]);
 
 /** What asks for a lock under that name. */
 function wordsOf({ several, keys, lease, command, permits, limit }, owner) {
   if (several) return ["LOCK.MACQUIRE", owner, lease, keys.length, ...keys];
   if (limit === undefined) return [command, keys[0], owner, lease, "HOLDS", 1];
   return [command, keys[0], owner, lease, "HOLDS", permits, "LIMIT", limit];
+}
+
+const nothing = () => null;
+function busy(name) {
+  throw new BusyError(`the lock '${name}' is held by somebody else`, name);
+}
+
+/** What an error in the reply's place means to a request. */
+function refusal(reply, name) {
+  if (reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply))) return new Again("", { cause: reply });
+  return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
+}
+
+/** The ms until the next attempt where a string is in the lock's place: what another library took under this name with SET NX. */
+function restAfterString(error, { wait, end, poll }) {
+  if (!(error instanceof RefusedError) || codeOf(error) !== "WRONGTYPE" || poll === null) throw error;
+  return wait === 0 || now() + poll > end ? null : poll;
 }
 
 /** The locks of one server or cluster. */
@@ -58,27 +71,21 @@ class Locks {
   }
 
   /**
-   * One command about a key, sent to the node that serves it, after the LEAVEs for that node. The node and its
-   * reply. `left`: for so many ms, by mail.
+   * The reply to a command, or the error in its place, of the node that serves its key. `ticket`: of a request that may be answered by
+   * mail.
    */
-  async ask(command, left = 0, signal = undefined) {
-    const key = command[command[0] === "LOCK.MACQUIRE" ? 4 : 1];
-    let [node, asking] = [this.nodeOf(key), NONE];
-    for (let hop = 1; ; hop++) {
-      const { size } = node.debts; // many are left to the keeper
-      const debts = size === 0 || size > 100 ? NONE : [...node.debts].filter((debt) => keysOf(command).includes(debt.key));
-      const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", node.box] : command;
-      const before = debts === NONE ? asking : [...debts.map((debt) => debt.farewell()), ...asking];
-      const replies = await abortable(node.wire.call(before.length > 0 ? [...before, full] : [full]), signal);
-      if (debts !== NONE) debts.forEach((debt, index) => node.paid(debt, replies[index]));
-      const reply = replies[replies.length - 1];
+  async ask(command, ticket) {
+    const [key] = keysOf(command);
+    let reply = await this.nodeOf(key).send(command, ticket);
+    for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
       const code = codeOf(reply);
-      if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return [node, reply];
       if (code === "MOVED") {
         await this.refresh(key);
-        [node, asking] = [this.nodeOf(key), NONE];
-      } else [node, asking] = [this.#nodeAt(reply.message.split(" ")[2]), [["ASKING"]]];
+        reply = await this.nodeOf(key).send(command, ticket);
+      } else if (code === "ASK") reply = await this.#nodeAt(reply.message.split(" ")[2]).send(command, ticket, true);
+      else break;
     }
+    return reply;
   }
 
   // The checked options of a request. `longest`: its wait, if they say nothing of it.
@@ -102,54 +109,53 @@ class Locks {
     count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT));
     const { prefix } = this.topology;
     const keys = several ? names.map((one) => prefix + one) : [prefix + name];
-    return { name, names, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, wait, poll, task, holder, signal, renew, maxHold };
+    return {
+      name, names, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, poll, task, holder, signal, renew,
+      maxHold, wait, end: wait === Infinity ? Infinity : now() + wait,
+    };
   }
 
   /** A lock, or null if there is none within `wait`. With several names all of their locks at once: a MultiLock. */
   tryAcquire(name, options = {}) {
-    return this.#take(name, options, 0);
+    return this.#take(name, options, 0, nothing);
   }
 
   /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
-  async acquire(name, options = {}) {
-    const lock = await this.#take(name, options, Infinity);
-    if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
-    return lock;
+  acquire(name, options = {}) {
+    return this.#take(name, options, Infinity, busy);
   }
 
-  async #take(name, options, longest) {
+  // `none`: what it results in if there is no lock within the wait.
+  async #take(name, options, longest, none) {
     const request = this.#request(name, options, longest);
-    const { keys, wait, poll, signal } = request;
-    const [key] = keys;
-    const end = now() + wait;
+    const { wait, end, signal } = request;
     signal?.throwIfAborted();
     const ready = this.topology.ready?.();
     if (ready) await this.#inTime(ready, request);
-    for (let [tries, failing] = [1, null]; ; tries++) {
-      let rest = 20;
+    for (let tries = 1; ; tries++) {
       try {
-        return await this.#attempt(request, wait === 0 ? 0 : end - now());
+        return (await this.#attempt(request, wait === 0 || wait === Infinity ? wait : end - now())) ?? none(name);
       } catch (error) {
-        const { cause } = error;
-        if (error instanceof Again) {
-          failing = cause ? (failing ?? now()) : null;
-          if (this.closed) throw new UnreachableError("the locks are closed", name);
-          const silent = cause instanceof Unanswered && cause.cause?.message === "no reply in time";
-          const borne = Math.max(failing ?? Infinity, this.nodeOf(key).heard) + PATIENCE;
-          const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? now() > borne : now() + rest >= end;
-          if (last && !cause) return null;
-          if (last) throw new UnreachableError(`the server cannot be asked: ${(cause.cause ?? cause).message}`, name, cause.cause ?? cause);
-          if (!cause && tries < 4) continue;
-          if (cause) await this.refresh(key);
-          rest = Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()));
-        } else {
-          if (!(error instanceof RefusedError) || codeOf(error) !== "WRONGTYPE" || poll === null) throw error;
-          if (wait === 0 || now() + poll > end) return null;
-          rest = poll; // what another library took under this name with SET NX
-        }
+        const rest = error instanceof Again ? await this.#restAfter(error, request, tries) : restAfterString(error, request);
+        if (rest === null) return none(name);
+        if (rest > 0) await abortable(pause(rest), signal);
       }
-      await abortable(pause(rest), signal);
     }
+  }
+
+  // The ms until the next attempt, or null if the wait is over before.
+  async #restAfter({ cause }, request, tries) {
+    const { name, keys, wait, end } = request;
+    request.failing = cause ? (request.failing ?? now()) : null;
+    if (this.closed) throw new UnreachableError("the locks are closed", name);
+    const silent = cause instanceof Unanswered && cause.cause?.message === "no reply in time";
+    const borne = Math.max(request.failing ?? Infinity, this.nodeOf(keys[0]).heard) + PATIENCE;
+    const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? now() > borne : now() + 20 >= end;
+    if (last && !cause) return null;
+    if (last) throw new UnreachableError(`the server cannot be asked: ${(cause.cause ?? cause).message}`, name, cause.cause ?? cause);
+    if (!cause && tries < 4) return 0;
+    if (cause) await this.refresh(keys[0]);
+    return Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()));
   }
 
   // A cluster's client that finds none goes on trying for ever: nobody waits for it longer than for the lock.
@@ -197,10 +203,10 @@ class Locks {
     try {
       for (let [tries, end] = [1, now() + PATIENCE]; ; tries++) {
         let sent = now();
-        let reply = await this.#reply(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
+        let reply = await this.ask(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
         if (reply === null && tries > 1) {
           sent = now(); // or the one before has done it
-          reply = await this.#reply(["LOCK.RENEW", key, heir, lease]);
+          reply = await this.ask(["LOCK.RENEW", key, heir, lease]);
         }
         if (!(reply instanceof Error)) {
           known = reply === null ? tries === 1 : !this.closed;
@@ -235,12 +241,8 @@ class Locks {
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
-  // The reply, or the error in its place.
-  #reply(command) {
-    return this.ask(command).then(([, reply]) => reply, (error) => error);
-  }
   async #told(command, name) {
-    const reply = await this.#reply(command);
+    const reply = await this.ask(command);
     if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, name, reply.cause);
     if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
     return reply;
@@ -253,43 +255,35 @@ class Locks {
 
   /** A name that nobody has had: `holder` is for people, and by `task` the server finds deadlocks. */
   newName({ task, holder } = {}) {
-    const own = `${holder === undefined ? "" : `${holder}:`}${this.#id}:${this.#count++}`;
-    return task === undefined ? own : `${task}##${own}`;
+    const own = `${this.#id}:${this.#count++}`;
+    const readable = holder === undefined ? own : `${holder}:${own}`;
+    return task === undefined ? readable : `${task}##${readable}`;
   }
 
-  // One request under one name. If its outcome is unknown in the end, it is left.
+  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left.
   async #attempt(request, left) {
-    const { name, keys, lease, signal } = request;
+    const { keys } = request;
     const owner = this.newName(request);
-    const ticket = new Ticket(keys[0]);
+    const ticket = new Ticket(keys[0], left, request.signal);
     this.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
-    let [known, locks] = [this.closed];
+    let known = this.closed;
     try {
-      const sent = now();
       if (this.closed) throw new Again();
-      let [node, reply] = await this.ask(wordsOf(request, owner), left, signal);
-      if (Array.isArray(reply)) reply = await node.answer(ticket, reply[1], now() + left + LETTER_DELAY, signal);
-      known = reply === null || reply instanceof Error;
-      if (!(reply instanceof Error)) node.heard = now();
+      const sent = now();
+      let reply = await this.ask(wordsOf(request, owner), ticket);
+      if (Array.isArray(reply)) reply = await ticket.node.answer(ticket, reply[1], now() + left + LETTER_DELAY);
+      known = reply === null || (reply instanceof Error && !reply.sent);
+      if (reply instanceof Error) throw refusal(reply, request.name);
+      const answered = now();
+      ticket.node.heard = answered;
       if (reply === null) return null;
-      if (reply instanceof Error) {
-        if (ELSEWHERE.has(codeOf(reply))) throw new Again("", { cause: reply });
-        throw new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
-      }
       const begin = Math.max(sent, ticket.begin);
-      locks = keys.map((_, index) => new Lock(this, request, index, owner, reply, begin));
-      if (locks[0].until - now() < lease / 2) {
-        const held = await Promise.all(locks.map((lock) => lock.confirm(lease, signal)));
-        if (held.includes(false)) throw new Again();
-      }
+      const locks = keys.map((_, index) => new Lock(this, request, index, owner, reply, begin));
+      if (locks[0].until - answered < request.lease / 2) await this.#confirm(locks, request);
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
-      for (const lock of locks) node.hold(lock);
+      for (const lock of locks) ticket.node.hold(lock);
       return request.several ? new MultiLock(locks) : locks[0];
-    } catch (error) {
-      if (!(error instanceof Unanswered)) throw error;
-      known = !locks && !error.sent;
-      throw new Again("", { cause: error });
     } finally {
       ticket.settle(null); // nobody waits for it any more, nor does a timer
       this.asked.delete(owner);
@@ -297,13 +291,21 @@ class Locks {
     }
   }
 
+  // A grant came late: whether the locks are held is asked anew.
+  async #confirm(locks, { lease, signal }) {
+    const held = await Promise.all(locks.map((lock) => lock.confirm(lease, signal))).catch((error) => {
+      throw error instanceof Unanswered ? new Again("", { cause: error }) : error;
+    });
+    if (held.includes(false)) throw new Again();
+  }
+
   /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
   async release(lock) {
     const held = lock.end();
-    let reply = lock.rests ? await this.#reply(lock.farewell()) : null;
+    let reply = lock.rests ? await this.ask(lock.farewell()) : null;
     if (reply === null) {
       lock.forgetRest(); // nothing has to rest, or what was revoked cannot
-      reply = await this.#reply(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
+      reply = await this.ask(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
     }
     if (!(reply instanceof Error)) return held && reply !== null;
     if (codeOf(reply) === "NOPERM") throw new RefusedError(reply.message, lock.name, reply);
@@ -316,7 +318,7 @@ class Locks {
   async handOver(lock, heir, lease) {
     const node = lock.node;
     node.drop(lock);
-    const reply = await this.#reply(lock.handover(heir, lease));
+    const reply = await this.ask(lock.handover(heir, lease));
     const isUnknown = reply instanceof Unanswered && reply.sent;
     if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
       node.hold(lock);
@@ -342,7 +344,7 @@ class Locks {
     const said = isSaid();
     this.ended = true; // what is left from now on goes with its lease
     for (const node of nodes) node.debts.clear();
-    await Promise.all(nodes.flatMap((node) => [node.wire.close(), node.ear.close()]));
+    await Promise.all(nodes.map((node) => node.close()));
     return said;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {

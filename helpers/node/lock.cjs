@@ -1,7 +1,7 @@
 // A granted lock: how long it counts as held, and how it ends.
 "use strict";
-const { codeOf } = require("./connections.cjs");
-const { leaving, now } = require("./node.cjs");
+const { Unanswered, codeOf } = require("./connections.cjs");
+const { abortable, leaving, now } = require("./node.cjs");
 const { LostError, RefusedError, text, time } = require("./values.cjs");
 
 /** A lock that was granted. */
@@ -11,7 +11,7 @@ class Lock {
   #lost; // the error of its loss
   #over = false;
   #passing = false; // nobody may rely on it meanwhile
-  #restsUntil;
+  #restsUntil = -Infinity;
   node; // that serves it, since it is held
   until = -Infinity;
 
@@ -25,7 +25,7 @@ class Lock {
     this.token = token;
     this.last = begin + maxHold;
     this.renewAt = renew ? begin + lease / 3 : Infinity;
-    this.#restsUntil = atLeast > 0 ? now() + atLeast : -Infinity;
+    if (atLeast > 0) this.#restsUntil = now() + atLeast;
     this.believe(begin, lease);
   }
   /** Aborts, with a LostError as its reason, as soon as the lock is lost. */
@@ -78,7 +78,7 @@ class Lock {
   }
   /** Whether the lock has to stay taken for a while after this. */
   get rests() {
-    return now() < this.#restsUntil;
+    return this.#restsUntil !== -Infinity && now() < this.#restsUntil;
   }
   forgetRest() {
     this.#restsUntil = -Infinity;
@@ -125,7 +125,8 @@ class Lock {
   /** Asks for `ms` from now on. Whether it is held. */
   async confirm(ms, signal) {
     const sent = now();
-    const reply = this.held ? (await this.#locks.ask(this.renewal(ms), 0, signal))[1] : null;
+    const reply = this.held ? await abortable(this.#locks.ask(this.renewal(ms)), signal) : null;
+    if (reply instanceof Unanswered) throw reply;
     if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
     if (reply !== this.token || !this.held) return false;
     this.believe(sent, ms);

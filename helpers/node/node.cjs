@@ -3,7 +3,7 @@
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
-const { MOST, Wire, codeOf } = require("./connections.cjs");
+const { MOST, Unanswered, Wire, codeOf } = require("./connections.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
@@ -74,6 +74,9 @@ class Bell {
 const leaving = (key, owner) => ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR];
 const pause = (ms) => new Bell().wait(ms);
 
+/** The keys that a command is about; it is routed by the first. */
+const keysOf = (command) => (command[0] === "LOCK.MACQUIRE" ? command.slice(4, 4 + command[3]) : [command[1]]);
+
 /** The waits that an aborted signal ends. Node warns of many listeners, and searches all of them for each: it has one. */
 const listeners = new WeakMap();
 
@@ -95,21 +98,32 @@ function abortable(promise, signal) {
   });
 }
 
-/** A request that may be answered by letter. */
+/** A request that may be answered by letter within `left` ms. `node`: the one that it was sent to last. */
 class Ticket {
-  bell = new Bell();
+  #bell; // made where somebody waits: most are answered by the reply
+  node = undefined;
+  settled = false;
   answer = undefined;
   since = undefined;
   knownAt = Infinity;
   begin = -Infinity;
-  constructor(key) {
+  constructor(key, left, signal) {
     this.key = key;
+    this.left = left;
+    this.signal = signal;
   }
   settle(answer, begin = -Infinity) {
-    if (this.bell.rung) return;
+    if (this.settled) return;
+    this.settled = true;
     this.answer = answer;
     this.begin = begin;
-    this.bell.ring();
+    this.#bell?.ring();
+  }
+  /** Whether it is settled, within `ms`. */
+  wait(ms) {
+    if (this.settled) return true;
+    this.#bell ??= new Bell();
+    return abortable(this.#bell.wait(ms), this.signal);
   }
 }
 
@@ -123,6 +137,7 @@ class Node {
   #awake = { listen: false, keep: false };
   #toKeep = new Bell();
   #keepsAt = Infinity;
+  #isIdle = false; // no process stays for the keeper's timer
 
   constructor(locks, address) {
     Object.assign(this, { locks, address });
@@ -149,14 +164,35 @@ class Node {
     }
   }
 
+  /**
+   * The reply to a command, or the error in its place. The server gets the LEAVEs for the same keys first, and then ASKING
+   * where it has asked for that.
+   */
+  send(command, ticket, asking) {
+    const { size } = this.debts; // many are left to the keeper
+    if (size > 0 && size <= 100) this.#leaveFirst(keysOf(command));
+    if (asking) this.wire.call(["ASKING"]);
+    if (ticket === undefined) return this.wire.call(command);
+    ticket.node = this;
+    const { left } = ticket;
+    const full = left > 0 ? [...command, "WAIT", left === Infinity ? 0 : Math.max(1, Math.ceil(left)), "MAIL", this.box] : command;
+    return abortable(this.wire.call(full), ticket.signal);
+  }
+
+  #leaveFirst(keys) {
+    for (const debt of this.debts) {
+      if (keys.includes(debt.key)) this.wire.call(debt.farewell()).then((reply) => this.paid(debt, reply));
+    }
+  }
+
   /** Waits for the letter to a request that was queued, until `ends` at the latest. */
-  async answer(ticket, since, ends, signal) {
+  async answer(ticket, since, ends) {
     Object.assign(ticket, { since, knownAt: now() });
     this.queued.add(ticket);
     this.#doubt ||= since !== this.since;
     this.#listen();
     try {
-      while (!(await abortable(ticket.bell.wait(ends - now()), signal))) if (now() >= ends) throw new Again();
+      while (!(await ticket.wait(ends - now()))) if (now() >= ends) throw new Again();
     } finally {
       this.queued.delete(ticket);
     }
@@ -170,7 +206,7 @@ class Node {
       while (this.queued.size > 0 && !this.locks.closed) {
         const sent = now();
         const after = this.since === undefined ? [] : ["AFTER", this.since, this.number];
-        const reply = await this.ear.call([["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]]).then(([first]) => first, (error) => error);
+        const reply = await this.ear.call(["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]);
         if (reply instanceof Error) await this.#deaf(reply);
         else this.#deliver(sent, ...reply);
       }
@@ -211,7 +247,8 @@ class Node {
   /** Renews held locks, reports lost ones, and leaves those of unknown outcome, in one pipeline. */
   #keep() {
     return this.#work("keep", async () => {
-      for (let [wait, idle] = [20, false]; ; ) {
+      this.#isIdle = false;
+      for (let wait = 20; ; ) {
         this.#toKeep.clear();
         const sent = now();
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
@@ -222,7 +259,7 @@ class Node {
           const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => debt.farewell())];
           const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
-            if (codeOf(reply) === "ASK") [, replies[index]] = await this.locks.ask(commands[index]).catch((error) => [this, error]);
+            if (codeOf(reply) === "ASK") replies[index] = await this.locks.ask(commands[index]);
           }
           let failed = false;
           due.forEach((hold, index) => (failed = hold.renewed(replies[index], sent) || failed));
@@ -233,30 +270,30 @@ class Node {
           }
           wait = failed ? Math.min(wait * 2, 500) : 20;
         } else {
-          if (idle && holds.length === 0) return; // and not at once: the next lock may be taken in a moment
-          idle = holds.length === 0;
+          if (this.#isIdle && holds.length === 0) return; // and not at once: the next lock may be taken in a moment
           this.#keepsAt = holds.reduce((least, hold) => Math.min(least, hold.dueAt), sent + TICK);
           const rung = this.#toKeep.wait(Math.max(1, this.#keepsAt - sent));
-          if (idle) this.#toKeep.timer?.unref();
+          this.#rest(holds.length === 0);
           await rung;
         }
       }
     });
   }
 
-  // In portions, each of which is answered in time. What is not answered is undefined.
+  // In portions, so that other calls need not wait for all of them.
   async #answers(commands) {
     const replies = [];
-    try {
-      while (replies.length < commands.length) replies.push(...(await this.wire.call(commands.slice(replies.length, replies.length + MOST))));
-    } catch {
-      replies.length = commands.length;
+    while (replies.length < commands.length) {
+      const portion = commands.slice(replies.length, replies.length + MOST);
+      replies.push(...(await Promise.all(portion.map((command) => this.wire.call(command)))));
+      const last = replies[replies.length - 1];
+      if (last instanceof Unanswered) replies.push(...commands.slice(replies.length).fill(last));
     }
     return replies;
   }
 
   paid(debt, reply) {
-    if (reply === undefined || (reply instanceof Error && codeOf(reply) !== "NOPERM" && codeOf(reply) !== "WRONGTYPE")) return true;
+    if (reply instanceof Error && codeOf(reply) !== "NOPERM" && codeOf(reply) !== "WRONGTYPE") return true;
     this.debts.delete(debt);
     return false;
   }
@@ -279,12 +316,25 @@ class Node {
     this.holds.add(hold);
     hold.node = this;
     if (hold.dueAt < this.#keepsAt) this.#toKeep.ring();
-    if (this.#awake.keep) this.#toKeep.timer?.ref();
-    else this.#keep();
+    if (!this.#awake.keep) this.#keep();
+    else if (this.#isIdle) this.#rest(false);
   }
 
   drop(hold) {
-    if (this.holds.delete(hold) && this.holds.size === 0) this.#toKeep.timer?.unref(); // no process stays for it
+    this.holds.delete(hold);
+  }
+
+  // No process stays for the timer while nothing is held. Set when the timer starts, not for each release: that costs a call into the
+  // event loop.
+  #rest(isIdle) {
+    this.#isIdle = isIdle;
+    if (isIdle) this.#toKeep.timer?.unref();
+    else this.#toKeep.timer?.ref();
+  }
+
+  close() {
+    this.#rest(true);
+    return Promise.all([this.wire.close(), this.ear.close()]);
   }
 
   leave(key, owner) {
@@ -300,4 +350,4 @@ class Node {
   }
 }
 
-module.exports = { Again, bootClock, now, pause, abortable, fieldsOf, leaving, Ticket, Node };
+module.exports = { Again, bootClock, now, pause, abortable, fieldsOf, keysOf, leaving, Ticket, Node };
