@@ -1,13 +1,13 @@
-/* A module beside the one under test, which does what other modules may do:
+/* Another module, which does what other modules may do:
  *
- *   ACTOR.CALL command [arg ...]              runs a command, for nobody
- *   ACTOR.THREAD command [arg ...]            runs it on a thread of its own, which takes the server's lock
- *   ACTOR.ON event key times command [arg ...]  runs it within the key-space event of that key, so many times
+ *   ACTOR.CALL command [arg ...]              runs a command without a user
+ *   ACTOR.THREAD command [arg ...]            runs it on its own thread, which takes the server's global lock
+ *   ACTOR.ON event key times command [arg ...]  runs it within the key-space event of that key, this many times
  *   ACTOR.FIRED                               how often such commands ran
- *   ACTOR.BREAK command key                   lets the calls of that command for that key fail from now on
- *   ACTOR.MEND                                lets them succeed again
+ *   ACTOR.BREAK command key                   makes calls of that command for that key fail from now on
+ *   ACTOR.MEND                                makes them succeed again
  *
- * Without the server's header: what it needs of the interface it asks for by name. */
+ * It does without the server's header, and looks the functions up by name. */
 
 #include <pthread.h>
 #include <stddef.h>
@@ -107,7 +107,7 @@ static int on_thread(void *ctx, void **argv, int argc) {
     return 0;
 }
 
-/* What is run within which event. */
+/* Which command runs within which event. */
 #define MOST 64
 static struct {
     void *event, *key;

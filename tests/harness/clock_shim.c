@@ -1,11 +1,11 @@
-/* A wall clock that a test can step: loaded before the C library (LD_PRELOAD), it adds the microseconds that stand in
- * the file $MORTISE_CLOCK to what the process reads as the real time. What stands behind them is a step that the clock takes
- * when the process asks next what it has used of the processor, as the module does within its timers. The third number is
- * added to the boot-time clock: the machine was suspended for so long.
+/* A wall clock that a test can step. Loaded before the C library (LD_PRELOAD), it reads three numbers of microseconds from
+ * the file $MORTISE_CLOCK. It adds the first to the real time that the process reads. The second is a step that the clock
+ * takes when the process next asks for its processor time, as the module does within its timers. It adds the third to the
+ * boot-time clock, as after a suspend of that length.
  *
- * Where $MORTISE_BOOT_ID names a file, the process is on a machine of its own: it reads that file for the kernel's boot
- * id and $MORTISE_MACHINE_ID for the machine's, and its boot-time clock began at another time. No other clock is
- * touched. */
+ * If $MORTISE_BOOT_ID names a file, the process seems to be on another machine: it reads that file for the kernel's boot id
+ * and $MORTISE_MACHINE_ID for the machine's, and its boot-time clock began at another time. No other clock
+ * changes. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How much longer ago another machine was started, in seconds. */
+/* How much earlier the other machine was started, in seconds. */
 #define STARTED_EARLIER 1000000
 
 static volatile int64_t *offset; /* and the step, and the boot-time clock's */
@@ -58,11 +58,11 @@ static void shift(struct timespec *time, int clock) {
 }
 
 int clock_gettime(clockid_t id, struct timespec *time) {
-    /* Past the C library, whose own function this one hides. */
+    /* A direct system call, because this function hides the C library's. */
     int result = (int)syscall(SYS_clock_gettime, id, time);
     if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) shift(time, 0);
     if (result == 0 && id == CLOCK_BOOTTIME) shift(time, 2);
-    /* Without a step nothing is written: a test may be writing. */
+    /* Writes nothing without a step: a test may be writing. */
     if (id == CLOCK_THREAD_CPUTIME_ID && offset && offset[1]) {
         offset[0] += offset[1];
         offset[1] = 0;
@@ -98,7 +98,7 @@ int open64(const char *path, int flags, ...) {
     return openat64(AT_FDCWD, path, flags, mode);
 }
 
-/* Some servers load modules so that these look into the C library first, and past this one. */
+/* Some servers load modules so that modules find the C library's functions before these. */
 void *dlopen(const char *file, int mode) {
     void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
     return real(file, mode & ~RTLD_DEEPBIND);

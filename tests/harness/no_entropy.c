@@ -1,6 +1,6 @@
-/* Loaded before the C library (LD_PRELOAD), it leaves the process without random numbers from the moment on at which the
- * file $MORTISE_NO_ENTROPY exists. The module's hash tables need some when the first of them is made on a thread, and
- * panic: a panic that a test can have when it wants one. */
+/* Loaded before the C library (LD_PRELOAD), it gives the process no random numbers once the file $MORTISE_NO_ENTROPY
+ * exists. The module's first hash table on a thread needs some, and panics: a test can cause a panic this
+ * way. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -33,7 +33,7 @@ fn a_release_on_a_thread_hands_the_lock_over() {
 }
 
 #[test]
-fn a_key_that_a_thread_deletes_is_granted_to_the_waiter() {
+fn a_key_that_a_thread_removes_is_granted_to_the_waiter() {
     for take_away in [
         ["DEL", "key"].as_slice(),
         &["UNLINK", "key"],

@@ -114,7 +114,7 @@ fn a_script_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
 }
 
 #[test]
-fn an_acquire_in_one_write_with_a_deletion_is_queued_behind_the_waiter() {
+fn an_acquire_in_one_write_with_a_deletion_does_not_overtake_the_waiter() {
     let mut scene = Scene::new();
     for key in KEYS {
         let steps = [
@@ -130,7 +130,7 @@ fn an_acquire_in_one_write_with_a_deletion_is_queued_behind_the_waiter() {
 }
 
 #[test]
-fn an_acquire_in_one_write_with_flushall_is_queued_behind_the_waiter() {
+fn an_acquire_in_one_write_with_flushall_does_not_overtake_the_waiter() {
     let mut scene = Scene::new();
     let mut steps = vec![command!("FLUSHALL")];
     steps.extend(KEYS.map(|key| command!("LOCK.ACQUIRE", key, "c", 60_000)));

@@ -1,4 +1,4 @@
-//! Another module beside ours, which calls ours as other modules may: from threads of its own, and from callbacks.
+//! Another module, which calls ours as other modules may: from its own threads, and from callbacks.
 
 use crate::{Server, c_library, cmd};
 

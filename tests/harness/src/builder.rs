@@ -12,7 +12,7 @@ use crate::setup::Setup;
 use crate::start_error::{StartError, StartFailure};
 use crate::work_dir::WorkDir;
 
-/// How often another port is tried before a start fails.
+/// How many ports the harness tries before a start fails.
 const PORT_ATTEMPTS: u32 = 20;
 
 /// Options of a server to start; from [`Server::builder`].
@@ -101,7 +101,7 @@ impl Builder {
         self.setup.sentinel
     }
 
-    /// Calls others from `address`, and lets them call `port`, or `bus` on the bus of a cluster.
+    /// Connects to others from `address`, and announces `port` to them, or `bus` for the bus of a cluster.
     pub(crate) fn announced(self, address: IpAddr, port: u16, bus: u16) -> Self {
         let port = port.to_string();
         let builder = self.config("bind-source-addr", &address.to_string());
@@ -125,8 +125,8 @@ impl Builder {
         self.without_module()
     }
 
-    /// For a Sentinel: watches the primary on `port` under `name` with others, `quorum` of whom must agree that it is
-    /// down.
+    /// For a Sentinel: watches the primary on `port` under `name` together with other Sentinels, `quorum` of which must agree
+    /// that it is down.
     pub fn watching(self, name: &str, port: u16, quorum: u32) -> Self {
         self.config(
             "sentinel",

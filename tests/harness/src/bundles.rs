@@ -1,5 +1,5 @@
-//! Clients that take several keys at once with LOCK.MACQUIRE and release them at once: a transaction that reads all keys, on any server and
-//! at any time, finds that each owner holds all of its keys or none.
+//! Clients that acquire several keys at once with LOCK.MACQUIRE and release them at once: a transaction that reads all keys, on any server
+//! and at any time, finds that each owner holds all of its keys or none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::dice::Dice;
 use crate::lock::LockInfo;
 use crate::value::{array, is_nil};
 
-/// Running clients. They end when this value goes.
+/// Running clients. They end when this value is dropped.
 #[derive(Debug)]
 pub struct Bundles {
     stop: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ impl Bundles {
     /// How many keys there are.
     pub const KEYS: u64 = 8;
 
-    /// Starts so many clients of the server on `port`. Each takes 2 to 4 keys again and again, for a minute, and ends when its
+    /// Starts this many clients of the server on `port`. Each repeatedly acquires 2 to 4 keys, for a minute, and ends when its
     /// connection is closed.
     pub fn start(port: u16, clients: usize) -> Bundles {
         let stop = Arc::new(AtomicBool::new(false));

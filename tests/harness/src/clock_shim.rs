@@ -1,7 +1,7 @@
 //! Gives a server its own wall clock, which a test can step, and its own boot-time clock, by a library that is loaded into it.
 //!
-//! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks, and those of the test, go on
-//! as they are. The same library can make the server believe that it is on another machine.
+//! `clock_shim.c` is compiled once per test program, with `cc`. The server's other clocks and those of the test do not
+//! change. The same library can make the server believe that it is on another machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

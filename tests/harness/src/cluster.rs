@@ -13,7 +13,7 @@ use crate::value::{info, int, text};
 pub(crate) const SLOTS: u16 = 16_384;
 /// How long the nodes may take to agree.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long they have for it before they are introduced once more.
+/// How long they have for it before the harness introduces them again.
 const MEET_AGAIN: Duration = Duration::from_secs(6);
 
 /// A running cluster.
@@ -31,7 +31,7 @@ impl Cluster {
     /// Starts `primaries` nodes that share the slots evenly, without replicas. `node` configures each of them.
     ///
     /// # Panics
-    /// If they do not come to agree.
+    /// If they do not agree in time.
     #[track_caller]
     pub fn start(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
         Cluster::launch(primaries, false, None, node)
@@ -40,7 +40,7 @@ impl Cluster {
     /// The same, with a replica for each.
     ///
     /// # Panics
-    /// If they do not come to agree.
+    /// If they do not agree in time.
     #[track_caller]
     pub fn start_with_replicas(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
         Cluster::launch(primaries, true, None, node)
@@ -49,7 +49,7 @@ impl Cluster {
     /// The same, over a network that can be cut.
     ///
     /// # Panics
-    /// If they do not come to agree.
+    /// If they do not agree in time.
     #[track_caller]
     pub fn start_over_network(primaries: usize, node: impl Fn() -> Builder) -> Cluster {
         Cluster::launch(primaries, true, Some(Network::new()), node)

@@ -23,7 +23,7 @@ use shared::Shared;
 pub use record::{Record, Stint};
 pub use shared::{Role, Stay};
 
-/// Running clients. They end when this value goes.
+/// Running clients. They end when this value is dropped.
 #[derive(Debug)]
 pub struct Contenders {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ impl Contenders {
             stop: AtomicBool::new(false),
             record: Mutex::default(),
         });
-        // The time varies, because in step with the server's own rhythm every run would miss the same moments.
+        // The time varies, because in step with the server's timers every run would miss the same moments.
         let seed = wall_micros() as u64 | 1;
         let threads = roles.iter().enumerate().map(|(number, role)| {
             let mut client = Client {
@@ -77,7 +77,7 @@ impl Contenders {
         self.shared.current.store(port, Ordering::SeqCst);
     }
 
-    /// Waits until the server on `port` has granted `more` times from now on and those stints are over; false if
+    /// Waits until the server on `port` has granted `more` times from now on, and those clients are outside again; false if
     /// `patience` ends before.
     pub fn await_grants(&self, port: u16, more: usize, patience: Duration) -> bool {
         let target = self.shared.record().granted_by(port) + more;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a held connection checks whether it may go on.
+/// How often a held connection checks whether it may continue.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Carries connections to a server; dropping it closes all of them.
@@ -50,7 +50,7 @@ struct State {
 }
 
 impl Door {
-    /// A door that asks `lets_through`, again and again, about the address a connection comes from.
+    /// A door that repeatedly asks `lets_through` about the address a connection comes from.
     ///
     /// # Panics
     /// If no port can be had.

@@ -1,4 +1,4 @@
-//! Waits for conditions that no event announces: checks them again and again.
+//! Waits for conditions that no event announces, by checking them repeatedly.
 
 use std::fmt::Debug;
 use std::thread;
@@ -56,7 +56,7 @@ impl Attempt for bool {
 /// Only for events that nothing announces; a blocked command's reply is awaited with [`Conn::recv`](crate::Conn::recv).
 ///
 /// # Panics
-/// With `what` and the last look, if the condition does not come to hold.
+/// With `what` and the last check, if the condition does not come true.
 #[track_caller]
 pub fn eventually<A: Attempt>(what: &str, look: impl FnMut() -> A) -> A::Value {
     eventually_within(PATIENCE, what, look)
@@ -65,7 +65,7 @@ pub fn eventually<A: Attempt>(what: &str, look: impl FnMut() -> A) -> A::Value {
 /// The same, for what may take longer.
 ///
 /// # Panics
-/// With `what` and the last look, if the condition does not come to hold.
+/// With `what` and the last check, if the condition does not come true.
 #[track_caller]
 pub fn eventually_within<A: Attempt>(
     patience: Duration,
@@ -75,7 +75,7 @@ pub fn eventually_within<A: Attempt>(
     let patience = valgrind::patience(patience);
     match within(patience, look) {
         Ok(value) => value,
-        Err(seen) => panic!("waited {patience:?} in vain until {what}; the last look: {seen}"),
+        Err(seen) => panic!("waited {patience:?} in vain until {what}; the last check: {seen}"),
     }
 }
 

@@ -22,9 +22,9 @@
 //! | --- | --- |
 //! | start a server | [`Server::start`], [`Server::builder`] |
 //! | start one of another version | [`other_servers`], [`Builder::program`] |
-//! | talk to it | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
+//! | send it commands | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
 //! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
-//! | look at a lock | [`lock_info`], [`hold_of`]; at all of them: [`Snapshot`] |
+//! | inspect a lock | [`lock_info`], [`hold_of`]; all of them: [`Snapshot`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
 //! | wait by mail | [`queue!`], [`request!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
 //! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
@@ -35,7 +35,7 @@
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
-//! | look for two clients inside | [`Contenders`], [`Record`] |
+//! | find two clients inside at once | [`Contenders`], [`Record`] |
 //! | take several keys at once, in any number of clients | [`Bundles`] |
 //! | choose at random, the same in every run | [`Dice`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
@@ -47,7 +47,7 @@
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
-//! server a cluster of one node that owns all slots, unless it is [`Builder::alone`] or something special.
+//! server a cluster of one node that owns all slots, unless it is [`Builder::alone`] or of another kind.
 
 #![forbid(unsafe_code)]
 

@@ -37,7 +37,7 @@ impl Link {
         self.door.port()
     }
 
-    /// Connections that are made from here on lead to another server, as behind a proxy or a name; those there stay.
+    /// Leads new connections to another server, as behind a proxy or a name; existing ones stay.
     pub fn lead_to(&self, server: &Server) {
         self.door.lead_to(server.port());
     }
@@ -47,7 +47,7 @@ impl Link {
         self.door.delay_out(by);
     }
 
-    /// Holds back what the server sends, also what is under way.
+    /// Holds back what the server sends, including data in flight.
     pub fn hold_stream(&self) {
         self.door.hold_out(true);
     }
@@ -67,7 +67,7 @@ impl Link {
         self.cut.store(true, Ordering::SeqCst);
     }
 
-    /// Lets data pass again, also what was held up.
+    /// Lets data pass again, including what was held up.
     pub fn mend(&self) {
         self.cut.store(false, Ordering::SeqCst);
     }

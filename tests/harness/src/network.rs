@@ -1,12 +1,12 @@
 //! A network of servers that can fall into two parts, with processes alive on both sides.
 //!
 //! ```text
-//!   a ──127.0.1.1──▶ [door of b] ──▶ b        Each server calls from an address of its own and announces its door
-//!   c ──127.0.1.3──▶ [door of b] ──▶ b        instead of itself. So a door knows who knocks, and where it leads to.
+//!   a ──127.0.1.1──▶ [door of b] ──▶ b        Each server connects from its own address and announces its door
+//!   c ──127.0.1.3──▶ [door of b] ──▶ b        instead of itself. So a door knows both ends of a connection.
 //! ```
 //!
-//! It needs neither root nor network namespaces. Clients of the test go straight to a server's own port, so they are on
-//! the side of the server that they talk to.
+//! It needs neither root nor network namespaces. Clients of the test connect to a server's own port, so they are on that
+//! server's side.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,7 +21,7 @@ use crate::server::Server;
 #[derive(Debug, Default)]
 pub struct Network {
     members: Mutex<Vec<Member>>,
-    /// Who is on the other side.
+    /// The servers on the other side.
     cut_off: Arc<Mutex<BTreeSet<IpAddr>>>,
 }
 
@@ -118,7 +118,7 @@ impl Network {
         self.with(server, |member| member.door.delay_out(by));
     }
 
-    /// Holds back what `server` sends over connections to its port, also what is under way; or lets it arrive.
+    /// Holds back what `server` sends over connections to its port, including data in flight; or lets it arrive.
     /// Not so for Sentinels started later than it.
     ///
     /// # Panics

@@ -114,9 +114,9 @@ pub fn stop_process(child: &Child) {
         .expect("a child that runs can be stopped");
 }
 
-/// The signal is for one thread, which stops the others once it runs: on a busy machine they go on for some milliseconds.
+/// The signal reaches one thread, which stops the others when it runs. On a busy machine they run for some milliseconds more.
 fn await_stop(child: &Child) -> io::Result<()> {
-    // A child that is stopped already is found stopped, too.
+    // This also finds a child that is already stopped.
     let options = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(child)), options)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A server's life: started, restarted, killed, and checked once more when the test is over.
+//! A server's life: started, restarted, killed, and checked when the test is over.
 
 mod startup;
 
@@ -25,11 +25,11 @@ use crate::work_dir::WorkDir;
 /// How long a server may take to come up, loading its data included, and to go down.
 const LIFE_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running server. It is killed for certain when this value goes, or when the process that holds it dies.
+/// A running server. It is killed when this value is dropped, or when the process that holds it dies.
 ///
-/// If the server crashed meanwhile (a crash report or a Rust panic in its log, or an end of its own accord that was no
-/// clean one), dropping this value panics, so no test passes over a crash. If the test fails, the end of the server's
-/// log is printed. `MORTISE_KEEP=1` keeps the temporary folders.
+/// If the server crashed meanwhile (a crash report or a Rust panic in its log, or an unexpected or unclean end), dropping
+/// this value panics, so no test overlooks a crash. If the test fails, the end of the server's log is printed.
+/// `MORTISE_KEEP=1` keeps the temporary folders.
 #[derive(Debug)]
 pub struct Server {
     setup: Setup,
@@ -167,7 +167,7 @@ impl Server {
     /// Waits until the command that `conn` sent last is blocked in the server.
     ///
     /// # Panics
-    /// If it does not come to be within 30 seconds: it may have been answered.
+    /// If it is not blocked within 30 seconds: it may have got a reply.
     #[track_caller]
     pub fn await_blocked(&self, conn: &Conn) {
         let id = conn.client_id().to_string();
@@ -291,7 +291,7 @@ impl Server {
             .expect("a running server can be stopped");
     }
 
-    /// Lets a frozen server go on, with SIGCONT.
+    /// Continues a frozen server with SIGCONT.
     ///
     /// # Panics
     /// While it is down.

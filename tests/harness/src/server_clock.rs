@@ -1,4 +1,4 @@
-//! Stepping the clocks that a server sees, and booting the machine that it believes to be on.
+//! Steps the clocks that a server sees, and boots the machine that it believes to be on.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -31,8 +31,8 @@ impl Server {
         eventually("the clock has stepped", || read(&file, 8) == 0);
     }
 
-    /// Suspends the machine that this server sees for so long: its boot-time clock goes on, and no other clock that counts from its start.
-    /// (The wall clock is stepped by itself.)
+    /// Suspends the machine that this server sees for this long: its boot-time clock continues, and its other monotonic clocks stop.
+    /// (The wall clock is stepped separately.)
     ///
     /// # Panics
     /// If the server was started without [`Builder::clock_shim`](crate::Builder::clock_shim).

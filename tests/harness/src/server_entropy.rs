@@ -1,4 +1,4 @@
-//! Letting a server run out of random numbers.
+//! Makes a server run out of random numbers.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::entropy::file;
 use crate::server::Server;
 
 impl Server {
-    /// From now on the server has no random numbers: its module panics where it makes the first hash table on a thread.
+    /// From now on the server has no random numbers: its module panics when it makes the first hash table on a thread.
     ///
     /// # Panics
     /// If it was started without [`Builder::may_run_out_of_entropy`](crate::Builder::may_run_out_of_entropy).

@@ -12,7 +12,7 @@ use crate::valgrind;
 /// The part of a server's configuration that outlives a restart.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
-    /// Another program than all the other servers of the test run.
+    /// The program, if it differs from that of the other servers of the test run.
     pub(crate) program: Option<PathBuf>,
     pub(crate) lines: Vec<(String, String)>,
     pub(crate) module: bool,
@@ -20,15 +20,15 @@ pub(crate) struct Setup {
     pub(crate) envs: Vec<(String, String)>,
     pub(crate) unix_socket: bool,
     pub(crate) sentinel: bool,
-    /// It is no node of a cluster, whatever the tests are run on.
+    /// Whether it is no node of a cluster, even if the tests run on such.
     pub(crate) alone: bool,
     /// How far its wall clock is off, if that can be stepped.
     pub(crate) clock: Option<ClockStep>,
-    /// It has ids of the machine and its boot and a boot-time clock of its own, as another machine has.
+    /// Whether it has its own ids of machine and boot, and its own boot-time clock, as on another machine.
     pub(crate) machine: bool,
     /// valgrind watches its memory.
     pub(crate) valgrind: bool,
-    /// It may run out of random numbers, and its module panic.
+    /// Whether it may run out of random numbers, so that its module panics.
     pub(crate) entropy_ends: bool,
 }
 
@@ -97,7 +97,7 @@ impl Setup {
         Some(line.1.trim_matches('"'))
     }
 
-    /// It becomes a cluster of one node: the tests run on such, and it is no special server.
+    /// Whether it becomes a cluster of one node: the tests run on such, and it is of no other kind.
     pub(crate) fn owns_all_slots(&self) -> bool {
         let special = ["cluster-enabled", "replicaof"];
         let is_special = self
@@ -107,13 +107,13 @@ impl Setup {
         on_cluster_nodes() && self.module && !self.sentinel && !self.alone && !is_special
     }
 
-    /// valgrind watches it as it does all servers, and is to see it end.
+    /// Whether valgrind watches it like all servers, and has to see it end.
     pub(crate) fn ends_by_itself(&self) -> bool {
         let is_special = self.sentinel || self.machine || self.entropy_ends || self.clock.is_some();
         self.module && self.program.is_none() && !is_special && valgrind::watches_all()
     }
 
-    /// The text of `redis.conf`. A line of the test's stands after ours, so it prevails.
+    /// The text of `redis.conf`. The test's lines come after ours, so they take precedence.
     pub(crate) fn conf(&self, dir: &Path, port: u16, logfile: &Path) -> String {
         let mut conf = Conf(String::new());
         conf.line("bind", "127.0.0.1");
@@ -125,7 +125,7 @@ impl Setup {
         conf.line("appendonly", "no");
         conf.line("enable-debug-command", "yes");
         conf.line("enable-module-command", "yes");
-        // A replica's first sync would wait five seconds for more replicas to come.
+        // Otherwise a replica's first sync waits five seconds for more replicas.
         conf.line("repl-diskless-sync-delay", "0");
         if self.ends_by_itself() {
             for (name, value) in WATCHED {

@@ -12,32 +12,32 @@ use std::time::Duration;
 /// The beginning of the names of valgrind's logs in a server's folder. There is one for each process.
 const LOG: &str = "valgrind-";
 
-/// valgrind can watch the servers of this test run. Not those that a script starts through another system's dynamic
-/// linker, whose symbols are not here.
+/// Whether valgrind can watch the servers of this test run. It cannot if a script starts them through another system's
+/// dynamic linker, whose symbols are missing here.
 pub fn valgrind_can_watch() -> bool {
     let program = env::var("MORTISE_SERVER");
     !program.is_ok_and(|program| program.contains("target/servers"))
 }
 
-/// All servers are watched that can be.
+/// Whether valgrind watches every server that it can.
 pub(crate) fn watches_all() -> bool {
     env::var_os("MORTISE_VALGRIND").is_some_and(|value| !value.is_empty()) && valgrind_can_watch()
 }
 
-/// How long to wait for what takes up to `usual` without valgrind.
+/// The time limit for something that takes up to `usual` without valgrind.
 pub(crate) fn patience(usual: Duration) -> Duration {
     if watches_all() { usual * 6 } else { usual }
 }
 
-/// The command that runs `program` so. Its allocator is a library of its own, which valgrind has to
-/// know.
+/// The command that runs `program` under valgrind, which has to know the library of its
+/// allocator.
 pub(crate) fn command(dir: &Path, program: &str) -> Vec<String> {
     let log = dir.join(format!("{LOG}%p"));
     [
         "valgrind",
         "--quiet",
         "--num-callers=30",
-        // An optimised build compares the unused part of an enum and then ignores the outcome.
+        // An optimised build compares the unused part of an enum and ignores the result.
         "--undef-value-errors=no",
         "--trace-children=yes",
         "--leak-check=full",

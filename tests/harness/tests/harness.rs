@@ -24,7 +24,7 @@ fn greeting(conn: &mut Conn) -> String {
 }
 
 #[test]
-fn a_started_server_answers_and_is_gone_with_its_folder_when_dropped() {
+fn a_started_server_replies_and_a_dropped_one_is_gone_with_its_folder() {
     let server = bare().start();
     let (pid, dir) = (server.pid(), server.dir().to_owned());
     assert_eq!(text(&cmd!(server.connect(), "PING")), "PONG");
@@ -34,7 +34,7 @@ fn a_started_server_answers_and_is_gone_with_its_folder_when_dropped() {
 }
 
 #[test]
-fn servers_started_side_by_side_each_have_a_port_of_their_own() {
+fn servers_started_in_parallel_have_different_ports() {
     let starts: Vec<_> = (0..6)
         .map(|n| {
             thread::spawn(move || {
@@ -133,7 +133,7 @@ fn tempfile_dir() -> std::path::PathBuf {
 }
 
 #[test]
-fn a_replica_has_what_its_primary_had_when_asked() {
+fn wait_for_sync_waits_for_all_writes_of_the_primary() {
     let primary = bare().start();
     let replica = bare().replica_of(&primary).start();
     cmd!(primary.connect(), "SET", "greeting", "hello");
@@ -144,7 +144,7 @@ fn a_replica_has_what_its_primary_had_when_asked() {
 }
 
 #[test]
-fn a_frozen_server_answers_when_it_goes_on() {
+fn a_frozen_server_replies_when_it_continues() {
     let server = bare().start();
     let mut conn = server.connect();
     server.stop_signal();
@@ -213,7 +213,7 @@ fn an_unexpected_error_names_its_command() {
 }
 
 #[test]
-fn arguments_of_all_kinds_arrive_as_they_are() {
+fn arguments_of_all_kinds_arrive_unchanged() {
     let server = bare().unix_socket().start();
     let mut conn = server.connect_unix();
     let (name, raw): (String, &[u8]) = ("list".to_owned(), b"\xff\0\r\n");
@@ -264,15 +264,15 @@ fn maps_read_the_same_in_both_protocols() {
 }
 
 #[test]
-#[should_panic(expected = "until pigs fly; the last look: \"no pigs\"")]
-fn a_vain_wait_ends_with_what_was_seen_last() {
+#[should_panic(expected = "until pigs fly; the last check: \"no pigs\"")]
+fn a_vain_wait_fails_with_the_last_check() {
     eventually_within(Duration::from_millis(50), "pigs fly", || {
         Err::<(), _>("no pigs")
     });
 }
 
 #[test]
-fn the_version_is_one_the_module_is_made_for() {
+fn the_version_of_the_server_is_supported() {
     let version = bare().start().version();
     assert!(
         version.is_redis_from(7, 0) || version.is_valkey_from(7, 2),

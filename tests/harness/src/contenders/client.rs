@@ -1,4 +1,4 @@
-//! A client that acquires, is inside for a while, renews meanwhile and releases, again and again.
+//! A client that repeatedly acquires, stays inside for a while, renews meanwhile, and releases.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,7 +59,7 @@ impl Client {
         self.shared.record().refusals.push((port, line.to_owned()));
     }
 
-    /// Acquires again and again, until the connection is no longer the right one.
+    /// Acquires repeatedly, until the connection is no longer the right one.
     fn contend(&mut self, mut line: Line) {
         while !self.shared.stopped() && line.port == self.port() {
             self.requests += 1;
@@ -76,7 +76,7 @@ impl Client {
             ));
             let port = line.port;
             let mut reply = self.await_reply(&mut line, None);
-            // After a long wait the time of the request says little, so ask for a confirmation.
+            // A long wait may have used up the lease that counts from the request, so confirm it.
             if matches!(reply, Some(Ok(Value::Int(_)))) && sent.elapsed() > self.shared.lease / 10 {
                 sent = Instant::now();
                 line.conn.submit_or_lose(&crate::command!(
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Is inside, renewing, for a while; then releases. Returns the connection if it can be used again.
+    /// Stays inside for a while, renewing, and releases. Returns the connection if it can be used again.
     fn work(&mut self, mut line: Line, grant: &Grant, mut sent: Instant) -> Option<Line> {
         let begin = Instant::now();
         let mut until = grant.until;
@@ -188,7 +188,7 @@ impl Client {
                     next = sent + self.shared.lease / 3;
                 }
                 Some(Ok(_)) => {
-                    // Only when a reply says that it is lost.
+                    // Only a reply that reports the loss ends it.
                     self.write_down(grant, begin, Instant::now().min(until));
                     return Some(line);
                 }

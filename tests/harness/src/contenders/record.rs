@@ -5,15 +5,15 @@ use std::time::Instant;
 /// The time one client was inside, on one grant.
 #[derive(Debug, Clone)]
 pub struct Stint {
-    /// Who.
+    /// The client.
     pub owner: String,
     /// The grant's fencing token.
     pub token: i64,
     /// The port of the server that granted.
     pub port: u16,
-    /// From here on.
+    /// When the client began to believe.
     pub begin: Instant,
-    /// Until here.
+    /// When it stopped.
     pub end: Instant,
 }
 

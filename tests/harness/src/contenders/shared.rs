@@ -1,4 +1,4 @@
-//! What all contending clients share, and how each of them behaves.
+//! The shared state of all contending clients, and how each behaves.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -9,12 +9,12 @@ use super::record::Record;
 /// Where a client goes when the primary moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It goes to the new primary at once, and renews there what it holds.
+    /// It connects to the new primary at once, and renews its hold there.
     Mover,
-    /// It stays with the old one until that refuses it, as a client on the same side of a partition does.
+    /// It stays with the old primary until that refuses it, as a client on the same side of a partition does.
     Loyal,
-    /// It goes to the new primary, and after the end of its lease asks there whether it still
-    /// holds: it believes the reply to a renewal.
+    /// It connects to the new primary, and after the end of its lease renews there, and believes the
+    /// reply.
     Returner,
 }
 
@@ -34,9 +34,9 @@ pub enum Stay {
 pub(super) struct Shared {
     pub(super) key: String,
     pub(super) lease: Duration,
-    /// Where the primary was when all began.
+    /// The port of the primary at the start.
     pub(super) old: u16,
-    /// Where it is.
+    /// The port of the present primary.
     pub(super) current: AtomicU16,
     pub(super) stay: Stay,
     pub(super) stop: AtomicBool,

@@ -1,4 +1,4 @@
-//! How a server comes up: its configuration written, its process started, its first answer awaited.
+//! Starts a server: writes its configuration, starts its process, and awaits its first reply.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// The path of the configuration that the server behind `conn` was started with: the port may have been snatched.
+    /// The configuration file of the server behind `conn`: another server may have taken the port.
     fn identity(&self, conn: &mut Conn) -> Result<String, String> {
         if let Some(password) = self.setup.password() {
             conn.try_cmd(&["AUTH", password])?;
