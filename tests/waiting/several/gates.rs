@@ -31,8 +31,10 @@ fn all_is_granted(server: &Server, conn: &mut Conn, m: &mut Conn) {
 
 fn scene(server: &Server) -> (Conn, Conn) {
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", B, "h", 1_500);
+    cmd!(conn, "LOCK.ACQUIRE", B, "first", 60_000);
     let m = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    // A pass may shorten a lease.
+    cmd!(conn, "LOCK.PASS", B, "first", "h", 1_500);
     (conn, m)
 }
 
