@@ -243,6 +243,7 @@ mod tests {
         let mut belief = belief(now, None);
         let asked = belief.token_to_renew();
         belief.set_change(Some(Change::Upgrade));
+        assert_eq!(belief.token_to_renew(), None, "it may change at any moment");
         assert_eq!(belief.deny(asked), Denial::Stale);
         belief.set_change(None);
         belief.upgrade(grant(9, now));
@@ -264,6 +265,11 @@ mod tests {
         belief.confirm(grant(7, now + ms(300)));
         assert_eq!(belief.deadline(), now + ms(988), "an earlier renewal");
         assert_eq!(belief.deny(asked), Denial::Stale);
+        assert_eq!(
+            belief.deny(None),
+            Denial::Stale,
+            "a renewal sent during an upgrade"
+        );
         assert_eq!(
             belief.loss(now),
             None,
@@ -287,5 +293,36 @@ mod tests {
         later.limit(now + ms(300));
         later.limit(now + ms(400));
         assert_eq!(later.deadline(), now + ms(300));
+        let mut never_renewed = belief(now, Some(ms(5000)));
+        assert_eq!(never_renewed.loss(now + ms(988)), Some(Loss::Expired));
+    }
+
+    #[test]
+    fn a_hold_is_renewed_and_retried_as_often_as_its_lease_requires() {
+        let now = BootInstant::now();
+        let mut belief = belief(now, None);
+        assert_eq!(belief.next_renewal(), Some(now + belief.renewal_period()));
+        assert!((ms(300)..ms(500)).contains(&belief.renewal_period()));
+        belief.confirm(grant(7, now + ms(100)));
+        belief.confirm(grant(7, now + ms(50)));
+        assert_eq!(belief.confirmed(), now + ms(100));
+        for (lease, pause) in [(10, 5), (1_000, 50), (60_000, 200)] {
+            let lease = Lease::new(ms(lease)).unwrap();
+            let belief = Belief::new(grant(7, now), lease, None);
+            assert_eq!(belief.retry_pause(), ms(pause), "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_lease_asked_for_counts_until_the_server_refuses_it() {
+        let now = BootInstant::now();
+        let mut belief = belief(now, None);
+        for asked in [5_000, 2_000] {
+            let asked = Lease::new(ms(asked)).unwrap();
+            assert_eq!(belief.lease_to_ask(Some(asked), now).unwrap(), asked);
+            assert_eq!(belief.longest_lease(), ms(5_000));
+        }
+        belief.forget_longest_lease();
+        assert_eq!(belief.longest_lease(), ms(1_000));
     }
 }
