@@ -366,6 +366,34 @@ mod tests {
         assert_eq!(decided(&mut mailbox, "asking"), "pending");
     }
 
+    fn queued(mailbox: &mut Mailbox, owner: &str, since: i64) -> bool {
+        let reply = Reply::Array(vec![text("QUEUED"), Reply::Int(since)]);
+        mailbox.queued(owner.as_bytes(), &reply)
+    }
+
+    #[test]
+    fn a_late_reply_that_names_a_closed_box_ends_the_wait_with_the_next_letters() {
+        let (mut mailbox, now) = (mailbox(&["late"]), BootInstant::now());
+        mailbox.on_mail(mail(2, 0, &[]), now).unwrap();
+        queued(&mut mailbox, "late", 1);
+        assert_eq!(decided(&mut mailbox, "late"), "pending");
+        mailbox.on_mail(mail(2, 0, &[]), now).unwrap();
+        assert!(decided(&mut mailbox, "late").contains("has closed the box"));
+    }
+
+    #[test]
+    fn one_task_collects_while_somebody_waits() {
+        let mut mailbox = mailbox(&["a", "b"]);
+        assert!(queued(&mut mailbox, "a", 1), "somebody has to begin");
+        assert!(!queued(&mut mailbox, "b", 1), "somebody does already");
+        mailbox.forget(b"a");
+        assert!(mailbox.collect(b"box", Duration::ZERO).is_some());
+        mailbox.forget(b"b");
+        assert!(mailbox.collect(b"box", Duration::ZERO).is_none());
+        mailbox.enter(&name("c")).unwrap();
+        assert!(queued(&mut mailbox, "c", 1), "that task has ended");
+    }
+
     #[test]
     fn one_that_is_closed_ends_what_is_under_way_and_names_it() {
         let mut mailbox = mailbox(&["a"]);
