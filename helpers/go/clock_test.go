@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTheClockCountsTheTimeInWhichTheMachineSlept(t *testing.T) {
+func TestTheClockCountsTheTimeOfASleepingMachine(t *testing.T) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
 		t.Skip("there is nothing to compare with")
@@ -23,7 +23,7 @@ func TestTheClockCountsTheTimeInWhichTheMachineSlept(t *testing.T) {
 	}
 }
 
-func TestWhereTheSystemRefusesTheClockGosOwnTakesItsPlace(t *testing.T) {
+func TestIfTheSystemRefusesTheClockGosOwnIsUsed(t *testing.T) {
 	read := clock(99)
 	first := read()
 	for limit := time.Now().Add(time.Minute); read() <= first; {

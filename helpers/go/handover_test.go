@@ -12,7 +12,7 @@ import (
 	mortise "mortise.example/mortise/helpers/go"
 )
 
-// holds is what LOCK.INFO says of those who hold the key.
+// holds returns the key's holds from LOCK.INFO.
 func (s *server) holds(key string) (holds []map[any]any) {
 	reply, _ := s.Do(background, "LOCK.INFO", key).Result()
 	info, _ := reply.(map[any]any)
@@ -23,7 +23,7 @@ func (s *server) holds(key string) (holds []map[any]any) {
 	return holds
 }
 
-// owner is the one name under which the key is held.
+// owner returns the key's only owner.
 func (s *server) owner(key string) string {
 	holds := s.holds(key)
 	if len(holds) != 1 {
@@ -44,7 +44,7 @@ func TestALockIsPassedOnAndOneOfTwoRunnersTakesItOver(t *testing.T) {
 			t.Fatalf("%v, tokens %d and %d, %v", err, lock.Token(), token, context.Cause(held))
 		}
 		if err := lock.Unlock(); err != nil || s.owner("import") != "job:7" {
-			t.Fatal("unlocking what was passed on:", err)
+			t.Fatal("unlocking a lock that was passed on:", err)
 		}
 		runner, held, err := locks.TakeOver(background, "import", "job:7", token)
 		if err != nil || runner.Token() <= token || held.Err() != nil {
@@ -59,7 +59,7 @@ func TestALockIsPassedOnAndOneOfTwoRunnersTakesItOver(t *testing.T) {
 	})
 }
 
-func TestWhatWasTakenOverIsRenewed(t *testing.T) {
+func TestALockThatWasTakenOverIsRenewed(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		lock, _, err := locks.Lock(background, "job")
@@ -82,7 +82,7 @@ func TestWhatWasTakenOverIsRenewed(t *testing.T) {
 	})
 }
 
-func TestALockThatNobodyMayBeGivenStaysHeldAndRenewed(t *testing.T) {
+func TestALockWhosePassIsRefusedStaysHeldAndRenewed(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "job", mortise.Lease(900*time.Millisecond))
 		if err != nil {
@@ -99,7 +99,7 @@ func TestALockThatNobodyMayBeGivenStaysHeldAndRenewed(t *testing.T) {
 			t.Fatal(err, context.Cause(held))
 		}
 		if _, err := lock.PassTo(background, "queue", time.Minute); err != mortise.ErrUnlocked {
-			t.Fatal("what was unlocked was passed on:", err)
+			t.Fatal("an unlocked lock was passed on:", err)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestAtLeastOutlivesTheProgramAndClose(t *testing.T) {
 	})
 }
 
-func TestAtLeastHoldsWhereTheServerPassesNothingOnInItsGrace(t *testing.T) {
+func TestAtLeastWorksInTheGraceWhenTheServerPassesNothingOn(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, _, err := connect().Lock(background, "report", mortise.AtLeast(time.Minute))
 		if err != nil {
@@ -165,7 +165,7 @@ func TestAtLeastHoldsWhereTheServerPassesNothingOnInItsGrace(t *testing.T) {
 	})
 }
 
-func TestAHolderWhoseLockIsRevokedLearnsOfItAtItsNextRenewalAndLeaves(t *testing.T) {
+func TestARevokedHolderNoticesAtItsNextRenewalAndLeaves(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		for _, more := range [][]mortise.Option{nil, {mortise.AtLeast(1500 * time.Millisecond)}} {
@@ -188,7 +188,7 @@ func TestAHolderWhoseLockIsRevokedLearnsOfItAtItsNextRenewalAndLeaves(t *testing
 	})
 }
 
-func TestWhatWasRevokedIsFreeWhenItIsUnlockedInSpiteOfAtLeast(t *testing.T) {
+func TestARevokedLockIsFreeWhenItIsUnlockedDespiteAtLeast(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(time.Minute))
@@ -204,7 +204,7 @@ func TestWhatWasRevokedIsFreeWhenItIsUnlockedInSpiteOfAtLeast(t *testing.T) {
 	})
 }
 
-func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestImpossibleOptionsAreRefused(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		for _, option := range []mortise.Option{mortise.AtLeast(0), mortise.AtLeast(-time.Second), mortise.Holder("a##b")} {
@@ -225,7 +225,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	})
 }
 
-func TestNeverMoreAreInsideThanThereArePermitsWhateverEachTakes(t *testing.T) {
+func TestNeverMorePermitsAreHeldThanThereAre(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		pool := connect().Semaphore("pool", 5)
 		var inside, most atomic.Int64
@@ -258,7 +258,7 @@ func TestNeverMoreAreInsideThanThereArePermitsWhateverEachTakes(t *testing.T) {
 	})
 }
 
-func TestTheNextOneWaitsForItsTurnAndAWriterDrainsThePool(t *testing.T) {
+func TestARequestForPermitsWaitsInTheQueueAndAWriterDrainsThePool(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		pool := locks.Semaphore("pool", 3)
@@ -270,7 +270,7 @@ func TestTheNextOneWaitsForItsTurnAndAWriterDrainsThePool(t *testing.T) {
 		go func() { l, _, _ := pool.Acquire(background, 2); got <- l }()
 		eventually(t, "it waits", func() bool { return s.waiters("pool") == 1 })
 		if _, _, err := pool.TryAcquire(background, 1); err != mortise.ErrBusy {
-			t.Fatal("one got past another who waits:", err)
+			t.Fatal("a request overtook a waiter:", err)
 		}
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestTheNextOneWaitsForItsTurnAndAWriterDrainsThePool(t *testing.T) {
 	})
 }
 
-func TestAPassWhoseAnswerIsLostLeavesBothNamesAndATakeoverIsAskedForAgain(t *testing.T) {
+func TestAPassWhoseReplyIsLostFreesBothNamesAndATakeoverIsRepeated(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		lock, held, err := locks.Lock(background, "job")
 		if err != nil {

@@ -22,7 +22,7 @@ func TestALockKeepsOthersOutUntilItIsUnlocked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := locks.TryLock(background, "stock:17"); err != mortise.ErrBusy {
-			t.Fatalf("a second one: %v", err)
+			t.Fatalf("a second request: %v", err)
 		}
 		if err := first.Unlock(); err != nil {
 			t.Fatal(err)
@@ -32,12 +32,12 @@ func TestALockKeepsOthersOutUntilItIsUnlocked(t *testing.T) {
 		}
 		second, _, err := locks.TryLock(background, "stock:17")
 		if err != nil || second.Token() <= first.Token() {
-			t.Fatalf("the next one: %v, tokens %d and %d", err, first.Token(), second.Token())
+			t.Fatalf("the next request: %v, tokens %d and %d", err, first.Token(), second.Token())
 		}
 	})
 }
 
-func TestWaitersComeInOneAfterTheOtherOverTwoConnections(t *testing.T) {
+func TestWaitersAreGrantedOneAfterTheOtherOverTwoConnections(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		var inside, last atomic.Int64
@@ -71,7 +71,7 @@ func TestWaitersComeInOneAfterTheOtherOverTwoConnections(t *testing.T) {
 	})
 }
 
-func TestEndingTheContextEndsTheWaitAndNothingStaysBehind(t *testing.T) {
+func TestEndingTheContextEndsTheWaitAndLeavesNothing(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		first, _, err := locks.Lock(background, "k")
@@ -93,7 +93,7 @@ func TestEndingTheContextEndsTheWaitAndNothingStaysBehind(t *testing.T) {
 	})
 }
 
-// deadline is a context that ends by its deadline, which passes when the test says so.
+// deadline is a context whose deadline passes when the test closes passed.
 type deadline struct {
 	context.Context
 	passed chan struct{}
@@ -110,7 +110,7 @@ func (d deadline) Err() error {
 	}
 }
 
-func TestADeadlineThatPassesWhileAnotherHoldsTheLockSaysBoth(t *testing.T) {
+func TestADeadlineThatPassesWhileAnotherHoldsTheLockReportsBoth(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		if _, _, err := locks.Lock(background, "k"); err != nil {
@@ -135,7 +135,7 @@ func TestADeadlineThatPassesWhileAnotherHoldsTheLockSaysBoth(t *testing.T) {
 	})
 }
 
-func TestTheErrorKeepsTheCauseForWhichTheContextEnded(t *testing.T) {
+func TestTheErrorKeepsTheCauseOfTheContextsEnd(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		if _, _, err := locks.Lock(background, "other"); err != nil {
@@ -152,7 +152,7 @@ func TestTheErrorKeepsTheCauseForWhichTheContextEnded(t *testing.T) {
 	})
 }
 
-func TestALockThatIsTakenAwayCancelsItsContext(t *testing.T) {
+func TestDeletingALockCancelsItsContext(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(300*time.Millisecond))
 		if err != nil {
@@ -203,7 +203,7 @@ func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	})
 }
 
-func TestALockOfAnotherLibraryIsWaitedForWhereAskedFor(t *testing.T) {
+func TestALockOfAnotherLibraryIsWaitedForOnRequest(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		s.do("SET", "k", "old", "NX")
@@ -251,7 +251,7 @@ func TestAGuardedCommandRunsOnlyWhileTheLockIsHeld(t *testing.T) {
 	})
 }
 
-func TestTasksThatWaitForEachOtherAreToldOfTheDeadlock(t *testing.T) {
+func TestADeadlockBetweenTasksIsReported(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		take := func(task, key string) error {
@@ -269,7 +269,7 @@ func TestTasksThatWaitForEachOtherAreToldOfTheDeadlock(t *testing.T) {
 	})
 }
 
-func TestReadersAreInTogetherAndAWriterAlone(t *testing.T) {
+func TestReadersShareTheLockAndAWriterHoldsItAlone(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		one, _, err := locks.RLock(background, "k")
@@ -300,7 +300,7 @@ func TestALockIsHeldForMaxHoldAtMost(t *testing.T) {
 	})
 }
 
-func TestTimesThatCanGiveNoLockAreRefusedByName(t *testing.T) {
+func TestImpossibleTimesAreRefusedByName(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		ctx, cancel := context.WithTimeout(background, time.Second)

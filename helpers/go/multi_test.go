@@ -9,7 +9,7 @@ import (
 	mortise "mortise.example/mortise/helpers/go"
 )
 
-func TestSeveralAreTakenAtOnceByOneTokenAndGivenBackTogether(t *testing.T) {
+func TestSeveralLocksAreAcquiredAtOnceByOneTokenAndReleasedTogether(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		several, held, err := locks.LockAll(background, []string{"a", "b", "c"})
@@ -33,12 +33,12 @@ func TestSeveralAreTakenAtOnceByOneTokenAndGivenBackTogether(t *testing.T) {
 			}
 		}
 		if _, _, err := locks.LockAll(background, nil); err == nil {
-			t.Fatal("no key is no lock")
+			t.Fatal("a request without keys was not refused")
 		}
 	})
 }
 
-func TestWhoWaitsForSeveralHoldsNoneAndGetsAllWhenTheLastOneIsFree(t *testing.T) {
+func TestAWaiterForSeveralLocksHoldsNoneAndIsGrantedAllWhenTheLastIsFree(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		b, _, err := locks.Lock(background, "b")
@@ -58,7 +58,7 @@ func TestWhoWaitsForSeveralHoldsNoneAndGetsAllWhenTheLastOneIsFree(t *testing.T)
 		}()
 		eventually(t, "it waits", func() bool { return s.waiters("a") == 1 })
 		if holds := s.holds("a"); len(holds) != 0 {
-			t.Fatal("it holds what it waits for:", holds)
+			t.Fatal("it holds a key that it waits for:", holds)
 		}
 		if err := b.Unlock(); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestWhoWaitsForSeveralHoldsNoneAndGetsAllWhenTheLastOneIsFree(t *testing.T)
 	})
 }
 
-func TestEachOfSeveralIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) {
+func TestEachOfSeveralLocksIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		several, held, err := locks.LockAll(background, []string{"a", "b"}, mortise.Lease(900*time.Millisecond))
@@ -96,7 +96,7 @@ func TestEachOfSeveralIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) {
 	})
 }
 
-func TestAWaitForSeveralThatIsCancelledLeavesEveryQueue(t *testing.T) {
+func TestACancelledWaitForSeveralLocksLeavesEveryQueue(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		b, _, err := locks.Lock(background, "b")
@@ -121,7 +121,7 @@ func TestAWaitForSeveralThatIsCancelledLeavesEveryQueue(t *testing.T) {
 	})
 }
 
-func TestWhereTheReplyWasLostNoneOfSeveralStaysTaken(t *testing.T) {
+func TestAnAcquireOfSeveralLocksWhoseReplyIsLostLeavesNoneTaken(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		warm, _, err := locks.Lock(background, "warm")
 		if err != nil {

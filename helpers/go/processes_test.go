@@ -17,9 +17,9 @@ import (
 	"mortise.example/mortise/helpers/go/goredisconn"
 )
 
-// What becomes of a lock whose process is killed or stopped, or closes in the wrong moment.
+// A lock whose process is killed or stopped, or closes at the wrong moment.
 
-// TestHolder is no test but the process that the others stop: it holds the lock, and answers each line with what it believes.
+// TestHolder is no test but the process that the others stop: it holds the lock, and replies to each line with what it believes.
 func TestHolder(t *testing.T) {
 	addr := os.Getenv("MORTISE_TEST_HOLDER")
 	if addr == "" {
@@ -45,7 +45,7 @@ type holder struct {
 	said *bufio.Scanner
 }
 
-// hold starts a process that holds the lock, and answers its token.
+// hold starts a process that holds the lock, and returns its token.
 func hold(t *testing.T, s *server) (h holder, token int64) {
 	h.Cmd = exec.Command(os.Args[0], "-test.run=^TestHolder$")
 	h.Env = append(os.Environ(), "MORTISE_TEST_HOLDER="+s.addr)
@@ -74,7 +74,7 @@ func (h holder) answer(t *testing.T) (token int64, held bool) {
 	return token, held
 }
 
-func TestAKilledHoldersLockIsFreeWhenItsLeaseIsOver(t *testing.T) {
+func TestTheLockOfAKilledHolderIsFreeWhenItsLeaseIsOver(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		h, token := hold(t, s)
 		_ = h.Process.Kill()
@@ -85,7 +85,7 @@ func TestAKilledHoldersLockIsFreeWhenItsLeaseIsOver(t *testing.T) {
 	})
 }
 
-func TestAHolderThatWasStoppedForLongerThanItsLeaseKnowsThatItHoldsNothing(t *testing.T) {
+func TestAHolderStoppedForLongerThanItsLeaseKnowsThatItHasLostTheLock(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		h, token := hold(t, s)
 		signal(t, h.Process, "STOP")
@@ -96,16 +96,16 @@ func TestAHolderThatWasStoppedForLongerThanItsLeaseKnowsThatItHoldsNothing(t *te
 		h.ask()
 		signal(t, h.Process, "CONT")
 		if _, believes := h.answer(t); believes {
-			t.Fatal("it believes in a lock that another one has")
+			t.Fatal("it believes in a lock that another owner holds")
 		}
 		eventually(t, "it has said that it has left", func() bool { return s.calls("lock.leave") > 0 })
 		if _, err := lock.Check(); err != nil || held.Err() != nil {
-			t.Fatal("it took the lock of another one with it:", err)
+			t.Fatal("it released the lock of another owner:", err)
 		}
 	})
 }
 
-func TestClosingInTheMomentOfAGrantLeavesNothing(t *testing.T) {
+func TestClosingAtTheMomentOfAGrantLeavesNothing(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		for range 30 {
@@ -135,7 +135,7 @@ func TestClosingInTheMomentOfAGrantLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAServerThatTakesConnectionsAndSaysNothingHoldsNobodyUp(t *testing.T) {
+func TestAServerThatAcceptsConnectionsAndNeverRepliesBlocksNobody(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	locks := mortise.New(goredisconn.New(redis.NewClient(&redis.Options{Addr: s.addr})))

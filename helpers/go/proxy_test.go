@@ -17,7 +17,7 @@ import (
 	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
-// proxy is between a client and the server, and breaks what it is told to.
+// proxy is between a client and the server, and breaks chosen commands.
 type proxy struct {
 	net.Listener
 	to      string
@@ -27,7 +27,7 @@ type proxy struct {
 	when    int
 	broken  atomic.Int64
 	release chan struct{}
-	// What comes while they are locked stays there.
+	// While they are locked, data is held back.
 	requests, replies sync.RWMutex
 }
 
@@ -37,7 +37,7 @@ const (
 	later         // the connection breaks, the command arrives after release is closed
 )
 
-// breaks has the next command with that word broken, once.
+// breaks breaks the next command with that word, once.
 func (p *proxy) breaks(word string, when int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The README's commands and its program, as a newcomer would try them.
+// The README's commands and its program, as a new user would try them.
 func TestTheReadmeLeadsToAWorkingLock(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -36,11 +36,11 @@ func TestTheReadmeLeadsToAWorkingLock(t *testing.T) {
 		t.Fatal(out)
 	}
 	if !s.free("stock:17") {
-		t.Fatal("the lock stayed")
+		t.Fatal("the lock is not free")
 	}
 }
 
-func TestTheReadmeNamesTheOldestGoThatWillDo(t *testing.T) {
+func TestTheReadmeNamesTheOldestGoThatWorks(t *testing.T) {
 	ask := func(args ...string) string {
 		out, err := exec.Command("go", append([]string{"list", "-m", "-f", "{{.GoVersion}} {{.Version}}"}, args...)...).Output()
 		if err != nil {

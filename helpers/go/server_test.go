@@ -22,7 +22,7 @@ import (
 	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
-// server is a real one, with the module.
+// server is a real server with the module.
 type server struct {
 	t    testing.TB
 	addr string
@@ -42,8 +42,8 @@ func modulePath() string {
 // claims are held until the process ends.
 var claims sync.Map
 
-// claimPort answers a port that no other test of any language's helper has, also while its server is down: it belongs to
-// whoever listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+// claimPort returns a port that no other test of any language gets, even while its server is down: the process that listens
+// 2,500 above owns it. It is below the range of outgoing connections, and a cluster's bus is 10,000 above.
 func claimPort() int {
 	for {
 		port := 10_000 + rand.IntN(2_500)
@@ -109,13 +109,13 @@ func (s *server) kill() {
 	_ = s.cmd.Wait()
 }
 
-// freeze stops the server without closing anything, until the function that it answers is called.
+// freeze stops the server without closing anything, and returns a function that continues it.
 func (s *server) freeze() func() {
 	signal(s.t, s.cmd.Process, "STOP")
 	return func() { signal(s.t, s.cmd.Process, "CONT") }
 }
 
-// signal has the shell's command send it: package syscall knows no SIGSTOP on Windows, where these files have to compile.
+// signal uses the shell's kill, because package syscall has no SIGSTOP on Windows, where these files have to compile.
 func signal(t testing.TB, process *os.Process, name string) {
 	if err := exec.Command("kill", "-"+name, fmt.Sprint(process.Pid)).Run(); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func (s *server) info(field string) string {
 	return ""
 }
 
-// free says that nobody holds the lock and nobody waits for it.
+// free reports whether nobody holds the lock and nobody waits for it.
 func (s *server) free(key string) bool { return s.do("LOCK.INFO", key) == nil }
 
 func (s *server) waiters(key string) int64 {
@@ -164,7 +164,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// clients are the ways to reach a server: a test that takes one is run with each.
+// clients are the supported clients. A test that uses one runs with each.
 var clients = map[string]func(testing.TB, *server) mortise.Client{
 	"go-redis": func(t testing.TB, s *server) mortise.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: s.addr})
@@ -198,7 +198,7 @@ func each(t *testing.T, args []string, test func(t *testing.T, s *server, connec
 	}
 }
 
-// calls is how often the server ran the command.
+// calls returns how often the server ran the command.
 func (s *server) calls(command string) int {
 	s.t.Helper()
 	var calls int

@@ -58,7 +58,7 @@ func (c cluster) addrs() []string {
 
 func (s *server) id() string { return s.do("CLUSTER", "MYID").(string) }
 
-// move takes a slot with its keys from one node to another.
+// move moves a slot with its keys from one node to another.
 func (c cluster) move(slot int64, from, to *server) {
 	c.beginMove(slot, from, to)
 	c.finishMove(slot, from, to)
@@ -140,12 +140,12 @@ func TestInAClusterEveryNodeHasOneBox(t *testing.T) {
 	})
 }
 
-func TestTheListOfAddressesBelongsToTheProgramsClient(t *testing.T) {
+func TestTheListOfAddressesOfTheProgramsClientIsNotChanged(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
 	room := make([]string, 10)
 	copy(room, nodes.addrs()[:1])
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: room[:1]}) // is not used, so it finds no other nodes
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: room[:1]}) // it is never used, so it finds no other nodes
 	defer rdb.Close()
 	locks := mortise.New(goredisconn.New(rdb))
 	defer closeSoon(locks)
@@ -153,7 +153,7 @@ func TestTheListOfAddressesBelongsToTheProgramsClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if room[1] != "" {
-		t.Fatal("the locks' client has put into the program's list:", room)
+		t.Fatal("the locks' client has written into the program's list:", room)
 	}
 }
 
@@ -191,13 +191,13 @@ func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := neighbour.Unlock(); err != nil {
-			t.Fatal("the one that stayed:", err)
+			t.Fatal("the lock that did not move:", err)
 		}
 		eventually(t, "it is free", func() bool { return to.free("k") })
 	})
 }
 
-func TestALockIsTakenAndKeptForAsLongAsItsSlotMoves(t *testing.T) {
+func TestALockIsAcquiredAndRenewedWhileItsSlotMoves(t *testing.T) {
 	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
 		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
 		at := int(slot) * 3 / 16384
@@ -256,7 +256,7 @@ func TestALockAndItsWaitersFollowToTheReplicaThatTheClusterPromotes(t *testing.T
 	})
 }
 
-func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
+func TestLocksFollowSentinelsPrimaryOverAFailover(t *testing.T) {
 	for _, name := range []string{"go-redis", "rueidis"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -305,8 +305,8 @@ func TestSentinelsPrimaryIsFollowedOverAFailover(t *testing.T) {
 	}
 }
 
-// awaitAll awaits that the replica has all that the primary has written: one that has just been loaded is sent nothing more
-// before it has asked, a second later.
+// awaitAll waits until the replica has all the primary's writes. A primary sends a newly loaded replica nothing before its first
+// request, a second later.
 func awaitAll(t *testing.T, primary, replica *server) {
 	t.Helper()
 	written := primary.offset("master_repl_offset")

@@ -14,9 +14,9 @@ import (
 	"mortise.example/mortise/helpers/go/goredisconn"
 )
 
-// Each trap of calling the commands by hand is a test here.
+// A test for each pitfall of calling the commands by hand.
 
-func TestAWaitOutlivesTheReadTimeoutOfTheProgramsClient(t *testing.T) {
+func TestAWaitLastsLongerThanTheReadTimeoutOfTheProgramsClient(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: 3})
@@ -31,7 +31,7 @@ func TestAWaitOutlivesTheReadTimeoutOfTheProgramsClient(t *testing.T) {
 	go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(20*time.Second)); granted <- err }()
 	eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
 	if other, _, err := locks.Lock(background, "other"); err != nil || other.Unlock() != nil {
-		t.Fatal(err) // over the same connection: what was answered before has been read
+		t.Fatal(err) // over the same connection, so earlier replies have been read
 	}
 	asked := s.calls("lock.wlock")
 	time.Sleep(500 * time.Millisecond) // ten read time-outs
@@ -44,7 +44,7 @@ func TestAWaitOutlivesTheReadTimeoutOfTheProgramsClient(t *testing.T) {
 	}
 }
 
-func TestAStarvedPoolDoesNotStopARelease(t *testing.T) {
+func TestAnExhaustedPoolDoesNotDelayARelease(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1, PoolTimeout: 100 * time.Millisecond})
@@ -68,7 +68,7 @@ func TestAStarvedPoolDoesNotStopARelease(t *testing.T) {
 	}
 }
 
-func TestADeadlineLeavesNobodyInTheQueue(t *testing.T) {
+func TestAPassedDeadlineLeavesNoRequestInTheQueue(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		first, _, err := locks.Lock(background, "k")
@@ -88,7 +88,7 @@ func TestADeadlineLeavesNobodyInTheQueue(t *testing.T) {
 	})
 }
 
-func TestCancellingEndsAWaitForAServerThatDoesNotAnswer(t *testing.T) {
+func TestCancellingEndsAWaitForAServerThatDoesNotReply(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		lock, _, err := locks.Lock(background, "other")
@@ -112,7 +112,7 @@ func TestCancellingEndsAWaitForAServerThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestAWaitOfLessThanAMillisecondIsNotOneForEver(t *testing.T) {
+func TestAWaitOfLessThanAMillisecondIsNotUnlimited(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		if _, _, err := locks.Lock(background, "k"); err != nil {
@@ -124,7 +124,7 @@ func TestAWaitOfLessThanAMillisecondIsNotOneForEver(t *testing.T) {
 	})
 }
 
-func TestALockIsFreeThoughTheConnectionBrokeOnItsRelease(t *testing.T) {
+func TestALockIsFreeThoughTheConnectionBrokeDuringItsRelease(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
 		if err != nil {
@@ -138,7 +138,7 @@ func TestALockIsFreeThoughTheConnectionBrokeOnItsRelease(t *testing.T) {
 	})
 }
 
-func TestALostReplyLeavesNoHoldBehind(t *testing.T) {
+func TestALostReplyLeavesNoHold(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		if lock, _, err := locks.Lock(background, "first"); err != nil || lock.Unlock() != nil {
 			t.Fatal(err)
@@ -176,12 +176,12 @@ func TestARequestThatArrivesLateChangesNothing(t *testing.T) {
 		close(p.release)
 		eventually(t, "it arrived", func() bool { return s.calls("lock.wlock") > asked })
 		if !s.free("k") {
-			t.Fatal("what came late was granted")
+			t.Fatal("a late request was granted")
 		}
 	})
 }
 
-func TestAWaiterIsServedThoughItsMailBreaksAgainAndAgain(t *testing.T) {
+func TestAWaiterIsGrantedThoughItsMailConnectionBreaksRepeatedly(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		first, _, err := locks.Lock(background, "k")
 		if err != nil {
@@ -205,7 +205,7 @@ func TestAWaiterIsServedThoughItsMailBreaksAgainAndAgain(t *testing.T) {
 	})
 }
 
-func TestAWaiterIsServedByAServerThatWasStartedAnew(t *testing.T) {
+func TestAWaiterIsGrantedAfterARestartOfTheServer(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		_, held, err := locks.Lock(background, "k", mortise.Lease(time.Second))
@@ -227,7 +227,7 @@ func TestAWaiterIsServedByAServerThatWasStartedAnew(t *testing.T) {
 	})
 }
 
-func TestALockIsLostAtItsDeadlineWhereTheServerDoesNotAnswer(t *testing.T) {
+func TestALockIsLostAtItsDeadlineWhenTheServerDoesNotReply(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(500*time.Millisecond))
 		if err != nil {
@@ -241,7 +241,7 @@ func TestALockIsLostAtItsDeadlineWhereTheServerDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestAGrantThatIsToldTooLateIsNotHandedOut(t *testing.T) {
+func TestAGrantThatArrivesTooLateIsNotUsed(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		s.do("LOCK.WLOCK", "k", "somebody", 600_000)
 		granted := make(chan *mortise.Lock)
@@ -259,12 +259,12 @@ func TestAGrantThatIsToldTooLateIsNotHandedOut(t *testing.T) {
 		p.replies.Unlock()
 		lock := <-granted
 		if _, err := lock.Check(); err != nil || s.free("k") {
-			t.Fatal("a lock that is over was handed out:", err)
+			t.Fatal("an expired lock was returned:", err)
 		}
 	})
 }
 
-func TestAWaiterWhoseBoxIsGoneAsksAgain(t *testing.T) {
+func TestAWaiterWhoseBoxWasClosedAsksAgain(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		s.do("LOCK.WLOCK", "k", "somebody", 600_000)
 		granted := make(chan error)
@@ -331,7 +331,7 @@ func TestCancellingAtAnyMomentLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestClosingUnlocksAllAndEndsAllThatWait(t *testing.T) {
+func TestClosingUnlocksAllLocksAndEndsAllWaits(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks, others := connect(), connect()
 		if _, _, err := others.Lock(background, "theirs"); err != nil {
@@ -355,7 +355,7 @@ func TestClosingUnlocksAllAndEndsAllThatWait(t *testing.T) {
 		}
 		ended.Wait()
 		if !s.free("mine") || s.waiters("theirs") != 0 || held.Err() == nil {
-			t.Fatal("something stayed behind")
+			t.Fatal("something is left")
 		}
 		if _, _, err := locks.Lock(background, "mine"); err != mortise.ErrClosed {
 			t.Fatal(err)
@@ -363,7 +363,7 @@ func TestClosingUnlocksAllAndEndsAllThatWait(t *testing.T) {
 	})
 }
 
-func TestAServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
+func TestAnUnreachableServerIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()

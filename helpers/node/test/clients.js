@@ -1,4 +1,4 @@
-// The same tests for either library: how each makes its clients, and what every test begins with.
+// The same tests for both libraries: how each makes its clients, and the set-up of every test.
 import { afterEach, beforeEach } from "node:test";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
@@ -28,8 +28,8 @@ export const libraries = {
 };
 
 /**
- * Before each test the server is empty, with a relay before it, and `use` is given that, a client and its locks; after it all are
- * closed. What comes back makes locks of another client, behind the relay unless told otherwise.
+ * Before each test, empties the server, puts a relay before it, and calls `use` with the relay, a client and its locks; closes all of
+ * them after the test. Returns a function that makes locks of another client, by default behind the relay.
  */
 export function fresh({ connect, end }, server, use) {
   const open = [];

@@ -1,4 +1,4 @@
-// The clock by which locks are believed, where the machine sleeps and where the wall clock is set.
+// The clock by which locks are believed, when the machine sleeps and when the wall clock is set.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bootClock, now } from "../node.cjs";
@@ -21,7 +21,7 @@ test("time goes on while the machine sleeps", () => {
   assert.equal(time.now(), 66_150);
 });
 
-test("a wall clock that is set does not move it, and the system is asked only then", () => {
+test("setting the wall clock does not move it, and only then is the system asked", () => {
   const time = machine();
   for (const step of [3_600_000, -7_200_000]) {
     time.wall += step;
@@ -44,7 +44,7 @@ for (const platform of ["darwin", "win32"]) {
   });
 }
 
-test("a wall clock that is set forward ends belief too early, not too late, where nothing says how long the system has run", () => {
+test("setting the wall clock forward ends belief too early, not too late, when the system's uptime is unknown", () => {
   const time = { monotonic: 1_000, wall: 50_000 };
   time.now = bootClock(() => time.monotonic, () => time.wall, () => time.wall, "freebsd");
   time.wall += 60_000; // a sleep, or set forward: both look the same

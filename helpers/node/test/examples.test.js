@@ -1,4 +1,4 @@
-// The types compile, and the examples run as they stand.
+// The types compile, and the examples run unchanged.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFile, rm, writeFile } from "node:fs/promises";
@@ -14,13 +14,13 @@ let server;
 before(async () => (server = await Server.start()));
 after(() => server.close());
 
-test("TypeScript takes the types, and `await using` holds and gives back", { timeout: 120_000 }, async () => {
+test("TypeScript accepts the types, and `await using` acquires and releases", { timeout: 120_000 }, async () => {
   await run(process.execPath, "node_modules/typescript/bin/tsc", "--project", ".").catch((error) => assert.fail(error.stdout));
   const { stdout } = await run(process.execPath, "build/examples/stock.js");
   assert.match(stdout, /inside, with the fencing token \d+\ngiven back: true/);
 });
 
-test("what would be published has every file that it needs", { timeout: 60_000 }, async () => {
+test("the published package has every file that it needs", { timeout: 60_000 }, async () => {
   const { stdout } = await run("npm", "pack", "--dry-run", "--json", "--loglevel=silent");
   const [{ files }] = JSON.parse(stdout);
   const packed = new Set(files.map((file) => file.path));
@@ -89,8 +89,8 @@ test("the example with readers runs", { timeout: 60_000 }, async () => {
   assert.equal(stdout, "two readers: true true\na writer that gave up: TimeoutError\nthe writer, by a larger token\n");
 });
 
-// The README and the guides, where they show programs. Those of the README run where its own commands have installed the library
-// (`./interop prepare`), by the commands that stand beside them; the others beside these tests, where the packages are.
+// The programs of the README and the guides. Those of the README run where its own commands have installed the library
+// (`./interop prepare`), by the commands shown with them; the others run in this folder, where the packages are.
 const guides = { "README.md": reader, "../../docs/clients.md": folder, "../../docs/migrating.md": folder };
 for (const [guide, place] of Object.entries(guides)) {
   const text = await readFile(path.join(folder, guide), "utf8");

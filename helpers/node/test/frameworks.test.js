@@ -1,4 +1,4 @@
-// What the guides show of BullMQ and NestJS, run with the frameworks themselves.
+// The guides' code for BullMQ and NestJS, run with the real frameworks.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -13,7 +13,7 @@ let server;
 before(async () => (server = await Server.start(["--maxmemory-policy", "noeviction"])));
 after(() => server.close());
 
-/** What the program of a guide prints, run against our server in a folder beside the packages. */
+/** The output of a guide's program, run against our server in a folder next to the packages. */
 async function output(guide, language) {
   const text = await readFile(path.join(folder, `../../docs/migrating/${guide}.md`), "utf8");
   const [[, block]] = [...text.matchAll(new RegExp("```" + language + "\\n([^]*?)```", "g"))];
@@ -33,7 +33,7 @@ async function output(guide, language) {
   }
 }
 
-test("jobs of one customer run one at a time in BullMQ's worker, those of several beside each other", { timeout: 120_000 }, async () => {
+test("jobs of one customer run one at a time in BullMQ's worker, those of several customers at the same time", { timeout: 120_000 }, async () => {
   assert.equal(await output("bullmq", "js"), "imported: 6 most at once for one customer: 1\n");
   assert.equal(await server.info("holders"), 0);
 });

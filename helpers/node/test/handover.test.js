@@ -1,4 +1,4 @@
-// Locks that change hands: passed on, taken back, kept for a while after the work, and who people see there.
+// Locks that are passed on, revoked, or kept for a while after the work, and the holders that operators see.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { LockError, LostError, RefusedError, UnreachableError } from "../index.cjs";
@@ -36,7 +36,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.admin.exists("import"), 0);
     });
 
-    test("what was taken over is renewed", async () => {
+    test("a lock that was taken over is renewed", async () => {
       const lock = await locks.acquire("job");
       const runner = await locks.takeOver("job", "queue", await lock.passTo("queue", 60_000), { lease: 600 });
       const renewals = await server.calls("lock.renew");
@@ -45,7 +45,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await runner.release();
     });
 
-    test("what was lost or given back cannot be passed on", async () => {
+    test("a lost or released lock cannot be passed on", async () => {
       const lock = await locks.acquire("job");
       await server.admin.del("job");
       await assert.rejects(lock.passTo("queue", 60_000), LostError);
@@ -55,7 +55,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(other.passTo("queue", 60_000), LostError);
     });
 
-    test("a lock that nobody may be given stays held and renewed", async () => {
+    test("a lock whose pass is refused stays held and renewed", async () => {
       const lock = await locks.acquire("job", { lease: 900 });
       await server.admin.call("LOCK.LEAVE", "job", `gone ${library}`, "FOR", 60_000);
       await assert.rejects(lock.passTo(`gone ${library}`, 60_000), (error) => error instanceof RefusedError && /^LEFT/.test(error.message));
@@ -65,7 +65,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await lock.release();
     });
 
-    test("a pass whose answer is lost leaves both names", async () => {
+    test("a pass whose reply is lost frees the lock under both names", async () => {
       const own = await more(relay.port);
       const lock = await own.acquire("job");
       relay.hold("replies");
@@ -76,7 +76,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(server.admin.call("LOCK.ACQUIRE", "job", `unheard ${library}`, 1_000), /LEFT/);
     });
 
-    test("a takeover whose answer is lost is asked for again", async () => {
+    test("a takeover whose reply is lost is repeated", async () => {
       const own = await more(relay.port);
       assert.equal(await own.revoke("job"), null); // is connected
       const lock = await locks.acquire("job");
@@ -105,7 +105,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await locks.acquire("report", { atLeast: 3 })).release();
     });
 
-    test("at least is the lease of a shorter one, so that it outlives the process", async () => {
+    test("a longer at-least time is the lease, so that it outlives the process", async () => {
       const lock = await locks.acquire("report", { lease: 1_000, renew: false, atLeast: 60_000 });
       assert.ok((await holds("report"))[0].lease > 59_000);
       await locks.close();
@@ -114,7 +114,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(lock.held, false);
     });
 
-    test("at least holds where the server passes nothing on, in its grace", async () => {
+    test("at-least works in the grace, when the server passes nothing on", async () => {
       const own = await Server.start();
       try {
         const ownLocks = await more(own.port);
@@ -132,7 +132,7 @@ for (const [library, own] of Object.entries(libraries)) {
       }
     });
 
-    test("what was revoked is free at its release in spite of at least", async () => {
+    test("a revoked lock is free at its release despite at-least", async () => {
       const lock = await locks.acquire("report", { atLeast: 60_000 });
       const left = await locks.revoke("report");
       assert.ok(left > 50_000 && left <= 60_000);
@@ -140,7 +140,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(await server.nothingIsLeft());
     });
 
-    test("a holder whose lock is revoked learns of it at its next renewal, and leaves", async () => {
+    test("a revoked holder notices at its next renewal, and leaves", async () => {
       for (const atLeast of [0, 1_500]) {
         const lock = await locks.acquire("stock", { lease: 1_200, atLeast });
         assert.equal(await locks.revoke("stock", "nobody"), null);
@@ -153,20 +153,20 @@ for (const [library, own] of Object.entries(libraries)) {
       }
     });
 
-    test("a lock that is extended by hand learns that it was revoked", async () => {
+    test("extending a revoked lock reports the loss", async () => {
       const lock = await locks.acquire("stock", { lease: 60_000, renew: false });
       await locks.revoke("stock");
       await assert.rejects(lock.extend(60_000), LostError);
       await eventually(() => server.nothingIsLeft());
     });
 
-    test("what is no lock cannot be revoked or taken over", async () => {
+    test("a key without a lock cannot be revoked or taken over", async () => {
       await server.admin.set("job", "text");
       await assert.rejects(locks.revoke("job"), RefusedError);
       await assert.rejects(locks.takeOver("job", "queue", 1), (error) => error instanceof LockError && /WRONGTYPE/.test(error.message));
     });
 
-    test("people see who holds", async () => {
+    test("operators see who holds", async () => {
       const lock = await locks.acquire("stock", { holder: "billing-7", atLeast: 60_000 });
       assert.match(lock.owner, /^billing-7:/);
       await lock.release();

@@ -1,4 +1,4 @@
-// What a user expects, and what goes wrong where lock commands meet a client library's defaults and a broken network.
+// What a user expects, and what goes wrong when lock commands meet a client library's defaults and a broken network.
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { after, before, describe, test } from "node:test";
@@ -12,7 +12,7 @@ import { Server, eventually } from "./servers.js";
 v8.setFlagsFromString("--expose-gc");
 const collectGarbage = vm.runInNewContext("gc");
 
-/** What ends the collecting of Node's warnings, and answers them. */
+/** Collects Node's warnings. Returns a function that stops this and returns them. */
 function warningsFromNow() {
   const warnings = [];
   const warn = (warning) => warnings.push(`${warning}`);
@@ -29,7 +29,7 @@ for (const [library, own] of Object.entries(libraries)) {
     let client, locks, relay;
     const more = fresh(own, () => server, (made) => ({ client, locks, relay } = made));
 
-    test("a lock is there while it is held, and gone afterwards", async () => {
+    test("the key exists while the lock is held, and not afterwards", async () => {
       const lock = await locks.acquire("stock");
       assert.equal(await server.admin.type("stock"), "mort-lock");
       assert.ok(lock.held && lock.token > 0 && !lock.signal.aborted);
@@ -39,13 +39,13 @@ for (const [library, own] of Object.entries(libraries)) {
       await lock.release(); // once more is no error
     });
 
-    test("asyncDispose gives the lock back", async () => {
+    test("asyncDispose releases the lock", async () => {
       const lock = await locks.acquire("stock");
       await lock[Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]();
       assert.equal(await server.admin.exists("stock"), 0);
     });
 
-    test("using gives the lock back, also after an error", async () => {
+    test("using releases the lock, even after an error", async () => {
       assert.equal(await locks.using("stock", {}, (lock) => lock.token > 0), true);
       assert.equal(await locks.using("stock", (lock) => lock.held), true);
       for (const words of [["stock"], ["stock", {}], ["stock", {}, 1]]) await assert.rejects(locks.using(...words), { name: "TypeError", message: /^work is a function/ });
@@ -53,7 +53,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.admin.exists("stock"), 0);
     });
 
-    test("the second is refused at once or after its limit", async () => {
+    test("a second acquire is refused at once or after its limit", async () => {
       await locks.acquire("stock");
       assert.equal(await locks.tryAcquire("stock"), null);
       const started = performance.now();
@@ -62,7 +62,7 @@ for (const [library, own] of Object.entries(libraries)) {
       for (const wait of [0.4, 1]) assert.equal(await locks.tryAcquire("stock", { wait }), null);
     });
 
-    test("a thousand wait over two connections, and are served in order with growing tokens", async () => {
+    test("a thousand wait over two connections, and are granted in order with growing tokens", async () => {
       const holder = await locks.acquire("stock");
       const connections = await server.connections();
       const served = [];
@@ -75,14 +75,14 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(served.every(([, token], n) => n === 0 || token > served[n - 1][1]));
     });
 
-    test("thirty thousand acquisitions, each waited for, leave no memory behind", async () => {
+    test("thirty thousand acquisitions that wait leave no memory", async () => {
       const take = async (rounds) => {
         for (let i = 0; i < rounds; i++) await locks.using("stock", {}, () => {});
         collectGarbage();
         return process.memoryUsage().heapUsed;
       };
       const both = async (rounds) => Math.max(...(await Promise.all([take(rounds), take(rounds)])));
-      // Code that is compiled meanwhile takes room once; what is kept of each command does in most rounds.
+      // Compiled code takes memory once; anything kept for each command takes some in most rounds.
       let before = await both(1_000);
       const grown = [];
       for (let round = 0; round < 3; round++) {
@@ -94,7 +94,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(middle < 3_000_000, `${grown}`);
     });
 
-    test("twenty thousand that begin in one turn, in a process with other work, are all served and all renewed", async () => {
+    test("twenty thousand requests that begin in one turn of a busy process are all granted and renewed", async () => {
       const keys = Array.from({ length: 20_000 }, (_, n) => `place:${n}`);
       const taken = keys.map((key) => locks.acquire(key, { lease: 30_000 }));
       for (const end = performance.now() + 2_000; performance.now() < end; ); // a long computation
@@ -103,10 +103,10 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.info("total_renewals")) >= before + keys.length);
       assert.ok(held.every((lock) => lock.held));
       await Promise.all(held.map((lock) => lock.release()));
-      await eventually(async () => (await server.info("locks")) === 0); // what a busy machine answers late is left in the background
+      await eventually(async () => (await server.info("locks")) === 0); // late replies of a busy machine are followed by LEAVE in the background
     });
 
-    test("readers share, and keep the writer out", async () => {
+    test("readers share, and keep a writer out", async () => {
       const readers = await Promise.all([1, 2].map(() => locks.acquire("page", { mode: "read" })));
       assert.equal(await locks.tryAcquire("page"), null);
       const writer = locks.acquire("page");
@@ -116,7 +116,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await writer).release();
     });
 
-    test("a lock is renewed while it is held, and ends at its cap", async () => {
+    test("a lock is renewed while it is held, and ends at maxHold", async () => {
       const lock = await locks.acquire("stock", { lease: 3_000 });
       const before = await server.info("total_renewals");
       await eventually(async () => (await server.info("total_renewals")) >= before + 4);
@@ -139,7 +139,7 @@ for (const [library, own] of Object.entries(libraries)) {
     });
 
     for (const breaking of [["DEL", "stock"], ["SET", "stock", "a"], ["FLUSHALL"]]) {
-      test(`a lock that ${breaking[0]} broke is told`, async () => {
+      test(`the loss of a lock broken by ${breaking[0]} is reported`, async () => {
         const lock = await locks.acquire("stock", { lease: 1_500 });
         await server.admin.call(...breaking);
         await eventually(() => lock.signal.aborted);
@@ -152,7 +152,7 @@ for (const [library, own] of Object.entries(libraries)) {
       });
     }
 
-    test("what another library took with SET NX is seen, and waited for", async () => {
+    test("a lock that another library took with SET NX is noticed and waited for", async () => {
       await server.admin.set("stock", "old", "NX");
       assert.equal(await locks.tryAcquire("stock", { poll: 50 }), null);
       await assert.rejects(locks.tryAcquire("stock"), RefusedError);
@@ -176,7 +176,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.admin.exists("stock"), 0);
     });
 
-    test("one signal ends a hundred waits, without a warning of its many listeners, and is left alone afterwards", async () => {
+    test("one signal ends a hundred waits, without a warning about its listeners, and has none afterwards", async () => {
       const warnings = warningsFromNow();
       const abort = new AbortController();
       const { signal } = abort;
@@ -224,7 +224,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await behind).release();
     });
 
-    test("a waiter stalls nobody who shares its client", async () => {
+    test("a waiter does not block others that share its client", async () => {
       await locks.acquire("stock");
       locks.acquire("stock").catch(() => {});
       await eventually(async () => (await server.waiters("stock")) === 1);
@@ -232,17 +232,17 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.waiters("stock"), 1);
     });
 
-    test("a lost reply leaves no lock behind, and settles", async () => {
+    test("a lost reply leaves no lock, and the call ends", async () => {
       const far = await more();
       await (await far.acquire("other")).release();
       relay.hold("replies");
       await assert.rejects(far.tryAcquire("stock"), UnreachableError);
-      assert.equal(await server.admin.exists("stock"), 1, "the request was granted, and nobody was told");
+      assert.equal(await server.admin.exists("stock"), 1, "the request was granted, and its reply was lost");
       relay.pass();
       await eventually(async () => (await server.admin.exists("stock")) === 0);
     });
 
-    test("a process that stood still takes the reply that has come meanwhile", async () => {
+    test("a process that was blocked reads the reply that has come meanwhile", async () => {
       await (await locks.acquire("other")).release();
       const asked = await server.calls("lock.acquire");
       const asking = locks.tryAcquire("stock", { lease: 60_000 });
@@ -276,7 +276,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.admin.exists("stock"), 0);
     });
 
-    test("a release whose connection breaks is said again until it is answered", async () => {
+    test("a release whose connection breaks is repeated until it gets a reply", async () => {
       const far = await more(relay.port, {}, { lease: 60_000 });
       const lock = await far.acquire("stock");
       relay.hold("requests");
@@ -288,7 +288,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.admin.exists("stock")) === 0);
     });
 
-    test("five thousand that ask for one lock while connections break are served, and what is left is said once", async () => {
+    test("five thousand requests for one lock while connections break are granted, and LEAVE is sent once for each", async () => {
       const warnings = warningsFromNow();
       const [far, asked, left] = [await more(), await server.calls("lock.acquire"), await server.calls("lock.leave")];
       const served = Array.from({ length: 5_000 }, () => far.using("stock", {}, () => {}));
@@ -315,7 +315,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.calls("lock.acquire"), asked);
     });
 
-    test("who waited in a box that is gone asks again", async () => {
+    test("a waiter whose box was closed asks again", async () => {
       const holder = await locks.acquire("stock");
       const far = await more();
       const waiting = far.acquire("stock", { wait: 60_000 });
@@ -330,7 +330,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await waiting).release();
     });
 
-    test("a grant that is told too late is not handed out", async () => {
+    test("a grant that arrives too late is not used", async () => {
       const holder = await locks.acquire("stock");
       const far = await more();
       const waiting = far.acquire("stock", { wait: 60_000, lease: 1_000, renew: false });
@@ -342,10 +342,10 @@ for (const [library, own] of Object.entries(libraries)) {
       relay.pass();
       const lock = await waiting;
       assert.ok(lock.held);
-      assert.ok(await server.admin.call("LOCK.INFO", "stock", "OWNER", lock.owner), "a lock that is over was handed out");
+      assert.ok(await server.admin.call("LOCK.INFO", "stock", "OWNER", lock.owner), "an expired lock was returned");
     });
 
-    test("a loss is told at the deadline when the server is silent", async () => {
+    test("a loss is reported at the deadline when the server is silent", async () => {
       const far = await more();
       const lock = await far.acquire("stock", { lease: 1_000 });
       relay.hold("requests");
@@ -354,7 +354,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(lock.release(), LostError);
     });
 
-    test("close leaves what is renewed and what waits", async () => {
+    test("close releases renewed locks and ends waits", async () => {
       const other = await more(server.port);
       const foreign = await other.acquire("foreign");
       const held = await locks.acquire("held");
@@ -368,7 +368,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await foreign.release();
     });
 
-    test("a deadlock between two named tasks is told", async () => {
+    test("a deadlock between two named tasks is reported", async () => {
       const [left, right] = [await locks.acquire("left", { task: "a" }), await locks.acquire("right", { task: "b" })];
       const waiting = locks.acquire("right", { task: "a", wait: 60_000 });
       await eventually(async () => (await server.waiters("right")) === 1);
@@ -378,7 +378,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await left.release();
     });
 
-    test("a name that is no string is refused, and so is a task", async () => {
+    test("a name or a task that is no string is refused", async () => {
       for (const value of [[5], [["a"]], { key: "a" }, 5, null, undefined, true, Buffer.from("a")]) {
         for (const take of ["acquire", "tryAcquire", "using"]) {
           await assert.rejects(locks[take](value, {}, () => {}), { name: "TypeError", message: /the name of a lock is a string, not / });
@@ -388,7 +388,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await server.info("locks"), 0);
     });
 
-    test("a time that is no number is refused by its name", async () => {
+    test("a time that is no number is refused with its name", async () => {
       for (const option of ["lease", "wait", "maxHold", "poll"]) {
         for (const value of ["10", NaN, [1], {}, true, 5n]) {
           await assert.rejects(locks.acquire("a", { [option]: value }), { name: "TypeError", message: new RegExp(`^${option} is a number of milliseconds, not `) });
@@ -403,7 +403,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(lock.held);
     });
 
-    test("a lease in which nothing could be believed is refused with its bound, and one shorter than a round trip is not asked for without pause", async () => {
+    test("a lease that is too short is refused with its bound, and one shorter than a round trip is requested with pauses", async () => {
       for (const value of [2, 1, 0, -5, -Infinity]) {
         for (const option of ["lease", "maxHold"]) {
           await assert.rejects(locks.acquire("a", { [option]: value }), { name: "RangeError", message: new RegExp(`^${option} .* 3 .*${value}`) });
@@ -420,7 +420,7 @@ for (const [library, own] of Object.entries(libraries)) {
       relay.delay = 0;
     });
 
-    test("a server that is started anew is asked anew", async () => {
+    test("requests are repeated after a restart of the server", async () => {
       const own = await Server.start();
       try {
         const [one, two] = [await more(own.port, {}, { lease: 2_000 }), await more(own.port)];

@@ -14,7 +14,7 @@ for (const [library, own] of Object.entries(libraries)) {
     let locks, relay;
     const more = fresh(own, () => server, (made) => ({ locks, relay } = made));
 
-    test("several locks are taken at once by one token, and given back together", async () => {
+    test("several locks are acquired at once by one token, and released together", async () => {
       const several = await locks.acquire(["a", "b", "c"]);
       assert.deepEqual(several.names, ["a", "b", "c"]);
       assert.ok(several.held);
@@ -25,7 +25,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(await server.nothingIsLeft());
     });
 
-    test("who waits for several holds none of them, and gets all when the last one is free", async () => {
+    test("a waiter for several locks holds none, and is granted all when the last is free", async () => {
       const b = await locks.acquire("b");
       await assert.rejects(locks.acquire(["a", "b"], { wait: 50 }), BusyError);
       const waiting = locks.using(["a", "b"], (several) => several.token);
@@ -36,7 +36,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(await server.nothingIsLeft());
     });
 
-    test("each is renewed, and the loss of one is told at once", async () => {
+    test("each of several locks is renewed, and the loss of one is reported at once", async () => {
       const several = await locks.acquire(["a", "b"], { lease: 3_000 });
       const renewals = await server.calls("lock.renew");
       await eventually(async () => (await server.calls("lock.renew")) >= renewals + 6);
@@ -49,7 +49,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(await server.nothingIsLeft());
     });
 
-    test("an attempt that is given up while it waits leaves every queue", async () => {
+    test("an aborted wait for several locks leaves every queue", async () => {
       const b = await locks.acquire("b");
       const controller = new AbortController();
       const waiting = locks.acquire(["a", "b", "c"], { signal: controller.signal });
@@ -60,7 +60,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(() => server.nothingIsLeft());
     });
 
-    test("where the reply was lost no key stays taken", async () => {
+    test("an acquire of several locks whose reply is lost leaves no key taken", async () => {
       const far = await more();
       await (await far.acquire("warm")).release();
       relay.hold("replies");
@@ -73,7 +73,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(() => server.nothingIsLeft());
     });
 
-    test("what makes no sense is refused", async () => {
+    test("impossible arguments are refused", async () => {
       await assert.rejects(locks.acquire([]), RangeError);
       await assert.rejects(locks.acquire(["a", 7]), TypeError);
       await assert.rejects(locks.acquire(["a"], { mode: "read" }), TypeError);

@@ -40,13 +40,13 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
     });
     const serverOf = (key) => servers[Math.min(2, Math.floor(slotOf(key) / 5461))];
 
-    test("keys are in the slots in which the server has them", async () => {
+    test("the library computes the same slots as the server", async () => {
       for (const key of ["stock", "{user1000}.following", "foo{}{bar}", "foo{{bar}}zap", "{}", "a{b", "ä{ö}"]) {
         assert.equal(slotOf(key), await servers[0].admin.call("CLUSTER", "KEYSLOT", key), key);
       }
     });
 
-    test("locks on every node are waited for with one box a node", async () => {
+    test("waiting on every node takes one box for each node", async () => {
       const keys = ["a", "b", "c"];
       assert.equal(new Set(keys.map(serverOf)).size, 3);
       const held = await Promise.all(keys.map((key) => locks.acquire(key)));
@@ -57,7 +57,7 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await Promise.all(all);
     });
 
-    // Where the key's slot is and where it goes to. `begin` has it move, `finish` has it moved.
+    // The source and the target of the key's slot. `begin` starts its migration, `finish` ends it.
     async function moving(key) {
       const [source, target] = [serverOf(key), servers.find((server) => server !== serverOf(key))];
       const ids = await Promise.all([source, target].map(({ admin }) => admin.call("CLUSTER", "MYID")));
@@ -74,7 +74,7 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       };
     }
 
-    test("a lock is kept for as long as its slot moves, and waited for there", async () => {
+    test("a lock is renewed while its slot moves, and can be waited for", async () => {
       const key = "slow";
       const { target, begin, finish } = await moving(key);
       await begin();
@@ -89,7 +89,7 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await finish();
     });
 
-    test("a lock is taken while its slot moves, and it and its waiters follow", async () => {
+    test("a lock is acquired while its slot moves, and it and its waiters follow", async () => {
       const key = "moving";
       const { source, target, begin, finish } = await moving(key);
       const early = await locks.acquire(key, { lease: 6_000 });
@@ -138,9 +138,9 @@ const nobody = {
   "node-redis": (port) => quiet(createClient({ url: `redis://127.0.0.1:${port}` })),
   "ioredis behind Sentinel": (port) => quiet(new Redis({ name: "locks", sentinels: [{ host: "127.0.0.1", port }], lazyConnect: true })),
 };
-describe("where nobody is", { concurrency: true }, () => {
+describe("without a server", { concurrency: true }, () => {
   for (const [library, make] of Object.entries(nobody)) {
-    test(`${library}: asking for a lock ends, and can be ended`, { timeout: 120_000 }, async () => {
+    test(`${library}: a request for a lock ends, and can be aborted`, { timeout: 120_000 }, async () => {
       const port = await claimPort();
       const client = make(port);
       const locks = new Locks(client);
@@ -156,12 +156,12 @@ describe("where nobody is", { concurrency: true }, () => {
       }).listen(port, "127.0.0.1");
       await sleep(1_500); // longer than any of them pauses between two tries
       listener.close();
-      assert.equal(tries, 0, "it goes on trying after the end");
+      assert.equal(tries, 0, "it still tries after the end");
     });
   }
 });
 
-test("node-redis connects to a node that is gone for ever: whoever wants a lock there is told, and nobody else waits", { timeout: 120_000 }, async () => {
+test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 120_000 }, async () => {
   const servers = await startCluster();
   const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
   const locks = new Locks(client);

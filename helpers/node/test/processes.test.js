@@ -1,4 +1,4 @@
-// What becomes of a lock whose process is killed or stopped, or closes in the wrong moment.
+// A lock whose process is killed or stopped, or closes at the wrong moment.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -8,7 +8,7 @@ import { LockError, Locks, UnreachableError } from "../index.cjs";
 import { libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
 
-// Holds the lock, and answers each line with what it believes.
+// Holds the lock, and replies to each line with what it believes.
 const HOLDER = `
   import { createInterface } from "node:readline";
   import { Locks } from "${import.meta.resolve("../index.cjs")}";
@@ -19,7 +19,7 @@ const HOLDER = `
   createInterface(process.stdin).on("line", () => console.log(lock.held ? lock.token : 0));
 `;
 
-// Holds many locks, and answers each line with how many of them it believes in.
+// Holds many locks, and replies to each line with how many it believes in.
 const CROWD = `
   import { createInterface } from "node:readline";
   import { Locks } from "${import.meta.resolve("../index.cjs")}";
@@ -68,7 +68,7 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
         await withLocks((locks) => locks.using("stock", {}, (lock) => assert.ok(lock.token > token)));
       }));
 
-    test("a holder that was stopped for longer than its lease knows that it holds nothing", () =>
+    test("a holder that was stopped for longer than its lease knows that it has lost the lock", () =>
       withHolder(async (holder, answer, token) => {
         holder.kill("SIGSTOP");
         await withLocks(async (locks) => {
@@ -80,12 +80,12 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
           holder.kill("SIGCONT");
           assert.equal(await believed, 0);
           await eventually(async () => (await server.calls("lock.leave")) > left);
-          await lock.release(); // it took nothing of another one with it
+          await lock.release(); // this releases nothing of the other holder
         });
       }));
 
-    // With the stack that Node has by itself it takes 120,000: all arguments of a call have to find room there.
-    test("a process goes on when a renewal fails of more holds than a call has room for", async () => {
+    // With Node's default stack it takes 120,000, because all arguments of a call have to fit on it.
+    test("a process survives a failed renewal of more holds than a call has arguments", async () => {
       const words = ["--stack-size=200", "--input-type=module", "-e", CROWD, library, String(server.port), "30000"];
       const child = spawn(process.execPath, words, { stdio: ["pipe", "pipe", "inherit"] });
       const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
@@ -106,7 +106,7 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
       }
     });
 
-    test("closing in the moment of a grant hands out nothing and leaves nothing", () =>
+    test("closing at the moment of a grant grants nothing and leaves nothing", () =>
       withLocks(async (locks) => {
         const holder = await locks.acquire("stock");
         await withLocks(async (own) => {
@@ -130,7 +130,7 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
         });
       }));
 
-    test("a server that takes connections and says nothing holds nobody up", async () => {
+    test("a server that accepts connections and never replies blocks nobody", async () => {
       const silent = await Server.start();
       const client = await connect(silent.port);
       const locks = new Locks(client);

@@ -1,4 +1,4 @@
-// Beside redlock on the same server and under the same names, as during a switch from it.
+// Together with redlock on the same server and under the same names, as during a switch from it.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -20,7 +20,7 @@ after(async () => {
   await server.close();
 });
 
-test("a lock that redlock took is seen and waited for, and the other way round", async () => {
+test("each library notices the other's lock and waits for it", async () => {
   const theirs = await old.acquire(["stock"], 10_000);
   assert.equal(await locks.tryAcquire("stock"), null);
   assert.equal(await locks.tryAcquire("stock", { wait: 100 }), null);
@@ -32,7 +32,7 @@ test("a lock that redlock took is seen and waited for, and the other way round",
   await (await old.acquire(["stock"], 10_000)).release();
 });
 
-test("a late release by redlock takes nothing from us", async () => {
+test("a late release by redlock does not end our lock", async () => {
   const theirs = await old.acquire(["stock"], 100);
   const ours = await locks.acquire("stock", { wait: 10_000 });
   await assert.rejects(theirs.release());
@@ -41,7 +41,7 @@ test("a late release by redlock takes nothing from us", async () => {
   await ours.release();
 });
 
-test("old and new contend for one lock, and are never inside together", { timeout: 60_000 }, async () => {
+test("redlock and this library compete for one lock, and are never inside together", { timeout: 60_000 }, async () => {
   const patient = new Redlock([client], { retryCount: 2_000, retryDelay: 5, retryJitter: 5 });
   const served = { old: 0, new: 0 };
   let inside = 0;

@@ -14,7 +14,7 @@ for (const [library, own] of Object.entries(libraries)) {
     let locks;
     fresh(own, () => server, (made) => ({ locks } = made));
 
-    test("as many are inside as there are permits, and the next one waits for its turn", async () => {
+    test("as many are inside as there are permits, and the next one waits in the queue", async () => {
       const pool = locks.semaphore("pool", 3);
       const held = await Promise.all([pool.acquire(), pool.acquire({ permits: 2 })]);
       assert.equal(await pool.tryAcquire(), null);
@@ -24,7 +24,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.waiters("pool")) === 1);
       await held[0].release();
       assert.equal(await pool.available(), 1);
-      assert.equal(await pool.tryAcquire(), null, "one got past another who waits");
+      assert.equal(await pool.tryAcquire(), null, "a request overtook a waiter");
       await held[1].release();
       assert.ok((await waiting).held);
       assert.equal(await pool.available(), 1);
@@ -33,7 +33,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(await server.nothingIsLeft());
     });
 
-    test("never more are inside than there are permits, whatever each takes", async () => {
+    test("never more permits are held than there are, whatever each task takes", async () => {
       const pool = locks.semaphore("pool", 5);
       let [inside, most] = [0, 0];
       await Promise.all(
@@ -62,7 +62,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await writer).release();
     });
 
-    test("what makes no sense is refused", async () => {
+    test("impossible arguments are refused", async () => {
       for (const limit of [0, 2 ** 31, 1.5, "3"]) assert.throws(() => locks.semaphore("pool", limit));
       for (const permits of [0, 4, 1.5]) await assert.rejects(locks.semaphore("pool", 3).acquire({ permits }));
       assert.throws(() => locks.semaphore(["pool"], 3), TypeError);

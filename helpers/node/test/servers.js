@@ -1,4 +1,4 @@
-// Servers and broken networks for the tests: everything on loopback, on ports of its own, ended with the test.
+// Servers and broken networks for the tests: all on loopback, on their own ports, and ended with the test.
 import { spawn } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
@@ -19,7 +19,7 @@ export async function eventually(condition, seconds = 60) {
   throw new Error(`not within ${seconds} s: ${condition}`);
 }
 
-/** A listener on the port, or nothing if another has it. */
+/** A listener on the port, or nothing if it is in use. */
 function listen(port) {
   return new Promise((resolve) => {
     const listener = net.createServer().once("error", () => resolve(undefined));
@@ -28,8 +28,8 @@ function listen(port) {
 }
 
 /**
- * A port that no other test of any language's helper has, also while its server is down: it belongs to the process that listens
- * 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+ * A port that no other test of any language gets, even while its server is down: the process that listens 2,500 above owns it.
+ * It is below the range of outgoing connections, and a cluster's bus is 10,000 above.
  */
 export async function claimPort() {
   for (;;) {
@@ -114,14 +114,14 @@ export async function startCluster() {
   return servers;
 }
 
-/** A replica that has just been loaded is sent nothing more before it has asked, a second later. */
+/** Waits for a replica. A primary sends a newly loaded one nothing before its first request, a second later. */
 export async function eventuallyHasAll(replica, primary) {
   const offset = async ({ admin }, side) => Number(new RegExp(`${side}_repl_offset:(\\d+)`).exec(await admin.info("replication"))[1]);
   const written = await offset(primary, "master");
   await eventually(async () => (await offset(replica, "slave")) >= written);
 }
 
-/** A proxy before a server. It can delay or hold back what goes either way, and break what goes through it. */
+/** A proxy before a server. It can delay or hold back data in either direction, and cut connections. */
 export class Relay {
   delay = 0;
   static async start(target) {

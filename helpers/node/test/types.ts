@@ -1,4 +1,4 @@
-// Compiled, not run: which clients are taken, and what comes out.
+// Compiled, not run: the accepted clients, and the results.
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
 import { Lock, Locks, MultiLock, type AcquireOptions } from "mortise-lock";

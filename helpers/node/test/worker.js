@@ -12,7 +12,7 @@ const file = openSync(ledger, "a");
 const library = libraries[name];
 let count = 0;
 
-// Writes only times at which the lock was surely held: the clock first, then the question.
+// Writes only times at which the lock was certainly held: it reads the clock first, and then checks the lock.
 async function inside(lock, share) {
   let last;
   const proven = () => {

@@ -7,7 +7,7 @@ namespace Mortise\Tests;
 require_once __DIR__ . '/laravel.php';
 require_once contracts('php-laravel-framework/tests/Integration/Cache/RedisCacheLockTest.php');
 
-/** What Laravel asks of the locks of its Redis driver, over Predis. */
+/** Laravel's own tests of the locks of its Redis driver, over Predis. */
 final class LaravelPredisContractTest extends \Illuminate\Tests\Integration\Cache\RedisCacheLockTest
 {
     protected static string $client = 'predis';

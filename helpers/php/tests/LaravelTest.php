@@ -12,7 +12,7 @@ use Mortise\Lost;
 
 require_once __DIR__ . '/laravel.php';
 
-/** Cache::lock() on our driver, beyond what the framework's own tests ask. */
+/** Cache::lock() on our driver, beyond the framework's own tests. */
 final class LaravelTest extends TestCase
 {
     private const KEY = 'laravel_database_laravel_cache:invoice';
@@ -28,7 +28,7 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockIsALockOfTheServersUnderTheNameThatLaravelsOwnWouldHave(string $client): void
+    public function testALockIsALockOfTheServerUnderTheNameThatLaravelsDriverUses(string $client): void
     {
         $this->assertTrue($this->cache($client)->lock('invoice', 60)->get());
         $this->assertSame('mort-lock', self::$server->ask('TYPE', self::KEY));
@@ -37,7 +37,7 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockOfLaravelsOwnDriverIsWaitedForWhileBothAreInUse(string $client): void
+    public function testALockOfLaravelsOwnDriverIsWaitedFor(string $client): void
     {
         $theirs = laravel(self::$server, $client, 'redis')['cache']->store();
         $this->assertTrue($theirs->lock('invoice', 1, 'old')->get());
@@ -47,7 +47,7 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testWhoBlocksStandsInTheQueueAndSendsOneRequest(string $client): void
+    public function testABlockedRequestWaitsInTheQueueAndIsSentOnce(string $client): void
     {
         self::$server->occupy(self::KEY);
         $before = self::$server->calls('acquire');
@@ -67,7 +67,7 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAnotherProcessReleasesAndRefreshesByTheOwner(string $client): void
+    public function testAnotherProcessCanReleaseAndRefreshByTheOwner(string $client): void
     {
         $lock = $this->cache($client)->lock('invoice', 10);
         $lock->get();
@@ -81,14 +81,14 @@ final class LaravelTest extends TestCase
         $this->assertSame([false, true, true, false], $worker->result());
     }
 
-    public function testOneOwnerTakesALockOnceAsWithLaravelsOwn(): void
+    public function testAnOwnerCanAcquireALockOnlyOnceAsWithLaravelsDriver(): void
     {
         $this->assertTrue($this->cache()->lock('invoice', 60, 'me')->get());
         $this->assertFalse($this->cache()->lock('invoice', 60, 'me')->get());
         $this->assertTrue($this->cache()->restoreLock('invoice', 'me')->release());
     }
 
-    public function testALockThatWasLostIsNeitherReleasedNorRefreshed(): void
+    public function testALostLockIsNeitherReleasedNorRefreshed(): void
     {
         $lock = $this->cache()->lock('invoice', 60);
         $lock->get();
@@ -108,7 +108,7 @@ final class LaravelTest extends TestCase
         $this->assertTrue($lease > 85_000 && $lease <= 86_400, "$lease");
     }
 
-    public function testTheFencingTokenGuardsAWriteOfALockThatIsRestoredToo(): void
+    public function testTheFencingTokenOfARestoredLockGuardsAWriteToo(): void
     {
         $lock = $this->cache()->lock('invoice', 60);
         $lock->get();
@@ -120,13 +120,13 @@ final class LaravelTest extends TestCase
         $this->assertThrows(Lost::class, fn () => $lock->hold()->guard('SET', 'level', 2));
     }
 
-    public function testValuesOfTheCacheAreLaravelsOwn(): void
+    public function testValuesOfTheCacheAreStoredAsByLaravelsDriver(): void
     {
         $this->cache()->put('color', ['blue'], 60);
         $this->assertSame(['blue'], laravel(self::$server, driver: 'redis')['cache']->get('color'));
     }
 
-    public function testWithoutOverlappingRunsOneAtATimeAndInTheEndReturnsItsResult(): void
+    public function testWithoutOverlappingRunsOneAtATimeAndReturnsTheResult(): void
     {
         $this->assertSame('paid', $this->cache()->withoutOverlapping('invoice', fn () => 'paid'));
         self::$server->occupy(self::KEY);
@@ -134,7 +134,7 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAFunnelLetsInItsLimitAndTheNextWaitsInTheQueue(string $client): void
+    public function testAFunnelAdmitsItsLimitAndTheNextWaitsInTheQueue(string $client): void
     {
         $inside = fn () => new Child(fn () => $this->cache($client)->funnel('imports')->limit(2)->releaseAfter(60)->block(60)->then(function () {
             $redis = self::$server->phpredis();
@@ -160,13 +160,13 @@ final class LaravelTest extends TestCase
         $this->assertSame(0, self::$server->lockInfo('locks'));
     }
 
-    public function testAFunnelThatThrowsGivesItsSlotBack(): void
+    public function testAFunnelThatThrowsReleasesItsSlot(): void
     {
         $this->assertThrows(\DomainException::class, fn () => $this->cache()->funnel('imports')->limit(1)->then(fn () => throw new \DomainException()));
         $this->assertSame('imported', $this->cache()->funnel('imports')->limit(1)->block(0)->then(fn () => 'imported'));
     }
 
-    public function testAConnectionThatIsConfiguredAsPersistentLendsNothingToLocks(): void
+    public function testLocksDoNotShareAPersistentConnection(): void
     {
         $app = $this->app('phpredis');
         $app['config']->set('database.redis.default.persistent', true);

@@ -16,7 +16,7 @@ use Illuminate\Support\Carbon;
 
 require_once __DIR__ . '/laravel.php';
 
-/** What locks are for in Laravel: workers that are killed, jobs that come twice, schedules on many machines. */
+/** Uses of locks in Laravel: killed workers, jobs that are delivered twice, schedules on many machines. */
 final class LaravelWorkersTest extends TestCase
 {
     private const MINUTE = 500_000; // µs
@@ -28,7 +28,7 @@ final class LaravelWorkersTest extends TestCase
         return $app;
     }
 
-    /** A worker in a process of its own, which runs jobs until the condition is met. */
+    /** A worker in its own process, which runs jobs until the condition is met. */
     private function worker(callable $isDone): Child
     {
         return new Child(function () use ($isDone) {
@@ -41,13 +41,13 @@ final class LaravelWorkersTest extends TestCase
         });
     }
 
-    /** What jobs have written: their words, in the order in which they wrote them. */
+    /** The words that jobs have written, in order. */
     private function journal(): array
     {
         return self::$server->admin->lRange('journal', 0, -1);
     }
 
-    public function testAJobThatIsDeliveredThreeTimesRunsOnceAtATime(): void
+    public function testAJobDeliveredThreeTimesRunsOneAtATime(): void
     {
         $app = $this->app();
         for ($delivery = 0; $delivery < 3; $delivery++) {
@@ -60,7 +60,7 @@ final class LaravelWorkersTest extends TestCase
         $this->assertSame(['enter', 'leave', 'enter', 'leave', 'enter', 'leave'], $this->journal());
     }
 
-    public function testAUniqueJobThatIsDispatchedByThreeProcessesIsQueuedOnceUntilItHasRun(): void
+    public function testAUniqueJobDispatchedByThreeProcessesIsQueuedOnceUntilItHasRun(): void
     {
         $dispatch = fn () => new Child(function () {
             $this->app();
@@ -76,7 +76,7 @@ final class LaravelWorkersTest extends TestCase
         $this->assertSame(1, $queue->size());
     }
 
-    public function testAWorkerThatIsKilledInTheMiddleOfItsJobKeepsOthersOutUntilItsLeaseEndsAndNotLonger(): void
+    public function testTheLockOfAWorkerKilledDuringItsJobLastsExactlyForItsLease(): void
     {
         $queue = $this->app()['queue']->connection();
         $queue->push(new PaidOnceAtATime(self::$server->port, 2, dies: true));
@@ -87,14 +87,14 @@ final class LaravelWorkersTest extends TestCase
         $this->assertCount(1, $holders);
         $next = $this->worker(fn () => count($this->journal()) === 3);
         while (($now = $this->locks('phpredis')->holders($key)) !== [] && $now[0]['owner'] === $holders[0]['owner']) {
-            $this->assertSame(['enter'], $this->journal(), 'the next job runs beside a lease that is not over');
+            $this->assertSame(['enter'], $this->journal(), 'the next job runs before the lease is over');
             usleep(20_000);
         }
         $next->result();
         $this->assertSame(['enter', 'enter', 'leave'], $this->journal());
     }
 
-    public function testAJobThatRefreshesItsLockIsLeftAloneForAsLongAsItRuns(): void
+    public function testAJobThatRefreshesItsLockHoldsItForAsLongAsItRuns(): void
     {
         $runs = new Child(function () {
             $lock = $this->app()['cache']->store()->lock('invoice', 2);
@@ -122,7 +122,7 @@ final class LaravelWorkersTest extends TestCase
                 $schedule = new Schedule();
                 $app->instance(Schedule::class, $schedule);
                 $schedule->call(fn () => $journal->rPush('journal', Carbon::now()->format('H:i')))->name('report')->everyMinute()->onOneServer();
-                // As ScheduleRunCommand does at each minute of this node's clock, which is up to half a minute behind the others'.
+                // As ScheduleRunCommand does each minute by this node's clock, which is up to half a minute behind the others.
                 for ($minute = 0; $minute < 4; $minute++) {
                     usleep($minute === 0 ? $node * self::MINUTE / 2 / 50 : self::MINUTE);
                     Carbon::setTestNow($startedAt = Carbon::parse('2026-11-23 12:00:01')->addMinutes($minute));
@@ -142,9 +142,9 @@ final class LaravelWorkersTest extends TestCase
         $this->assertSame(['12:00', '12:01', '12:02', '12:03'], $ran);
     }
 
-    public function testALockThatIsKeptForThePeriodLetsOneOfFiftyNodesRun(): void
+    public function testALockKeptForThePeriodLetsOneOfFiftyNodesRun(): void
     {
-        // The lock's time is the server's: what the nodes' clocks show does not matter.
+        // The server measures the lock's time, so the nodes' clocks do not matter.
         $nodes = array_map(fn () => new Child(function () {
             $lock = $this->app()['cache']->store()->lock('report:12:00', 50);
             if ($lock->get()) {
@@ -158,7 +158,7 @@ final class LaravelWorkersTest extends TestCase
     }
 }
 
-/** Writes when it begins and ends, while no other one of its kind runs. */
+/** Writes its beginning and end, while no other one of its kind runs. */
 final class PaidOnceAtATime implements ShouldQueue
 {
     use InteractsWithQueue;
@@ -186,7 +186,7 @@ final class PaidOnceAtATime implements ShouldQueue
     }
 }
 
-/** Is queued once, however often it is dispatched, until it has run. */
+/** Is queued only once until it has run, however often it is dispatched. */
 final class PaidByOne implements ShouldBeUnique, ShouldQueue
 {
     use InteractsWithQueue;

@@ -11,11 +11,11 @@ use Mortise\Lost;
 use Mortise\NotGranted;
 use Mortise\Refused;
 
-/** What the library does on a server and a network that work. */
+/** The library on a server and a network that work. */
 final class LockTest extends TestCase
 {
     /** @dataProvider libraries */
-    public function testAWorkRunsWhileTheLockIsHeldAndItsResultIsReturned(string $library): void
+    public function testWorkRunsWhileTheLockIsHeldAndItsResultIsReturned(string $library): void
     {
         $locks = $this->locks($library);
         $result = $locks->lock('stock')->run(function (Hold $hold) use ($locks) {
@@ -28,7 +28,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWorkThatThrowsReleasesTheLock(string $library): void
+    public function testWorkThatThrowsReleasesTheLock(string $library): void
     {
         try {
             $this->locks($library)->lock('stock')->run(fn () => throw new \DomainException('sold out'));
@@ -40,7 +40,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockThatOthersHoldRunsNothing(string $library): void
+    public function testNothingRunsWhileOthersHoldTheLock(string $library): void
     {
         self::$server->occupy('stock');
         $this->expectException(NotGranted::class);
@@ -48,7 +48,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWaiterIsGrantedTheLockWhenItIsReleasedAndSendsOneRequest(string $library): void
+    public function testAWaiterIsGrantedTheReleasedLockAndSendsOneRequest(string $library): void
     {
         self::$server->occupy('stock');
         $before = self::$server->calls('acquire');
@@ -60,7 +60,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWaiterThatIsGrantedLateHoldsForAWholeLease(string $library): void
+    public function testAWaiterHoldsForAWholeLeaseAfterALongWait(string $library): void
     {
         self::$server->occupy('stock', 1_000);
         $hold = $this->locks($library)->lock('stock', lease: 0.5)->acquire(60);
@@ -69,7 +69,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testWhatIsLeftOfAWaitNeverBecomesAWaitForEver(string $library): void
+    public function testTheRestOfAWaitNeverBecomesAWaitWithoutLimit(string $library): void
     {
         self::$server->occupy('stock');
         foreach ([0.0004, 0.001, 0, -1] as $wait) {
@@ -97,7 +97,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testASemaphoreLetsInAsManyAsItsLimitAndThenThoseWhoWaitInOrder(string $library): void
+    public function testASemaphoreAdmitsUpToItsLimitAndThenWaitersInOrder(string $library): void
     {
         $locks = $this->locks($library);
         $holds = [$locks->semaphore('pool', limit: 3)->acquire(), $locks->semaphore('pool', limit: 3)->acquire()];
@@ -112,7 +112,7 @@ final class LockTest extends TestCase
         }
         $holds[0]->release();
         $waiting[0]->result();
-        $this->assertNull($locks->semaphore('pool', limit: 3)->acquire(), 'the third permit is not for who comes last');
+        $this->assertNull($locks->semaphore('pool', limit: 3)->acquire(), 'the third permit is not for the last request');
         $holds[1]->release();
         $waiting[1]->result();
         $this->assertSame(['2', '1'], self::$server->admin->lRange('order', 0, -1));
@@ -131,7 +131,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testARefreshKeepsTheLockForLongerAndNeverForLess(string $library): void
+    public function testARefreshLengthensTheLeaseAndNeverShortensIt(string $library): void
     {
         $locks = $this->locks($library);
         $hold = $locks->lock('stock', lease: 10)->acquire();
@@ -143,37 +143,37 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAHoldEndsByItselfAndIsNotBelievedInForLongerThanTheServerKeepsIt(string $library): void
+    public function testAHoldIsValidNoLongerThanItsLeaseOnTheServer(string $library): void
     {
         $locks = $this->locks($library);
         $hold = $locks->lock('stock', lease: 0.3)->acquire();
         do {
             $isKnown = $hold->isKnown();
-            $isHeld = $hold->held(); // and so it was when the server answered
+            $isHeld = $hold->held(); // and it was at the server's reply
             $this->assertTrue($isKnown || !$isHeld);
         } while ($isHeld);
         $next = $locks->lock('stock')->acquire(5);
         $this->assertGreaterThan($hold->token(), $next->token());
         $this->assertLost($hold->refresh(...));
         $this->assertLost($hold->release(...));
-        $this->assertTrue($next->held(), 'the late release has released nothing of the next one');
+        $this->assertTrue($next->held(), 'the late release has not ended the next hold');
         $next->release();
     }
 
     /** @dataProvider libraries */
-    public function testAReleaseFailsWhereTheHoldWasLost(string $library): void
+    public function testAReleaseOfALostHoldFails(string $library): void
     {
         $locks = $this->locks($library);
         $hold = $locks->lock('stock')->acquire();
         self::$server->ask('DEL', 'stock');
         self::$server->occupy('stock');
         $this->assertLost($hold->release(...));
-        $this->assertNull($locks->lock('stock')->acquire(), 'it is still the other\'s');
+        $this->assertNull($locks->lock('stock')->acquire(), 'the other one still holds');
         $this->assertLost(fn () => $locks->lock('other')->run(fn () => self::$server->ask('DEL', 'other')));
     }
 
     /** @dataProvider libraries */
-    public function testARevokedHoldIsLostAtItsRefreshAndLeavesAtOnce(string $library): void
+    public function testARefreshOfARevokedHoldReportsTheLossAndLeavesAtOnce(string $library): void
     {
         $hold = $this->locks($library)->lock('stock')->acquire();
         self::$server->ask('LOCK.REVOKE', 'stock', $hold->owner);
@@ -182,7 +182,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testACommandIsRunOnlyWhileTheLockIsHeld(string $library): void
+    public function testACommandRunsOnlyWhileTheLockIsHeld(string $library): void
     {
         $hold = $this->locks($library)->lock('stock')->acquire();
         $this->assertSame('OK', $hold->guard('SET', 'level', 7));
@@ -200,7 +200,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAReleaseBeforeItsTimeLeavesTheLockTakenForThatTime(string $library): void
+    public function testAReleaseBeforeTheLeastTimeLeavesTheLockTakenUntilThen(string $library): void
     {
         $locks = $this->locks($library);
         $locks->lock('nightly', lease: 600)->run(fn () => null, atLeast: 2);
@@ -211,7 +211,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAHoldThatIsPassedOnIsTheOthers(string $library): void
+    public function testAPassedHoldBelongsToTheNewOwner(string $library): void
     {
         $locks = $this->locks($library);
         $hold = $locks->lock('stock')->acquire();
@@ -225,7 +225,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testOfSeveralWhoTakeAHoldOverOneGetsIt(string $library): void
+    public function testOneOfSeveralTakeoversSucceeds(string $library): void
     {
         $hold = $this->locks($library)->lock('stock')->acquire();
         $this->assertNull($this->locks($library)->takeOver('stock', $hold->owner, $hold->token() + 1));
@@ -241,7 +241,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAnotherProcessReleasesByTheOwnersNameAndToken(string $library): void
+    public function testAnotherProcessCanReleaseByOwnerAndToken(string $library): void
     {
         $hold = $this->locks($library)->lock('stock')->acquire();
         $this->assertLost(fn () => $this->locks($library)->hold('stock', $hold->owner, $hold->token() + 1)->release());
@@ -250,7 +250,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTasksThatWouldWaitForEachOtherAreToldSo(string $library): void
+    public function testADeadlockBetweenTasksIsReported(string $library): void
     {
         $locks = $this->locks($library);
         $locks->lock('a', task: 'one')->acquire();
@@ -262,7 +262,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockThatAnotherLibraryTookBySetIsWaitedForAndAnyOtherValueIsAnError(string $library): void
+    public function testALockThatAnotherLibraryTookBySetIsWaitedForAndAnyOtherTypeIsAnError(string $library): void
     {
         $locks = $this->locks($library);
         self::$server->admin->set('stock', 'token', ['nx', 'px' => 300]);
@@ -273,7 +273,7 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheApplicationsConnectionIsLeftAlone(string $library): void
+    public function testTheApplicationsConnectionIsNotUsed(string $library): void
     {
         $client = self::$server->client($library);
         $client->select(3);
@@ -285,7 +285,7 @@ final class LockTest extends TestCase
         $client->discard();
     }
 
-    public function testAClosureMakesTheConnectionAndIsAskedAnewWhenItIsGone(): void
+    public function testAClosureMakesTheConnectionAndIsCalledAgainWhenItBreaks(): void
     {
         $made = 0;
         $locks = new Locks(function () use (&$made) {
@@ -301,7 +301,7 @@ final class LockTest extends TestCase
         $this->assertSame(2, $made);
     }
 
-    public function testWhatIsNoClientNoLeaseAndNoTaskIsAWrongArgument(): void
+    public function testAnInvalidClientLeaseOrTaskIsAnArgumentError(): void
     {
         $locks = $this->locks('phpredis');
         foreach ([

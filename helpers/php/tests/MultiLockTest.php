@@ -19,7 +19,7 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testSeveralAreTakenAtOnceByOneTokenAndGivenBackTogether(string $library): void
+    public function testSeveralLocksAreAcquiredAtOnceByOneTokenAndReleasedTogether(string $library): void
     {
         $locks = $this->locks($library);
         $result = $locks->all(['a', 'b', 'c'])->run(function (MultiHold $several) use ($locks) {
@@ -36,7 +36,7 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testWhoWaitsForSeveralHoldsNoneAndGetsAllWhenTheLastOneIsFree(string $library): void
+    public function testAWaiterForSeveralLocksHoldsNoneAndIsGrantedAllWhenTheLastIsFree(string $library): void
     {
         self::$server->occupy('b');
         $locks = $this->locks($library);
@@ -50,7 +50,7 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheLossOfOneIsTold(string $library): void
+    public function testTheLossOfOneOfSeveralLocksIsReported(string $library): void
     {
         $several = $this->locks($library)->all(['a', 'b'])->acquire();
         self::$server->ask('DEL', 'b');
@@ -61,7 +61,7 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testWhereTheReplyWasLostNoKeyStaysTaken(string $library): void
+    public function testAnAcquireOfSeveralLocksWhoseReplyIsLostLeavesNoKeyTaken(string $library): void
     {
         $relay = new Relay(self::$server->port);
         $locks = $this->locks($library, $relay);
@@ -69,11 +69,11 @@ final class MultiLockTest extends TestCase
         $relay->tell('hold replies');
         $this->assertThrows(Unavailable::class, fn () => $locks->all(['a', 'b'])->acquire());
         $relay->tell('pass');
-        $locks->lock('other')->acquire()->release(); // says first what was not answered
+        $locks->lock('other')->acquire()->release(); // repeats first the release that got no reply
         $this->assertTrue($this->areFree('a', 'b'));
     }
 
-    public function testWhatMakesNoSenseIsRefused(): void
+    public function testImpossibleArgumentsAreRefused(): void
     {
         $locks = $this->locks('phpredis');
         foreach ([[], [7], ['a', null]] as $names) {

@@ -12,7 +12,7 @@ use Symfony\Component\Lock\LockFactory;
 require_once __DIR__ . '/laravel.php';
 require_once __DIR__ . '/symfony.php';
 
-/** What docs/migrating/laravel.md and docs/migrating/symfony.md show: their configurations, and what runs before and after the change. */
+/** The code of docs/migrating/laravel.md and docs/migrating/symfony.md: their configurations, and programs before and after the change. */
 final class PagesTest extends TestCase
 {
     /** @return list<string> */
@@ -22,7 +22,7 @@ final class PagesTest extends TestCase
         return $found[1];
     }
 
-    /** Runs it as a file, with these variables; returns what is in them then. */
+    /** Runs the code as a file with these variables, and returns their values. */
     private static function execute(string $block, array $variables = []): array
     {
         return (static function () use ($block, $variables) {
@@ -33,7 +33,7 @@ final class PagesTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheLaravelPage(string $client): void
+    public function testTheCodeOfTheLaravelPageRuns(string $client): void
     {
         [$before, $after, $unchanged, $new] = self::blocks('laravel');
         $lines = fn (string $text) => explode("\n", $text);
@@ -52,7 +52,7 @@ final class PagesTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheSymfonyPage(string $client): void
+    public function testTheCodeOfTheSymfonyPageRuns(string $client): void
     {
         [$before, $after, $unchanged, $new, $both] = self::blocks('symfony');
         foreach ([[$before, 'zset'], [$after, 'mort-lock']] as [$factory, $type]) {
@@ -68,7 +68,7 @@ final class PagesTest extends TestCase
         }
     }
 
-    public function testTheServicesOfTheSymfonyPage(): void
+    public function testTheServicesOfTheSymfonyPageWork(): void
     {
         foreach (['Config', 'DependencyInjection', 'Yaml'] as $component) {
             require_once "Symfony/Component/$component/autoload.php";

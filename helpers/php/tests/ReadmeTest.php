@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Mortise\Tests;
 
-/** What the README has its reader do, in a project that has only what is published, and without a registry. */
+/** The README's commands, in a project with only the published files, and without a registry. */
 final class ReadmeTest extends TestCase
 {
     private const README = __DIR__ . '/../README.md';
@@ -50,20 +50,20 @@ final class ReadmeTest extends TestCase
     }
 
     /** @dataProvider examples */
-    public function testWhatTheReadmeShowsRuns(string $block): void
+    public function testTheCodeOfTheReadmeRuns(string $block): void
     {
         $predis = str_contains($block, 'Predis\Client([') ? "require 'Predis/autoload.php';\n" : '';
         $block = str_replace(['6379', "require 'vendor/autoload.php';\n"], [(string) self::$server->port, "$0$predis"], $block);
         $block = str_replace('$0', "require 'vendor/autoload.php';\n", $block);
         file_put_contents(self::$project . '/stock.php', $block);
-        // Debian's PHP skips what stands in assert().
+        // Debian's PHP skips assert().
         $output = self::shell([PHP_BINARY, '-d', 'zend.assertions=-1', '-d', 'error_reporting=-1', 'stock.php']);
         $this->assertDoesNotMatchRegularExpression('/Warning|Notice|Deprecated|others hold|lost/', $output);
         $this->assertSame(self::output($block) ?? $output, $output);
         $this->assertSame(str_contains($block, 'minutely') ? 1 : 0, self::$server->admin->dbSize());
     }
 
-    /** What a block prints, if that is always the same. */
+    /** The output of a block, if it is always the same. */
     private static function output(string $block): ?string
     {
         preg_match_all('{var_dump\(.*\); +// (NULL|bool\(true\))}', $block, $values);
@@ -75,7 +75,7 @@ final class ReadmeTest extends TestCase
         };
     }
 
-    public function testWhereTheMachinesUptimeCannotBeReadLocksWorkByAnotherClock(): void
+    public function testWithoutTheMachinesUptimeLocksWorkByAnotherClock(): void
     {
         $code = str_replace('6379', (string) self::$server->port, self::blocks('php')[0]) . "echo Mortise\\Clock::error();\n";
         file_put_contents(self::$project . '/stock.php', $code);

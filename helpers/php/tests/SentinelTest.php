@@ -23,7 +23,7 @@ final class SentinelTest extends \PHPUnit\Framework\TestCase
     }
 
     /** @dataProvider \Mortise\Tests\TestCase::libraries */
-    public function testAWaiterGetsItsLockFromTheServerThatIsPromoted(string $library): void
+    public function testAWaiterIsGrantedByThePromotedServer(string $library): void
     {
         $primary = new Server();
         $replica = new Server(['--replicaof', '127.0.0.1', (string) $primary->port]);

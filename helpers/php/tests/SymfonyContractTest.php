@@ -11,7 +11,7 @@ use Symfony\Component\Lock\Tests\Store as Contract;
 
 require_once __DIR__ . '/symfony.php';
 
-/** What Symfony asks of every store, of those that expire, that block and that share: its own tests, all of them. */
+/** All of Symfony's own tests of stores: of those that expire, that block and that share. */
 final class SymfonyContractTest extends Contract\AbstractStoreTestCase
 {
     use Contract\BlockingStoreTestTrait;

@@ -14,7 +14,7 @@ use Symfony\Component\Lock\Store\RedisStore;
 
 require_once __DIR__ . '/symfony.php';
 
-/** Locks of Symfony's factory on our store, beyond what the framework's own tests ask. */
+/** Locks of Symfony's factory on our store, beyond the framework's own tests. */
 final class SymfonyTest extends TestCase
 {
     private function factory(string $library = 'phpredis'): LockFactory
@@ -23,7 +23,7 @@ final class SymfonyTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockWaitsInTheServersQueueWithoutPolling(string $library): void
+    public function testARequestWaitsInTheServersQueueWithoutPolling(string $library): void
     {
         $held = $this->factory($library)->createLock('invoice', 60);
         $held->acquire();
@@ -52,7 +52,7 @@ final class SymfonyTest extends TestCase
         $this->assertSame($before + 2, self::$server->calls('rlock'));
     }
 
-    public function testALeaseIsAsLongAsTheLocksTtlAlsoWhereThatIsLessThanTheStores(): void
+    public function testALeaseIsTheTtlOfTheLockEvenIfShorterThanThatOfTheStore(): void
     {
         $lock = $this->factory()->createLock('invoice', 5);
         $lock->acquire();
@@ -63,7 +63,7 @@ final class SymfonyTest extends TestCase
         $this->assertSame(0, self::$server->ask('EXISTS', 'invoice'));
     }
 
-    public function testAKilledWorkersLockIsFreeAtTheEndOfItsLeaseAndNotBefore(): void
+    public function testTheLockOfAKilledWorkerIsFreeAtTheEndOfItsLeaseAndNotBefore(): void
     {
         $worker = new Child(function () {
             $lock = $this->factory()->createLock('invoice', 1.0);
@@ -77,7 +77,7 @@ final class SymfonyTest extends TestCase
         $next->release();
     }
 
-    public function testAReaderThatWantsToWriteKeepsItsLockUntilTheOthersHaveLeft(): void
+    public function testAReaderThatRequestsToWriteKeepsItsLockUntilTheOthersHaveLeft(): void
     {
         $one = $this->factory()->createLock('report', 60);
         $one->acquireRead();
@@ -94,7 +94,7 @@ final class SymfonyTest extends TestCase
         $one->release();
     }
 
-    public function testAReleaseOfALockThatWasLostSaysSo(): void
+    public function testAReleaseOfALostLockReportsTheLoss(): void
     {
         $lock = $this->factory()->createLock('invoice', 60);
         $lock->acquire();
@@ -119,7 +119,7 @@ final class SymfonyTest extends TestCase
         $held->release();
     }
 
-    public function testAKeyIsSerializedAndUsedInAnotherProcess(): void
+    public function testASerializedKeyWorksInAnotherProcess(): void
     {
         $key = new Key('invoice');
         $this->factory()->createLockFromKey($key, 60, false)->acquire();

@@ -8,7 +8,7 @@ use Mortise\LockException;
 use Mortise\Locks;
 use Mortise\Unavailable;
 
-/** What goes wrong where lock commands meet a client library's defaults, a broken network and a killed process; here it does not. */
+/** What goes wrong when lock commands meet a client library's defaults, a broken network or a killed process, but not with this library. */
 final class TrapsTest extends TestCase
 {
     private Relay $relay;
@@ -39,7 +39,7 @@ final class TrapsTest extends TestCase
         $waiting = new Child(function () use ($impatient) {
             ini_set('default_socket_timeout', '1');
             $locks = new Locks($impatient);
-            $locks->holders('any'); // a command that has to be answered in two seconds
+            $locks->holders('any'); // a command whose reply has to come within two seconds
             return $locks->lock('stock')->acquire(60)->held();
         });
         eventually(fn () => self::$server->waiters() === 1);
@@ -50,13 +50,13 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALostReplyLeavesNoLockBehind(string $library): void
+    public function testALostReplyLeavesNoLock(string $library): void
     {
         $locks = $this->far($library);
         $granted = self::$server->lockInfo('total_grants');
         $this->relay->tell('hold replies');
         $this->assertTrue($this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire())->sent);
-        $this->assertSame($granted + 1, self::$server->lockInfo('total_grants'), 'it was granted, and nobody knows');
+        $this->assertSame($granted + 1, self::$server->lockInfo('total_grants'), 'it was granted, and its reply was lost');
         $this->relay->tell('pass');
         unset($locks);
         $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
@@ -69,7 +69,7 @@ final class TrapsTest extends TestCase
         $this->relay->tell('hold requests');
         $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire());
         $this->relay->tell('pass');
-        $hold = $locks->lock('stock')->acquire(60); // by a new name, once the old one has left
+        $hold = $locks->lock('stock')->acquire(60); // under a new name, after LEAVE for the old one
         $this->assertSame([$hold->owner], array_column($locks->holders('stock'), 'owner'));
         $hold->release();
         eventually(fn () => self::$server->ask('EXISTS', 'stock') === 0);
@@ -92,7 +92,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAReleaseWhoseConnectionBreaksReleases(string $library): void
+    public function testAReleaseWhoseConnectionBreaksStillReleases(string $library): void
     {
         $hold = $this->far($library)->lock('stock')->acquire();
         $this->relay->tell('cut');
@@ -101,7 +101,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAReleaseThatIsNotAnsweredIsMadeUpForBeforeTheNextCommand(string $library): void
+    public function testAReleaseWithoutReplyIsRepeatedBeforeTheNextCommand(string $library): void
     {
         $locks = $this->far($library);
         $hold = $locks->lock('stock')->acquire();
@@ -122,7 +122,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWaiterWhoseConnectionBreaksAsksAnewByAnotherName(string $library): void
+    public function testAWaiterWhoseConnectionBreaksAsksAgainUnderAnotherName(string $library): void
     {
         self::$server->occupy('stock');
         $before = self::$server->calls('acquire');
@@ -136,7 +136,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWaiterOutlivesARestartOfTheServer(string $library): void
+    public function testAWaiterSurvivesARestartOfTheServer(string $library): void
     {
         $server = new Server();
         $server->occupy('stock');
@@ -159,7 +159,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testARefreshThatIsAnsweredAfterTheDeadlineIsALossAndLeaves(string $library): void
+    public function testARefreshWhoseReplyComesAfterTheDeadlineIsALossAndLeaves(string $library): void
     {
         $hold = $this->far($library)->lock('stock', lease: 0.6)->acquire();
         $this->relay->tell('hold replies');
@@ -174,7 +174,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAServerThatIsNoPrimaryAnyMoreIsLeftForTheOneThatIs(string $library): void
+    public function testADemotedServerIsLeftForTheNewPrimary(string $library): void
     {
         $next = new Server();
         $primary = self::$server;
@@ -187,11 +187,11 @@ final class TrapsTest extends TestCase
         $hold = $locks->lock('stock')->acquire(60);
         $this->assertCount(1, (new Locks($next->phpredis()))->holders('stock'));
         $hold->release();
-        eventually(fn () => self::$server->ask('REPLICAOF', 'NO', 'ONE')); // it may just be loading
+        eventually(fn () => self::$server->ask('REPLICAOF', 'NO', 'ONE')); // it may still be loading
     }
 
     /** @dataProvider libraries */
-    public function testAServerThatIsNotThereIsAnErrorAndNotALockThatOthersHold(string $library): void
+    public function testAnUnreachableServerIsAnErrorAndNotALockHeldByOthers(string $library): void
     {
         $client = self::$server->client($library, $this->relay->port);
         $client->ping();
@@ -203,7 +203,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAWaitWithoutALimitGivesUpOnAServerThatAnswersNothing(string $library): void
+    public function testAWaitWithoutLimitGivesUpOnAServerThatNeverReplies(string $library): void
     {
         $client = self::$server->client($library, $this->relay->port);
         $client->ping();
@@ -225,7 +225,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAChildOfForkHasNamesAndAConnectionOfItsOwnAndHoldsNothingOfItsParents(string $library): void
+    public function testAForkedChildHasItsOwnNamesAndConnectionAndHoldsNothingOfItsParent(string $library): void
     {
         $locks = $this->locks($library);
         $hold = $locks->lock('stock')->acquire();
@@ -244,7 +244,7 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAChildThatForkedInTheMiddleOfTheWorkReleasesNothingWhenItReturns(string $library): void
+    public function testAChildForkedDuringTheWorkReleasesNothingWhenItReturns(string $library): void
     {
         $locks = $this->locks($library);
         $tester = getmypid();
@@ -252,7 +252,7 @@ final class TrapsTest extends TestCase
             $locks->lock('stock')->run(function () {
                 if ($child = pcntl_fork()) {
                     pcntl_waitpid($child, $status);
-                    $this->assertSame(1, self::$server->phpredis()->exists('stock'), 'the child has returned from here, too');
+                    $this->assertSame(1, self::$server->phpredis()->exists('stock'), 'the child has left the block, too');
                 }
             });
         } finally {

@@ -1,6 +1,6 @@
 <?php
 
-/* The library, and the packages of the distribution that its adapters are for. */
+/* The library, and the distribution's packages for which it has adapters. */
 
 declare(strict_types=1);
 

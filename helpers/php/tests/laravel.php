@@ -1,6 +1,6 @@
 <?php
 
-/* Laravel with the cache driver "mortise" under the name that its own tests use, "redis"; and what those tests need to run. */
+/* Laravel with the cache driver "mortise" under the name "redis", which its own tests use; and what those tests need. */
 
 declare(strict_types=1);
 
@@ -10,7 +10,7 @@ namespace Mortise\Tests {
         require_once __DIR__ . "/../src/Laravel/$file.php";
     }
 
-    /** An application, as `laravel new` would make one, with all that concerns locks. */
+    /** An application as made by `laravel new`, with the parts that concern locks. */
     function laravel(Server $server, string $client = 'phpredis', string $driver = 'mortise'): \Illuminate\Foundation\Application
     {
         $app = new \Illuminate\Foundation\Application(sys_get_temp_dir());
@@ -49,7 +49,7 @@ namespace Mortise\Tests {
 }
 
 namespace Orchestra\Testbench {
-    /** Stands for the package that Laravel's own tests are built on, as far as those of locks use it. */
+    /** Replaces the package on which Laravel's own tests are built, as far as the tests of locks use it. */
     abstract class TestCase extends \PHPUnit\Framework\TestCase
     {
         private static ?\Mortise\Tests\Server $server = null;

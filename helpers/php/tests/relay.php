@@ -1,7 +1,7 @@
 <?php
 
 /*
- * Stands between clients and the server on port $argv[1]. Prints its own port, and then repeats each line that it has carried out:
+ * A proxy between clients and the server on port $argv[1]. Prints its own port, and then repeats each command line that it has run:
  * "hold requests", "hold replies", "pass" (both again), "cut" (all connections).
  */
 
@@ -9,7 +9,7 @@ declare(strict_types=1);
 
 $listener = stream_socket_server('tcp://127.0.0.1:0');
 echo explode(':', stream_socket_get_name($listener, false))[1], "\n";
-$other = []; // by a socket's number, the socket that its data goes to
+$other = []; // for each socket's number, the socket to which its data goes
 $sockets = [];
 $isClient = [];
 $held = ['requests' => false, 'replies' => false];

@@ -1,6 +1,6 @@
 <?php
 
-/* Servers, broken networks and other processes for the tests: all on loopback, on ports of their own, ended with the test. */
+/* Servers, broken networks and other processes for the tests: all on loopback, on their own ports, and ended with the test. */
 
 declare(strict_types=1);
 
@@ -19,7 +19,7 @@ function eventually(callable $condition, float $seconds = 60): mixed
 }
 
 /**
- * A port that no other test of any language has, also while its server is down. It belongs to the process that listens 2,500 above.
+ * A port that no other test of any language gets, even while its server is down. The process that listens 2,500 above owns it.
  */
 function claimPort(): int
 {
@@ -52,7 +52,7 @@ final class Server
     private $process;
     private int $tester;
 
-    /** @param ?string $sentinel what a Sentinel is told, in place of a server with the module */
+    /** @param ?string $sentinel the configuration of a Sentinel, which is started instead of a server with the module */
     public function __construct(private readonly array $options = [], private readonly ?string $sentinel = null)
     {
         $this->port = claimPort();
@@ -116,7 +116,7 @@ final class Server
         return (int) ($found[1] ?? 0);
     }
 
-    /** Whether it is a primary. Sentinel ends the connections of a server that it promotes, this one's too. */
+    /** Whether it is a primary. Sentinel closes the connections of a server that it promotes, even this one. */
     public function isPrimary(): bool
     {
         try {
@@ -131,7 +131,7 @@ final class Server
         return $this->lockInfo('waiters');
     }
 
-    /** From now on somebody else holds it. */
+    /** Makes another owner hold the key from now on. */
     public function occupy(string $key, int $milliseconds = 600_000): void
     {
         Assert::assertIsInt($this->ask('LOCK.ACQUIRE', $key, 'somebody', $milliseconds));
@@ -160,7 +160,7 @@ final class Server
     }
 }
 
-/** A proxy before a server, in a process of its own. It can hold back what goes either way, and break what goes through it. */
+/** A proxy before a server, in its own process. It can hold back data in either direction, and cut connections. */
 final class Relay
 {
     public readonly int $port;
@@ -189,7 +189,7 @@ final class Relay
     }
 }
 
-/** What a process of its own, forked from here, does and returns. */
+/** Work in a forked process, and its result. */
 final class Child
 {
     public readonly int $pid;

@@ -1,6 +1,6 @@
 <?php
 
-/* Symfony's Lock component with the store for it, and the component's own tests of stores (fetched by `./interop prepare`). */
+/* Symfony's Lock component with our store, and the component's own tests of stores (fetched by `./interop prepare`). */
 
 declare(strict_types=1);
 

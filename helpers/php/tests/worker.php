@@ -14,7 +14,7 @@ foreach (['Connection', 'Locks', 'Hold', 'MultiLock'] as $file) {
 }
 [, $name, $port, $key, $seconds, $path] = $argv;
 
-/** Tells all tasks to end, by its end of file: when the worker says so, and when the worker is gone. */
+/** Its end of file ends all tasks: when the worker closes it, and when the worker dies. */
 [$over, $running] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
 
 function isOver($over): bool
@@ -24,7 +24,7 @@ function isOver($over): bool
     return stream_select($ready, $none, $none, 0) !== 0;
 }
 
-/** One stay inside; only times are written at which the lock was surely held. Whether there was any. */
+/** One stay inside, which writes only times at which the lock was certainly held. Returns whether there was any. */
 function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bool
 {
     $last = hrtime(true);
@@ -45,14 +45,14 @@ function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bo
     return true;
 }
 
-/** What each task takes in a round: nothing for the lock, a number of permits, or the numbers of several keys. */
+/** What each task acquires in a round: nothing for the lock, a number of permits, or the numbers of several keys. */
 $tasks = [
     'alone' => fn (int $round) => '',
     'permits' => fn (int $round) => (string) (1 + $round % 3),
     'several' => fn (int $round) => $round % 3 . ',' . ($round + 1) % 3,
 ];
 
-/** `$share`: what it takes in a round. */
+/** `$share` returns what the task acquires in a round. */
 function task(string $name, string $port, string $key, string $path, $over, Closure $share): int
 {
     if ($name === 'predis') {

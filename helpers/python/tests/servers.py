@@ -1,4 +1,4 @@
-"""Servers and broken networks for the tests: everything on loopback, on ports of its own, ended with the test."""
+"""Servers and broken networks for the tests: all on loopback, on their own ports, and ended with the test."""
 import contextlib
 import os
 import pathlib
@@ -32,10 +32,10 @@ CLAIMS = []  # held until the process ends
 
 
 def claim_port():
-    """A port that no other test of any language's helper has, also while its server is down.
-
-    It belongs to the process that listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is
-    10,000 above.
+    """A port that no other test of any language gets, even while its server is down.
+    
+    The process that listens 2,500 above owns it. It is below the range of outgoing connections, and a cluster's bus is 10,000
+    above.
     """
     while True:
         port = random.randrange(10_000, 12_500)
@@ -71,7 +71,7 @@ class Server:
             return False
 
     def is_primary(self):
-        """Sentinel ends the connections of a server that it promotes, this one's too."""
+        """Whether it is a primary. Sentinel closes the connections of a server that it promotes, even this one."""
         try:
             return self.admin.info("replication")["role"] == "master"
         except redis.RedisError:
@@ -85,15 +85,15 @@ class Server:
         return info["waiters"] if info else 0
 
     def queue(self, key):
-        """The names of those who wait."""
+        """The owners of the waiting requests."""
         return [waiter["owner"] for waiter in self.admin.execute_command("LOCK.INFO", key)["queue"]]
 
     def mail_readers(self):
-        """How many clients wait for letters: these know that they are queued."""
+        """How many clients wait for letters, and so know that they are queued."""
         return sum(client["cmd"].lower() == "lock.mail" and "b" in client["flags"] for client in self.admin.client_list())
 
     def connections(self, name):
-        """How many there are of the clients with this name."""
+        """How many connections clients with this name have."""
         return sum(client["name"] == name for client in self.admin.client_list())
 
     def commands(self, name):
@@ -101,7 +101,7 @@ class Server:
         return calls.get(f"cmdstat_lock.{name}", 0)
 
     def nothing_is_left(self):
-        """No key, no waiter; and no box, once the server has noticed that nobody asks for it."""
+        """No key and no waiter; and no box, once the server has closed abandoned ones."""
         return self.admin.dbsize() == 0 and self.info("waiters") == 0
 
     def freeze(self):
@@ -115,7 +115,7 @@ class Server:
         self.process.wait()
 
     def await_all_of(self, primary):
-        """A replica that has just been loaded is sent nothing more before it has asked, a second later."""
+        """Waits for a replica. A primary sends a newly loaded one nothing before its first request, a second later."""
         written = primary.admin.info("replication")["master_repl_offset"]
         eventually(lambda: self.admin.info("replication")["slave_repl_offset"] >= written)
 
@@ -159,7 +159,7 @@ class Cluster:
 
 
 class Relay:
-    """A proxy before a server. It can delay or hold back what goes either way, and break what goes through it."""
+    """A proxy before a server. It can delay or hold back data in either direction, and cut connections."""
 
     def __init__(self, port):
         self.target, self.pairs, self.delay = port, [], 0

@@ -1,4 +1,4 @@
-"""Arguments that are no times, or none that would do, are refused for what they are, before anything is sent."""
+"""Arguments that are no times, or impossible ones, are refused before anything is sent, and the error names them."""
 import math
 
 import pytest
@@ -18,7 +18,7 @@ NO_NUMBERS = ["10", True, [1], 1j]
 
 @pytest.mark.parametrize("kind, client", KINDS)
 @pytest.mark.parametrize("name", ["timeout", "lease", "max_hold", "blocking_timeout", "sleep"])
-def test_what_is_no_number_of_seconds_is_refused_by_the_arguments_name(kind, client, name):
+def test_a_value_that_is_no_number_of_seconds_is_refused_by_the_name_of_its_argument(kind, client, name):
     for value in NO_NUMBERS:
         with pytest.raises(TypeError) as refused:
             kind(client(), "stock", **{name: value})
@@ -29,7 +29,7 @@ def test_what_is_no_number_of_seconds_is_refused_by_the_arguments_name(kind, cli
 
 @pytest.mark.parametrize("kind, client", KINDS)
 @pytest.mark.parametrize("name", ["timeout", "lease", "max_hold"])
-def test_a_lease_in_which_nothing_could_be_believed_is_refused_with_its_bound_and_its_value(kind, client, name):
+def test_a_lease_too_short_to_hold_a_lock_is_refused_with_its_bound_and_its_value(kind, client, name):
     for value in (0.002, 0.001, 0, -5, -math.inf):
         with pytest.raises(ValueError, match=rf"{name} .*0\.003 .*{value}"):
             kind(client(), "stock", **{name: value})
@@ -39,7 +39,7 @@ def test_a_lease_in_which_nothing_could_be_believed_is_refused_with_its_bound_an
     kind(client(), "stock", **{name: 0.003})
 
 
-def test_a_time_that_is_set_later_or_given_to_a_method_is_refused_as_well(r, server):
+def test_an_invalid_time_set_later_or_passed_to_a_method_is_refused_too(r, server):
     lock = Lock(r, "stock", timeout=10)
     lock.timeout = -1
     with pytest.raises(ValueError, match="timeout"):
@@ -77,12 +77,12 @@ async def test_tasks_are_refused_in_the_same_way(ar):
     await lock.release()
 
 
-def test_a_wait_that_is_over_asks_once(r):
+def test_a_negative_wait_sends_one_request(r):
     with Lock(r, "stock", blocking_timeout=-1):
         assert Lock(r, "stock").acquire(blocking_timeout=-1) is False
 
 
-def test_a_lease_that_is_shorter_than_a_round_trip_is_not_asked_for_without_pause(relay, server):
+def test_a_lease_shorter_than_a_round_trip_is_requested_with_pauses(relay, server):
     far = redis.Redis(port=relay.port)
     with Lock(far, "other"):
         relay.delay = 0.01

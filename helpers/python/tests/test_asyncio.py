@@ -1,4 +1,4 @@
-"""The same for tasks: what can go wrong there, and what cancelling leaves."""
+"""The same for tasks: what can go wrong, and that cancelling leaves nothing."""
 import asyncio
 import gc
 import random
@@ -20,7 +20,7 @@ async def soon(condition, seconds=60):
         await asyncio.sleep(0.01)
 
 
-async def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(ar):
+async def test_the_key_exists_while_the_lock_is_held_and_not_afterwards(ar):
     async with Lock(ar, "stock") as lock:
         assert await lock.locked() and await lock.owned() and lock.fencing_token > 0
         assert not await Lock(ar, "stock").acquire(blocking=False)
@@ -30,7 +30,7 @@ async def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(ar):
     assert await ar.exists("stock") == 0
 
 
-async def test_a_thousand_tasks_wait_over_two_connections_and_are_served_in_order(ar, server):
+async def test_a_thousand_tasks_wait_over_two_connections_and_are_granted_in_order(ar, server):
     holder, served = Lock(ar, "stock", thread_local=False), []
     await holder.acquire()
     connected = server.admin.info("clients")["connected_clients"]
@@ -67,7 +67,7 @@ async def test_a_cancelled_wait_leaves_the_queue(ar, server):
         await soon(lambda: server.waiters("stock") == 0)
 
 
-async def test_of_many_who_give_up_at_once_each_is_left_for_itself_while_the_others_are_served(ar, server):
+async def test_many_tasks_that_give_up_at_once_each_send_leave_while_the_others_are_granted(ar, server):
     async def use(lock):
         assert await lock.acquire(blocking_timeout=600)
         await lock.release()
@@ -80,7 +80,7 @@ async def test_of_many_who_give_up_at_once_each_is_left_for_itself_while_the_oth
             task.cancel()
     await asyncio.gather(*tasks[1::2])
     await soon(server.nothing_is_left, 240)
-    assert 10_000 <= server.commands("leave") - left < 100_000  # some twice on a busy machine; not all of them with each request
+    assert 10_000 <= server.commands("leave") - left < 100_000  # some are repeated on a busy machine, but not all with each request
 
 
 async def test_cancelling_at_any_moment_leaves_nothing(ar, server):
@@ -100,12 +100,12 @@ async def test_cancelling_at_any_moment_leaves_nothing(ar, server):
     await soon(server.nothing_is_left)
 
 
-async def test_a_task_that_is_cancelled_in_the_moment_of_its_grant_does_not_enter(ar, server, monkeypatch):
+async def test_a_task_cancelled_at_the_moment_of_its_grant_does_not_enter(ar, server, monkeypatch):
     settle, waiting = Hold.settle, []
 
     def settle_and_cancel(hold, *answer):
         settle(hold, *answer)
-        asyncio.get_running_loop().call_soon(waiting[0].cancel)  # after the first step of who waits for it
+        asyncio.get_running_loop().call_soon(waiting[0].cancel)  # after the first step of the waiting task
 
     for how in (settle_and_cancel, lambda hold, *answer: (settle(hold, *answer), waiting[0].cancel())):
         holder = Lock(ar, "stock", thread_local=False)
@@ -120,7 +120,7 @@ async def test_a_task_that_is_cancelled_in_the_moment_of_its_grant_does_not_ente
         await soon(server.nothing_is_left)
 
 
-async def test_a_cancelled_release_releases(ar, server):
+async def test_a_cancelled_release_still_releases(ar, server):
     lock = Lock(ar, "stock")
     await lock.acquire()
     task = asyncio.create_task(lock.release())
@@ -147,7 +147,7 @@ async def test_a_client_with_one_connection_waits_and_releases(server):
     await small.aclose()
 
 
-async def test_clients_made_for_each_request_share_the_connections_of_their_pool_which_go_with_it(server):
+async def test_clients_made_for_each_request_share_the_connections_of_their_pool_which_close_with_it(server):
     pool = redis.asyncio.ConnectionPool(port=server.port, client_name="request", protocol=2)
 
     async def serve():
@@ -160,7 +160,7 @@ async def test_clients_made_for_each_request_share_the_connections_of_their_pool
     await soon(lambda: gc.collect() >= 0 and server.connections("request") == 0)
 
 
-async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(server, relay, ar):
+async def test_broken_and_silent_connections_leave_nothing_and_keep_the_place_in_the_queue(server, relay, ar):
     far = redis.asyncio.Redis(port=relay.port)
     holder = Lock(ar, "stock")
     await holder.acquire()
@@ -183,7 +183,7 @@ async def test_broken_and_silent_connections_leave_nothing_and_lose_no_place(ser
     await soon(server.nothing_is_left)
 
 
-async def test_a_loop_that_was_busy_reads_what_has_come_before_it_gives_up(relay, server):
+async def test_a_busy_loop_reads_replies_that_have_come_before_it_gives_up(relay, server):
     far = redis.asyncio.Redis(port=relay.port)
     async with Lock(far, "other"):
         relay.replies.clear()
@@ -199,17 +199,17 @@ async def test_a_loop_that_was_busy_reads_what_has_come_before_it_gives_up(relay
     await far.aclose()
 
 
-async def test_a_loop_that_was_busy_reads_the_letter_that_has_come_before_its_wait_is_over(ar, server):
+async def test_a_busy_loop_reads_a_letter_that_has_come_before_its_wait_times_out(ar, server):
     holder = Lock(ar, "stock")
     await holder.acquire()
     waiting = asyncio.create_task(Lock(ar, "stock").acquire(blocking_timeout=5))
     await soon(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
     server.admin.delete("stock")
-    time.sleep(6.5)  # longer than it waits, and than its answer may be late
+    time.sleep(6.5)  # longer than its wait and the time limit for a late reply
     assert await waiting is True
 
 
-async def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(relay, server):
+async def test_a_loss_is_reported_at_the_deadline_when_the_server_is_silent(relay, server):
     far = redis.asyncio.Redis(port=relay.port)
     lock = Lock(far, "stock", lease=1.0)
     await lock.acquire()
@@ -232,7 +232,7 @@ async def test_a_lock_without_a_timeout_is_renewed_and_close_leaves_it(ar, serve
     assert lock.lost and server.admin.exists("stock") == 0
 
 
-def test_a_second_event_loop_starts_afresh(server):
+def test_a_second_event_loop_gets_new_connections(server):
     client = redis.asyncio.Redis(port=server.port, single_connection_client=False)
 
     async def use():
@@ -246,7 +246,7 @@ def test_a_second_event_loop_starts_afresh(server):
     eventually(server.nothing_is_left)
 
 
-def test_a_loop_that_ended_without_closing_leaves_its_lock_to_its_lease_and_the_next_one_goes_on(server):
+def test_after_a_loop_ends_without_close_its_lock_lasts_for_its_lease_and_the_next_loop_works(server):
     async def take(client):
         lock = Lock(client, "stock", lease=1.0, thread_local=False)
         await lock.acquire(blocking_timeout=60)
@@ -267,7 +267,7 @@ def test_a_loop_that_ended_without_closing_leaves_its_lock_to_its_lease_and_the_
     eventually(server.nothing_is_left)
 
 
-async def test_closing_in_the_turn_of_a_grant_hands_out_nothing_and_leaves_nothing(ar, server, monkeypatch):
+async def test_closing_in_the_turn_of_a_grant_grants_nothing_and_leaves_nothing(ar, server, monkeypatch):
     own, granted = redis.asyncio.Redis(port=server.port), Hold.granted
 
     def close_meanwhile(hold, token, begin):

@@ -1,4 +1,4 @@
-"""Django's cache, Celery's tasks, FastAPI's and gunicorn's workers, with the frameworks themselves."""
+"""Django's cache, Celery's tasks, and the workers of FastAPI and gunicorn, with the real frameworks."""
 import concurrent.futures
 import contextlib
 import os
@@ -27,7 +27,7 @@ def cache(server):
     return RedisCache(f"redis://127.0.0.1:{server.port}", {"KEY_PREFIX": "shop"})
 
 
-def test_a_lock_of_djangos_cache_is_beside_what_is_cached(cache, server):
+def test_a_lock_of_djangos_cache_does_not_clash_with_a_cached_value(cache, server):
     with cache.lock("report", blocking_timeout=5) as lock:
         assert server.admin.type("shop:1:lock:report") == "mort-lock"
         cache.set("report", "cached")
@@ -46,7 +46,7 @@ def test_locks_of_djangos_cache_share_two_connections(cache, server):
 
 
 class Ledger:
-    """Who is inside, and how many ever were at once."""
+    """How many are inside, and the most that ever were at once."""
 
     def __init__(self):
         self.mutex, self.inside, self.most, self.runs = threading.Lock(), 0, 0, 0
@@ -63,7 +63,7 @@ class Ledger:
 
 @pytest.fixture
 def worker(server):
-    """An app, and a ledger for the tasks that its worker runs in four threads."""
+    """An app whose worker runs tasks in four threads, and a ledger for them."""
     celery = pytest.importorskip("celery")
     from celery.contrib.testing.worker import start_worker
     from celery.signals import setup_logging
@@ -86,7 +86,7 @@ def worker(server):
         raise KeyError("mine")
 
     def leave_logging_alone(**_):
-        """While somebody hears this signal, Celery does not set the level of the root logger, which other tests read."""
+        """A receiver of this signal keeps Celery from setting the level of the root logger, which other tests read."""
 
     setup_logging.connect(leave_logging_alone)
     with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False):
@@ -94,7 +94,7 @@ def worker(server):
     setup_logging.disconnect(leave_logging_alone)
 
 
-def test_a_task_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease(worker, server):
+def test_a_task_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease(worker, server):
     app, ledger = worker
     for _ in range(3):
         app.tasks["report"].apply_async(("monday", 1.5), task_id="the same")
@@ -103,7 +103,7 @@ def test_a_task_that_is_delivered_three_times_runs_once_at_a_time_for_longer_tha
     eventually(lambda: server.info("holders") == 0)
 
 
-def test_tasks_with_other_keys_run_beside_each_other(worker):
+def test_tasks_with_different_keys_run_at_the_same_time(worker):
     app, ledger = worker
     for day in ("monday", "tuesday"):
         app.tasks["report"].delay(day, 1.5)
@@ -111,7 +111,7 @@ def test_tasks_with_other_keys_run_beside_each_other(worker):
     assert ledger.most == 2
 
 
-def test_a_task_that_fails_gives_its_lock_back(worker, server):
+def test_a_failed_task_releases_its_lock(worker, server):
     app, ledger = worker
     app.tasks["fails"].delay()
     eventually(lambda: ledger.runs == 1 and server.info("holders") == 0)
@@ -129,7 +129,7 @@ def test_what_a_guide_shows_runs(guide, server):
 
 @contextlib.contextmanager
 def serving(framework, command, server, folder):
-    """The app of a framework's guide, as that says to start it: its address, and the process that has the workers."""
+    """Starts the app of a framework's guide as the guide says. Yields its address, and the process that has the workers."""
     for module in command[0], framework:
         pytest.importorskip(module)
     guide = (ROOT / f"docs/migrating/{framework}.md").read_text()
@@ -154,7 +154,7 @@ def sell(request):
         return reply.read()
 
 
-def test_requests_to_fastapis_workers_exclude_each_other(server, tmp_path):
+def test_requests_to_workers_of_fastapi_exclude_each_other(server, tmp_path):
     with serving("fastapi", ["uvicorn", "app:app", "--workers", "4"], server, tmp_path) as (address, _):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(sell, [urllib.request.Request(f"{address}/sell/42", method="POST") for _ in range(40)]))
@@ -162,7 +162,7 @@ def test_requests_to_fastapis_workers_exclude_each_other(server, tmp_path):
     assert server.info("holders") == server.info("waiters") == 0
 
 
-def test_requests_to_gunicorns_workers_exclude_each_other_also_where_one_is_killed(server, tmp_path):
+def test_requests_to_workers_of_gunicorn_exclude_each_other_even_when_one_is_killed(server, tmp_path):
     with serving("gunicorn", ["gunicorn", "--preload", "--workers", "4", "app:app"], server, tmp_path) as (address, process):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(sell, [address] * 40))

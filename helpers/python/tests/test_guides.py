@@ -1,4 +1,4 @@
-"""What the README and the guides show in Python, and the examples, run as they stand there."""
+"""The Python code of the README and the guides, and the examples, run unchanged."""
 import os
 import pathlib
 import re
@@ -31,8 +31,8 @@ def test_what_a_guide_shows_runs(server, block, request):
     assert server.nothing_is_left()
 
 
-def test_the_commands_that_clients_send_are_commands(server):
-    """Those by hand in docs/clients.md, each with what it answers behind it; the token is another one here."""
+def test_the_commands_on_the_page_for_clients_work(server):
+    """The commands in docs/clients.md, each followed by its reply; the token differs here."""
     lines = (ROOT / "docs/clients.md").read_text().splitlines()
     commands = [line.split("  ")[0].split() for line in lines if line.startswith("LOCK.")]
     assert len(commands) >= 6

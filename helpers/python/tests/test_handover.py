@@ -1,4 +1,4 @@
-"""Locks that change hands: passed on, taken back, kept for a while after the work, and who people see there."""
+"""Locks that are passed on, revoked, or kept for a while after the work, and the holders that operators see."""
 import pytest
 import redis
 from servers import eventually
@@ -35,7 +35,7 @@ def test_a_lock_is_passed_on_and_one_of_two_runners_takes_it_over(r, server):
     assert not runners[0].locked()
 
 
-def test_what_was_taken_over_is_renewed(r, server):
+def test_a_lock_that_was_taken_over_is_renewed(r, server):
     lock, runner = Lock(r, "job"), Lock(r, "job", lease=0.6)
     lock.acquire()
     assert runner.take_over("queue", lock.pass_to("queue", 60))
@@ -54,7 +54,7 @@ def test_a_block_may_end_after_its_lock_was_passed_on(r, server):
         r.delete("job")
 
 
-def test_what_was_lost_cannot_be_passed_on(r):
+def test_a_lost_lock_cannot_be_passed_on(r):
     lock = Lock(r, "job")
     with pytest.raises(LockError, match="not acquired"):
         lock.pass_to("queue", 60)
@@ -64,7 +64,7 @@ def test_what_was_lost_cannot_be_passed_on(r):
         lock.pass_to("queue", 60)
 
 
-def test_a_lock_that_nobody_may_be_given_stays_held_and_renewed(r, server):
+def test_a_lock_whose_pass_is_refused_stays_held_and_renewed(r, server):
     lock = Lock(r, "job", lease=0.9)
     lock.acquire()
     r.execute_command("LOCK.LEAVE", "job", "gone", "FOR", 60_000)
@@ -76,7 +76,7 @@ def test_a_lock_that_nobody_may_be_given_stays_held_and_renewed(r, server):
     lock.release()
 
 
-def test_a_pass_whose_answer_is_lost_leaves_both_names(server, relay):
+def test_a_pass_whose_reply_is_lost_frees_the_lock_under_both_names(server, relay):
     client = redis.Redis(port=relay.port)
     lock = Lock(client, "job")
     lock.acquire()
@@ -91,7 +91,7 @@ def test_a_pass_whose_answer_is_lost_leaves_both_names(server, relay):
     close(client)
 
 
-def test_a_takeover_whose_answer_is_lost_is_asked_for_again(r, server, relay):
+def test_a_takeover_whose_reply_is_lost_is_repeated(r, server, relay):
     lock, client = Lock(r, "job"), redis.Redis(port=relay.port)
     runner = Lock(client, "job")
     assert not runner.locked()
@@ -122,7 +122,7 @@ def test_a_lock_released_early_stays_taken_until_its_least_time_is_over(r, serve
         pass
 
 
-def test_at_least_is_the_lease_of_a_shorter_one_so_that_it_outlives_the_process(r, server):
+def test_a_longer_at_least_is_the_lease_so_that_it_outlives_the_process(r, server):
     lock = Lock(r, "report", timeout=1, at_least=60)
     lock.acquire()
     assert 59_000 < holds(server, "report")[0]["lease"] <= 60_000
@@ -132,7 +132,7 @@ def test_at_least_is_the_lease_of_a_shorter_one_so_that_it_outlives_the_process(
     assert owners(server, "report")[0].startswith("rest:")
 
 
-def test_a_lock_that_is_left_when_the_program_ends_keeps_its_least_time(server):
+def test_a_lock_held_when_the_program_ends_stays_taken_for_its_least_time(server):
     client = redis.Redis(port=server.port)
     Lock(client, "report", at_least=60).acquire()
     assert close(client)
@@ -140,7 +140,7 @@ def test_a_lock_that_is_left_when_the_program_ends_keeps_its_least_time(server):
     assert rest.startswith("rest:")
 
 
-def test_what_was_revoked_is_free_at_its_release_in_spite_of_at_least(r, server):
+def test_a_revoked_lock_is_free_at_its_release_despite_at_least(r, server):
     lock = Lock(r, "report", at_least=60)
     lock.acquire()
     assert 50 < revoke(r, "report") <= 60
@@ -149,7 +149,7 @@ def test_what_was_revoked_is_free_at_its_release_in_spite_of_at_least(r, server)
 
 
 @pytest.mark.parametrize("at_least", [None, 60])
-def test_a_holder_whose_lock_is_revoked_learns_of_it_at_its_next_renewal_and_leaves(r, server, at_least):
+def test_a_revoked_holder_notices_at_its_next_renewal_and_leaves(r, server, at_least):
     lock = Lock(r, "stock", lease=60 if at_least else 0.9, at_least=at_least)
     lock.acquire()
     [owner] = owners(server, "stock")
@@ -162,7 +162,7 @@ def test_a_holder_whose_lock_is_revoked_learns_of_it_at_its_next_renewal_and_lea
         lock.release()
 
 
-def test_a_lock_that_is_extended_by_hand_learns_that_it_was_revoked(r, server):
+def test_extending_a_revoked_lock_reports_the_loss(r, server):
     lock = Lock(r, "stock", timeout=60)
     lock.acquire()
     revoke(r, "stock")
@@ -172,7 +172,7 @@ def test_a_lock_that_is_extended_by_hand_learns_that_it_was_revoked(r, server):
     eventually(server.nothing_is_left)
 
 
-def test_a_failing_server_is_told_as_such_where_it_cannot_pass_or_revoke(r):
+def test_a_server_error_at_a_pass_or_a_revocation_is_reported_as_such(r):
     r.set("job", "text")
     with pytest.raises(RefusedError, match="WRONGTYPE"):
         revoke(r, "job")
@@ -180,7 +180,7 @@ def test_a_failing_server_is_told_as_such_where_it_cannot_pass_or_revoke(r):
         Lock(r, "job").take_over("queue", 1)
 
 
-def test_at_least_holds_where_the_server_passes_nothing_on_in_its_grace(own_server):
+def test_at_least_works_in_the_grace_when_the_server_passes_nothing_on(own_server):
     client = redis.Redis(port=own_server.port)
     lock = Lock(client, "report", at_least=60)
     lock.acquire()
@@ -196,7 +196,7 @@ def test_at_least_holds_where_the_server_passes_nothing_on_in_its_grace(own_serv
     close(client)
 
 
-def test_people_see_who_holds(r, server):
+def test_operators_see_who_holds(r, server):
     with Lock(r, "stock", holder="billing-7") as lock:
         [owner] = owners(server, "stock")
         assert owner.startswith("billing-7:") and lock.owned()

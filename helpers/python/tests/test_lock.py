@@ -1,4 +1,4 @@
-"""What a user of redis-py's Lock expects, and what is beside it: readers, tokens, the queue."""
+"""What a user of redis-py's Lock expects, and the additions: readers, tokens, the queue."""
 import concurrent.futures
 import os
 import signal
@@ -16,7 +16,7 @@ from mortise_lock import Lock, LockError, LockNotOwnedError, ReadLock, RefusedEr
 
 
 def in_thread(work):
-    """Runs `work` in a thread; its `result()` is what came of it."""
+    """Runs `work` in a thread; `result()` returns its result or raises its error."""
     outcome = concurrent.futures.Future()
 
     def run():
@@ -31,7 +31,7 @@ def in_thread(work):
     return thread
 
 
-def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(r):
+def test_the_key_exists_while_the_lock_is_held_and_not_afterwards(r):
     lock = Lock(r, "stock")
     assert lock.acquire(blocking=False)
     assert r.type("stock") == b"mort-lock"
@@ -41,7 +41,7 @@ def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(r):
     assert not lock.locked() and not lock.owned()
 
 
-def test_the_second_is_refused_at_once_or_after_its_limit(r):
+def test_a_second_acquire_is_refused_at_once_or_after_its_limit(r):
     with Lock(r, "stock"):
         other = Lock(r, "stock")
         assert other.acquire(blocking=False) is False
@@ -58,7 +58,7 @@ def test_clients_redis_lock_method_takes_this_class(r):
         assert lock.owned()
 
 
-def test_waiters_are_served_in_the_order_in_which_they_came(r, server):
+def test_waiters_are_granted_in_the_order_of_their_requests(r, server):
     served, first = [], Lock(r, "stock")
     first.acquire()
     threads = []
@@ -109,11 +109,11 @@ def test_a_timeout_ends_the_lock_unless_it_is_extended(r, server):
     assert 1_900_000 < server.admin.execute_command("LOCK.INFO", "stock")["holds"][0]["lease"] <= 2_000_000
     assert longer.extend(2_500, replace_ttl=True)
     assert 2_400_000 < server.admin.execute_command("LOCK.INFO", "stock")["holds"][0]["lease"] <= 2_500_000
-    assert longer.reacquire(), "a lease is never shortened, and that is no error"
+    assert longer.reacquire(), "extending never shortens a lease, and that is no error"
     longer.release()
 
 
-def test_what_is_not_held_cannot_be_released_or_extended(r):
+def test_a_lock_that_is_not_held_cannot_be_released_or_extended(r):
     lock = Lock(r, "stock", timeout=10)
     for attempt in (lock.release, lambda: lock.extend(1), lock.reacquire):
         with pytest.raises(LockError):
@@ -123,7 +123,7 @@ def test_what_is_not_held_cannot_be_released_or_extended(r):
 
 
 @pytest.mark.parametrize("breaking", ["DEL stock", "SET stock a", "FLUSHALL"])
-def test_a_lock_that_was_broken_is_told_at_release_and_extension(r, breaking):
+def test_releasing_or_extending_a_broken_lock_reports_the_loss(r, breaking):
     for tell in (lambda lock: lock.release(), lambda lock: lock.extend(5)):
         r.flushall()
         lock = Lock(r, "stock", timeout=10)
@@ -142,11 +142,11 @@ def test_leaving_a_block_whose_lock_is_gone_raises_or_only_warns(r, caplog):
     assert "stock" in caplog.text
 
 
-def test_a_token_of_ones_own_is_the_owner_and_another_process_can_release_by_it(r):
+def test_a_token_of_the_caller_is_the_owner_by_which_another_process_can_release(r):
     lock = Lock(r, "stock", thread_local=False)
     assert lock.acquire(token="order-17")
     assert lock.local.token == b"order-17"
-    assert not Lock(r, "stock").acquire(blocking=False, token="order-17"), "the same token got in twice"
+    assert not Lock(r, "stock").acquire(blocking=False, token="order-17"), "the same token was granted twice"
     elsewhere = Lock(r, "stock")
     elsewhere.local.token = "order-17"
     assert elsewhere.owned()
@@ -154,7 +154,7 @@ def test_a_token_of_ones_own_is_the_owner_and_another_process_can_release_by_it(
     assert not lock.locked()
 
 
-def test_a_lock_belongs_to_the_thread_that_took_it_unless_told_otherwise(r):
+def test_a_lock_belongs_to_its_thread_unless_thread_local_is_false(r):
     mine, ours = Lock(r, "mine"), Lock(r, "ours", thread_local=False)
     mine.acquire(), ours.acquire()
     assert in_thread(mine.owned).result() is False
@@ -180,13 +180,13 @@ def test_all_leases_of_a_server_are_renewed_in_one_pipeline(r, server):
     renewals = server.info("total_renewals")
     eventually(lambda: server.info("total_renewals") >= renewals + 50)
     asked = int(server.admin.info("stats")["total_reads_processed"]) - before
-    polls = 100 * 3  # what `eventually` itself may have asked meanwhile
+    polls = 100 * 3  # the commands of `eventually` itself meanwhile
     assert asked < polls + 25
     for lock in locks:
         lock.release()
 
 
-def test_a_renewed_lock_ends_at_its_cap_and_says_so(r):
+def test_a_renewed_lock_ends_at_max_hold_and_reports_it(r):
     lock = Lock(r, "stock", lease=1.5, max_hold=2.5)
     lock.acquire()
     assert lock.wait_lost(5) is True
@@ -194,7 +194,7 @@ def test_a_renewed_lock_ends_at_its_cap_and_says_so(r):
     eventually(lambda: not lock.locked())
 
 
-def test_who_waits_for_the_loss_is_told_when_the_lock_is_broken(r):
+def test_wait_lost_returns_when_the_lock_is_broken(r):
     lock = Lock(r, "stock", lease=1.5, thread_local=False)
     lock.acquire()
     waiting = in_thread(lambda: lock.wait_lost(10))
@@ -208,7 +208,7 @@ def test_who_waits_for_the_loss_is_told_when_the_lock_is_broken(r):
     assert waiting.result() is False
 
 
-def test_a_lock_that_was_taken_the_old_way_is_seen_and_waited_for(r):
+def test_a_lock_taken_by_redis_py_is_noticed_and_waited_for(r):
     old = OldLock(r, "stock", timeout=10)
     assert old.acquire()
     new = Lock(r, "stock", sleep=0.05)
@@ -218,17 +218,17 @@ def test_a_lock_that_was_taken_the_old_way_is_seen_and_waited_for(r):
     waiting = in_thread(new.acquire)
     old.release()
     assert waiting.result() is True
-    assert old.acquire(blocking=False) is False, "the old way overtook the new"
+    assert old.acquire(blocking=False) is False, "the old lock overtook the new one"
     r.delete("stock")
 
 
-def test_a_key_of_another_type_is_told_where_no_old_locks_are_expected(r):
+def test_a_key_of_another_type_is_an_error_unless_old_locks_are_expected(r):
     r.rpush("stock", "a")
     with pytest.raises(RefusedError, match="WRONGTYPE"):
         Lock(r, "stock", sleep=None).acquire(blocking=False)
 
 
-def test_a_deadlock_between_two_named_tasks_is_told(r, server):
+def test_a_deadlock_between_two_named_tasks_is_reported(r, server):
     left, right = Lock(r, "left"), Lock(r, "right")
     assert left.acquire(token="task-a") and right.acquire(token="task-b")
     waiting = in_thread(lambda: Lock(r, "right").acquire(token="task-a", blocking_timeout=60))
@@ -239,7 +239,7 @@ def test_a_deadlock_between_two_named_tasks_is_told(r, server):
     assert waiting.result() is True
 
 
-def test_close_leaves_what_is_renewed_and_what_waits(r, server):
+def test_close_releases_renewed_locks_and_ends_waits(r, server):
     held, other = Lock(r, "held"), redis.Redis(port=server.port)
     held.acquire()
     foreign = Lock(other, "foreign", timeout=30)
@@ -282,7 +282,7 @@ def child(server, how, lease=1.0):
     return process
 
 
-def test_a_process_that_is_killed_loses_its_lock_with_its_lease(r, server):
+def test_the_lock_of_a_killed_process_ends_with_its_lease(r, server):
     process = child(server, "stays")
     process.send_signal(signal.SIGKILL)
     with Lock(r, "stock", blocking_timeout=60):
@@ -290,7 +290,7 @@ def test_a_process_that_is_killed_loses_its_lock_with_its_lease(r, server):
     process.wait()
 
 
-def test_a_process_that_ends_leaves_its_renewed_locks(server):
+def test_a_process_that_ends_releases_its_renewed_locks(server):
     process = child(server, "ends", lease=600)
     assert process.wait(60) == 0
     eventually(lambda: server.admin.exists("stock") == 0)
@@ -331,7 +331,7 @@ def test_a_process_that_was_frozen_for_longer_than_its_lease_does_not_believe_in
     process.wait()
 
 
-def test_a_child_of_fork_takes_locks_under_names_of_its_own(r, server):
+def test_a_forked_child_acquires_locks_under_its_own_names(r, server):
     with Lock(r, "stock") as lock:
         child = os.fork()
         if child == 0:
@@ -367,7 +367,7 @@ print(lock.owned() and not lock.lost, flush=True)
 """
 
 
-def test_children_that_are_forked_in_the_midst_of_it_go_on_and_take_nothing_of_their_parent_when_they_end(server):
+def test_children_forked_while_locks_are_in_use_work_and_release_nothing_of_their_parent(server):
     done = subprocess.run([sys.executable, "-c", FORKING, str(server.port)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n", done.stderr
     eventually(server.nothing_is_left)
@@ -418,7 +418,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_child_of_multiprocessing_leaves_its_renewed_locks_when_its_threads_have_ended(server):
+def test_a_child_of_multiprocessing_releases_its_renewed_locks_when_its_threads_have_ended(server):
     done = subprocess.run([sys.executable, "-c", MULTIPROCESSING, str(server.port)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n0\n", done.stderr
     assert server.admin.dbsize() == 0

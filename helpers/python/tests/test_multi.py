@@ -10,7 +10,7 @@ import mortise_lock.asyncio
 from mortise_lock import Lock, LockError, LockNotOwnedError, MultiLock, RefusedError
 
 
-def test_several_are_taken_at_once_by_one_token_and_given_back_together(r, server):
+def test_several_locks_are_acquired_at_once_by_one_token_and_released_together(r, server):
     several = MultiLock(r, ["a", "b", b"c"])
     with several:
         assert several.owned() and several.locked() and not several.lost
@@ -22,7 +22,7 @@ def test_several_are_taken_at_once_by_one_token_and_given_back_together(r, serve
         several.release()
 
 
-def test_who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free(r, server):
+def test_a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_is_free(r, server):
     b, several = Lock(r, "b", thread_local=False), MultiLock(r, ["a", "b"], thread_local=False)
     assert b.acquire()
     assert not several.acquire(blocking_timeout=0.05)
@@ -36,7 +36,7 @@ def test_who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free
     assert server.nothing_is_left()
 
 
-def test_each_is_renewed_and_the_loss_of_one_is_told(r, server):
+def test_each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported(r, server):
     several = MultiLock(r, ["a", "b"], lease=0.9)
     assert several.acquire()
     renewals = server.commands("renew")
@@ -49,7 +49,7 @@ def test_each_is_renewed_and_the_loss_of_one_is_told(r, server):
     eventually(server.nothing_is_left)
 
 
-def test_several_with_a_timeout_are_extended(r, server):
+def test_several_locks_with_a_timeout_can_be_extended(r, server):
     several = MultiLock(r, ["a", "b"], timeout=5)
     assert several.acquire()
     assert several.extend(60) and several.reacquire()
@@ -57,20 +57,20 @@ def test_several_with_a_timeout_are_extended(r, server):
     several.release()
 
 
-def test_where_the_reply_was_lost_no_key_stays_taken(server, relay):
+def test_an_acquire_of_several_locks_whose_reply_is_lost_leaves_no_key_taken(server, relay):
     far = redis.Redis(port=relay.port, socket_timeout=0.3)
     with Lock(far, "warm"):
         pass
     relay.replies.clear()
     with pytest.raises(redis.RedisError):
         MultiLock(far, ["a", "b"]).acquire(blocking=False)
-    assert server.admin.exists("a", "b") == 2, "the request was granted, and nobody was told"
+    assert server.admin.exists("a", "b") == 2, "the request was granted, and its reply was lost"
     relay.pass_all()
     eventually(lambda: server.admin.exists("a", "b", "warm") == 0)
     mortise_lock.close(far, 10)
 
 
-async def test_tasks_have_them_too_and_one_that_is_cancelled_leaves_every_queue(ar, server):
+async def test_a_cancelled_task_that_waits_for_several_locks_leaves_every_queue(ar, server):
     b = mortise_lock.asyncio.Lock(ar, "b", thread_local=False)
     assert await b.acquire()
     waiting = asyncio.ensure_future(mortise_lock.asyncio.MultiLock(ar, ["a", "b"], thread_local=False).acquire())
@@ -86,7 +86,7 @@ async def test_tasks_have_them_too_and_one_that_is_cancelled_leaves_every_queue(
         await asyncio.sleep(0.01)
 
 
-def test_what_makes_no_sense_is_refused(r):
+def test_impossible_arguments_are_refused(r):
     for names in ("ab", b"ab", [], None):
         with pytest.raises(TypeError):
             MultiLock(r, names)

@@ -36,7 +36,7 @@ def boxes(cluster):
     return [server.info("boxes") for server in cluster.servers]
 
 
-def test_locks_on_every_node_are_waited_for_with_one_box_a_node(client, cluster):
+def test_waiting_on_every_node_takes_one_box_for_each_node(client, cluster):
     keys = keys_of_all_nodes(client)
     held = [Lock(client, key, thread_local=False) for key in keys]
     for lock in held:
@@ -90,7 +90,7 @@ def test_a_held_lock_and_its_waiters_follow_their_slot(client, cluster, moved):
     assert waiting.result() is True
 
 
-def test_a_lock_is_taken_and_released_while_its_slot_moves(client, cluster, moved):
+def test_a_lock_can_be_acquired_and_released_while_its_slot_moves(client, cluster, moved):
     key, slot, source, target = moved
     finish = move(cluster, slot, source, target)
     with Lock(client, key, thread_local=False) as lock:
@@ -101,7 +101,7 @@ def test_a_lock_is_taken_and_released_while_its_slot_moves(client, cluster, move
     finish()
 
 
-def test_a_lock_is_kept_for_as_long_as_its_slot_moves(client, cluster, moved):
+def test_a_lock_is_renewed_while_its_slot_moves(client, cluster, moved):
     key, slot, source, target = moved
     finish, lock, before = move(cluster, slot, source, target), Lock(client, key, lease=3.0), target.info("total_renewals")
     lock.acquire()
@@ -112,7 +112,7 @@ def test_a_lock_is_kept_for_as_long_as_its_slot_moves(client, cluster, moved):
     finish()
 
 
-async def test_tasks_take_keep_and_wait_for_a_lock_whose_slot_moves(client, cluster, moved):
+async def test_tasks_acquire_renew_and_wait_for_a_lock_whose_slot_moves(client, cluster, moved):
     key, slot, source, target = moved
     finish, before = move(cluster, slot, source, target), target.info("total_renewals")
     tasks_client = redis.asyncio.cluster.RedisCluster("127.0.0.1", source.port)
@@ -130,7 +130,7 @@ async def test_tasks_take_keep_and_wait_for_a_lock_whose_slot_moves(client, clus
     await tasks_client.aclose()
 
 
-def test_a_release_while_nobody_serves_the_slot_is_said_when_somebody_does(cluster, moved):
+def test_a_release_while_no_node_serves_the_slot_is_sent_when_one_does(cluster, moved):
     key, slot, source, _ = moved
     client = redis.RedisCluster("127.0.0.1", source.port, require_full_coverage=False)
     lock = Lock(client, key, lease=600)
@@ -195,7 +195,7 @@ def watched():
         server.close()
 
 
-def test_a_waiter_gets_its_lock_from_the_server_that_sentinel_promotes(watched):
+def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes(watched):
     primary, replica, sentinel = watched
     master = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)]).master_for("locks")
     other = redis.Redis(port=primary.port)

@@ -1,4 +1,4 @@
-"""Systems that lack what Linux has: taken away before the library is imported, in a process of its own."""
+"""Systems that lack features of Linux: a separate process removes them before it imports the library."""
 import subprocess
 import sys
 
@@ -47,7 +47,7 @@ print("done")
 
 
 @pytest.mark.parametrize("system", TAKEN)
-def test_locks_work_without_what_the_system_lacks(server, system):
+def test_locks_work_without_the_features_that_the_system_lacks(server, system):
     code = "import asyncio, os, redis, redis.asyncio, sys, threading, time\n" + TAKEN[system] + USE
     done = subprocess.run([sys.executable, "-c", code, str(server.port)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "done\n", done.stderr

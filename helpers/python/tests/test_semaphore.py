@@ -1,4 +1,4 @@
-"""Permits: up to a limit of them are out at the same time."""
+"""Permits: up to a limit of them are held at the same time."""
 import asyncio
 import threading
 import time
@@ -11,7 +11,7 @@ import mortise_lock.asyncio
 from mortise_lock import Lock, Semaphore
 
 
-def test_as_many_are_inside_as_there_are_permits_and_the_next_one_waits_for_its_turn(r, server):
+def test_as_many_are_inside_as_there_are_permits_and_the_next_one_waits_in_the_queue(r, server):
     first, second, third = [Semaphore(r, "pool", 3, thread_local=False) for _ in range(3)]
     assert first.acquire() and second.acquire(permits=2)
     assert first.available() == 0 and first.locked()
@@ -20,7 +20,7 @@ def test_as_many_are_inside_as_there_are_permits_and_the_next_one_waits_for_its_
     eventually(lambda: server.waiters("pool") == 1)
     first.release()
     assert third.available() == 1
-    assert not first.acquire(blocking=False), "one got past another who waits"
+    assert not first.acquire(blocking=False), "a request overtook a waiter"
     second.release()
     assert waiting.result() is True
     assert third.available() == 1 and not third.locked()
@@ -59,7 +59,7 @@ def test_permits_are_renewed_and_a_writer_of_the_name_drains_the_pool(r, server)
     writer.release()
 
 
-def test_what_makes_no_sense_is_refused(r):
+def test_impossible_arguments_are_refused(r):
     for limit in (0, 2**31):
         with pytest.raises(ValueError, match="permits"):
             Semaphore(r, "pool", limit)

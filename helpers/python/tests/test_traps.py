@@ -1,4 +1,4 @@
-"""What goes wrong where lock commands meet a client library's defaults and a broken network; here it does not."""
+"""What goes wrong when lock commands meet a client library's defaults and a broken network, but not with this library."""
 import gc
 import signal
 import sys
@@ -50,7 +50,7 @@ def test_a_hundred_waiters_do_not_starve_the_release_of_connections(server):
     assert server.admin.info("clients")["connected_clients"] <= before + 2
     said = server.commands("release"), server.commands("leave")
     holder.release()
-    assert server.commands("release") > said[0] and server.commands("leave") == said[1], "it was not just released"
+    assert server.commands("release") > said[0] and server.commands("leave") == said[1], "it sent something else than a release"
     assert all(thread.result() for thread in threads)
     assert close(small, 30)
 
@@ -60,7 +60,7 @@ def take_and_give(client):
         return True
 
 
-def test_a_pool_whose_connections_are_all_in_use_stops_no_release(server):
+def test_a_pool_whose_connections_are_all_in_use_delays_no_release(server):
     small = redis.Redis(port=server.port, max_connections=1)
     lock = Lock(small, "stock")
     lock.acquire()
@@ -73,13 +73,13 @@ def test_a_pool_whose_connections_are_all_in_use_stops_no_release(server):
     close(small)
 
 
-def test_what_is_left_of_a_wait_never_becomes_a_wait_for_ever(r):
+def test_the_rest_of_a_wait_never_becomes_a_wait_without_limit(r):
     with Lock(r, "stock", thread_local=False):
         for limit in (0.0004, 0.001, 0):
             assert in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=limit)).result() is False
 
 
-def test_a_waiter_stalls_nobody_who_shares_its_client(r, server):
+def test_a_waiter_does_not_block_others_that_share_its_client(r, server):
     with Lock(r, "stock", thread_local=False):
         waiting = in_thread(lambda: Lock(r, "stock").acquire())
         eventually(lambda: server.waiters("stock") == 1)
@@ -88,12 +88,12 @@ def test_a_waiter_stalls_nobody_who_shares_its_client(r, server):
         assert server.waiters("stock") == 1 and waiting.is_alive()
 
 
-def test_a_lost_reply_leaves_no_lock_behind(far, relay, server):
+def test_a_lost_reply_leaves_no_lock(far, relay, server):
     assert Lock(far, "other").acquire(blocking=False)
     relay.replies.clear()
     with pytest.raises(redis.RedisError):
         Lock(far, "stock").acquire(blocking=False)
-    assert server.admin.exists("stock") == 1, "the request was granted, and nobody was told"
+    assert server.admin.exists("stock") == 1, "the request was granted, and its reply was lost"
     relay.pass_all()
     eventually(lambda: server.admin.exists("stock") == 0)
 
@@ -123,7 +123,7 @@ def test_a_waiter_that_gave_up_over_a_silent_connection_is_not_granted_later(far
 
 
 @pytest.mark.parametrize("how", ["cut", "silent"])
-def test_a_release_whose_connection_breaks_is_said_again_until_it_is_answered(far, relay, server, how):
+def test_a_release_whose_connection_breaks_is_repeated_until_it_gets_a_reply(far, relay, server, how):
     lock = Lock(far, "stock", lease=60)
     lock.acquire()
     if how == "silent":
@@ -146,7 +146,7 @@ def test_a_waiter_whose_connections_break_keeps_its_place(far, relay, r, server)
     assert server.commands("acquire") == asked
 
 
-def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
+def test_a_waiter_whose_box_was_closed_asks_again(far, relay, r, server):
     holder = Lock(r, "stock", thread_local=False)
     holder.acquire()
     waiting = in_thread(lambda: Lock(far, "stock").acquire(blocking_timeout=60))
@@ -161,7 +161,7 @@ def test_who_waited_in_a_box_that_is_gone_asks_again(far, relay, r, server):
     assert waiting.result() is True
 
 
-def test_a_grant_that_is_told_too_late_is_not_handed_out(far, relay, r, server):
+def test_a_grant_that_arrives_too_late_is_not_used(far, relay, r, server):
     holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=1, thread_local=False)
     holder.acquire()
     waiting = in_thread(lambda: (late.acquire(blocking_timeout=60), late.lost, late.owned()))
@@ -174,7 +174,7 @@ def test_a_grant_that_is_told_too_late_is_not_handed_out(far, relay, r, server):
     assert waiting.result() == (True, False, True)
 
 
-def test_a_server_that_is_started_anew_is_asked_anew():
+def test_requests_are_repeated_after_a_restart_of_the_server():
     server = Server()
     one, two = redis.Redis(port=server.port), redis.Redis(port=server.port)
     held = Lock(one, "stock", lease=2, thread_local=False)
@@ -190,7 +190,7 @@ def test_a_server_that_is_started_anew_is_asked_anew():
     close(one), close(two), server.close()
 
 
-def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(far, relay):
+def test_a_loss_is_reported_at_the_deadline_when_the_server_is_silent(far, relay):
     lock = Lock(far, "stock", lease=1.0)
     lock.acquire()
     relay.requests.clear()
@@ -200,7 +200,7 @@ def test_a_loss_is_told_at_the_deadline_when_the_server_is_silent(far, relay):
         lock.release()
 
 
-def test_a_server_that_cannot_be_reached_is_told_as_such(server):
+def test_an_unreachable_server_is_reported_as_such(server):
     nowhere = redis.Redis(port=1)
     with pytest.raises(redis.ConnectionError):
         Lock(nowhere, "stock").acquire(blocking=False)
@@ -209,7 +209,7 @@ def test_a_server_that_cannot_be_reached_is_told_as_such(server):
     assert close(nowhere)
 
 
-def test_whoever_looks_at_a_lock_of_a_server_that_cannot_be_reached_is_told_by_redis_pys_own_error(server):
+def test_inspecting_a_lock_of_an_unreachable_server_raises_redis_pys_own_error(server):
     nowhere = redis.Redis(port=1)
     with pytest.raises(redis.ConnectionError):
         Lock(nowhere, "stock").locked()
@@ -220,7 +220,7 @@ def test_whoever_looks_at_a_lock_of_a_server_that_cannot_be_reached_is_told_by_r
             look()
 
 
-def test_threads_that_are_the_first_to_use_a_client_all_at_once_share_its_connections(server):
+def test_threads_that_first_use_a_client_at_the_same_time_share_its_connections(server):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -236,15 +236,15 @@ def test_threads_that_are_the_first_to_use_a_client_all_at_once_share_its_connec
 
 @pytest.fixture
 def no_collection():
-    """What is in a circle stays."""
+    """Turns off garbage collection, so that reference cycles stay."""
     gc.disable()
     yield
     gc.enable()
     gc.collect()
 
 
-def test_clients_made_for_each_request_share_the_connections_of_their_pool_which_go_with_it(server, no_collection):
-    # By RESP2: for RESP3 some versions of redis-py make a circle of the pool itself.
+def test_clients_made_for_each_request_share_the_connections_of_their_pool_which_close_with_it(server, no_collection):
+    # With RESP2, because with RESP3 some versions of redis-py put the pool itself into a reference cycle.
     pool = redis.ConnectionPool(port=server.port, client_name="request", protocol=2)
     for number in range(50):
         with Lock(redis.Redis(connection_pool=pool), f"stock:{number}"):
@@ -262,7 +262,7 @@ def test_clients_made_for_each_request_share_the_connections_of_their_pool_which
     eventually(lambda: server.connections("request") == 0)
 
 
-def test_a_pool_that_only_its_lock_needs_stays_and_the_lock_is_renewed(server, no_collection):
+def test_a_pool_that_only_a_lock_refers_to_stays_and_the_lock_is_renewed(server, no_collection):
     def take():
         assert Lock(redis.Redis(port=server.port, client_name="dropped", protocol=2), "stock", lease=1.5).acquire()
 
@@ -273,7 +273,7 @@ def test_a_pool_that_only_its_lock_needs_stays_and_the_lock_is_renewed(server, n
     eventually(lambda: server.connections("dropped") == 0)
 
 
-def test_a_server_that_takes_connections_and_says_nothing_holds_nobody_up(own_server):
+def test_a_server_that_accepts_connections_and_never_replies_blocks_nobody(own_server):
     silent = redis.Redis(port=own_server.port)
     own_server.freeze()
     with pytest.raises(redis.RedisError):
@@ -282,7 +282,7 @@ def test_a_server_that_takes_connections_and_says_nothing_holds_nobody_up(own_se
     assert close(silent, 30)
 
 
-def test_closing_in_the_moment_of_a_grant_hands_out_nothing_and_leaves_nothing(r, server, monkeypatch):
+def test_closing_at_the_moment_of_a_grant_grants_nothing_and_leaves_nothing(r, server, monkeypatch):
     own, granted = redis.Redis(port=server.port), Hold.granted
 
     def close_meanwhile(hold, token, begin):
@@ -296,7 +296,7 @@ def test_closing_in_the_moment_of_a_grant_hands_out_nothing_and_leaves_nothing(r
         eventually(lambda: server.admin.exists("stock") == 0)
 
 
-def test_closing_beside_a_release_leaves_nothing(r, server):
+def test_closing_during_a_release_leaves_nothing(r, server):
     for _ in range(20):
         own, holder = redis.Redis(port=server.port), Lock(r, "stock", thread_local=False)
         holder.acquire()
@@ -312,13 +312,13 @@ def test_closing_beside_a_release_leaves_nothing(r, server):
 
 @pytest.fixture
 def interrupt():
-    """Interrupts the main thread, also where these tests run in the background, which has SIGINT ignored."""
+    """Interrupts the main thread, even if these tests run in the background, where SIGINT is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupted_thread_leaves_the_queue_and_holds_nobody_up(r, server, interrupt):
+def test_an_interrupted_thread_leaves_the_queue_and_blocks_nobody(r, server, interrupt):
     with Lock(r, "stock", thread_local=False):
         interrupting = in_thread(lambda: eventually(lambda: server.waiters("stock") == 1) and interrupt())
         with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The types beside the code, and the texts that help() shows."""
+"""The type stubs, and the texts that help() shows."""
 import inspect
 import os
 import pathlib
@@ -20,7 +20,7 @@ def check(*words, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_mypy_takes_the_public_items_and_the_examples(tmp_path):
+def test_mypy_accepts_the_public_items_and_the_examples(tmp_path):
     files = [HERE / "tests/typed.py", *sorted((HERE / "examples").glob("*.py"))]
     check("mypy", "--strict", *map(str, files), tmp_path=tmp_path)
 
@@ -31,14 +31,14 @@ def test_the_types_are_those_of_the_code(tmp_path):
     check("mypy.stubtest", "--mypy-config-file", str(config), "mortise_lock", tmp_path=tmp_path)
 
 
-def test_what_is_installed_has_the_types():
+def test_the_installed_package_has_the_types():
     where = subprocess.check_output([READER, "-c", "import mortise_lock; print(mortise_lock.__path__[0])"], text=True).strip()
     for file in ("py.typed", "__init__.pyi", "asyncio.pyi"):
         assert pathlib.Path(where, file).exists(), file
 
 
 @pytest.mark.parametrize("module", [mortise_lock, mortise_lock.asyncio])
-def test_every_public_item_says_what_it_is(module):
+def test_every_public_item_has_a_docstring(module):
     public = [module] + [getattr(module, name) for name in module.__all__]
     public += [item for name, item in inspect.getmembers(module.Lock) if not name.startswith("_")] + [module.Lock.__init__]
     assert len(public) > 15

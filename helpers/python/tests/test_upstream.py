@@ -1,4 +1,4 @@
-"""redis-py's own tests of its Lock, from the source distribution of the version that is installed."""
+"""redis-py's own tests of its Lock, from the source distribution of the installed version."""
 import os
 import pathlib
 import shutil
@@ -15,7 +15,7 @@ PLACE = ROOT / "target/helpers/python" / f"redis-{redis.__version__}"
 
 
 def fetch():
-    """Its tests are no part of what pip installs. Returns None where they cannot be had, as without a network."""
+    """pip does not install those tests. Returns None if they cannot be fetched, as without a network."""
     if not PLACE.exists():
         PLACE.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:",

@@ -1,4 +1,4 @@
-"""Checked, not run: what comes out of the public items, and what is refused. An error that is not there is one, too."""
+"""Checked, not run: the results of the public items, and what is refused. An expected error that is missing is an error, too."""
 import asyncio
 from typing import List, Optional
 

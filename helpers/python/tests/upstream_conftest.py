@@ -1,8 +1,8 @@
 """Runs redis-py's own tests of its Lock against ours: copied beside those tests, as their conftest.py.
 
-Changing the import is all that is done to them. They look at the lock as a string with a TTL, so the client that they are
-given answers GET, TTL and PTTL of a lock with its owner and its lease. `UNFIT` says which of them speak of the scripts or of
-polling, and why.
+Only their import is changed. They inspect the lock as a string with a TTL, so their client replies to GET, TTL and PTTL
+of a lock with its owner and its lease. `UNFIT` lists the tests that depend on the scripts or on polling, with the
+reasons.
 """
 import os
 

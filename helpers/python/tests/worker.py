@@ -22,7 +22,7 @@ logging.disable(logging.WARNING)
 
 
 class Section:
-    """What one stay inside writes: only times at which the lock was surely held."""
+    """The lines that one stay inside writes: only times at which the lock was certainly held."""
 
     def __init__(self, lock, share):
         self.lock, self.last, self.share = lock, None, f" {share}" if share else ""
@@ -73,7 +73,7 @@ TASKS = 4 * [alone] + 2 * [permits] + 2 * [several]
 
 
 def rounds(task):
-    """What to take in each round, until it is over: nothing for the lock, a number of permits, or the numbers of several keys."""
+    """What to acquire in each round, until the end: nothing for the lock, a number of permits, or the numbers of several keys."""
     for number in itertools.count():
         if over.is_set():
             return

@@ -11,7 +11,7 @@ require_relative "servers"
 Mortise.logger.level = Logger::FATAL
 Redis.silence_deprecations = true if Redis.respond_to?(:silence_deprecations=)
 
-# A server that tests share, empty for each.
+# A server that the tests share, emptied for each.
 module Served
   def server
     $server ||= TestServer.new.tap { |server| Minitest.after_run { server.close } } # rubocop:disable Style/GlobalVars
@@ -25,7 +25,7 @@ module Served
     Mortise.close(timeout: 30)
   end
 
-  # A thread whose `value` fails the test if it does not come.
+  # A thread whose `value` fails the test if the thread does not end.
   def in_thread(&block)
     Thread.new(&block).tap do |thread|
       thread.report_on_exception = false
@@ -37,7 +37,7 @@ module Served
   end
 end
 
-# Each kind of client that is installed, by name: what makes one for a port.
+# For each installed kind of client, by name, a function that makes one for a port.
 CLIENTS = { redis: ->(port, **options) { Redis.new(host: "127.0.0.1", port: port, **options) } }
 CLIENTS[:pool] = ->(port, **options) { ConnectionPool.new(size: 2) { CLIENTS[:redis].call(port, **options) } }
 if defined?(RedisClient)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What a user expects, by every kind of client that is installed.
+# What a user expects, with every kind of client that is installed.
 
 require_relative "helper"
 
@@ -15,7 +15,7 @@ module LockTests
     Mortise::Lock.new(client, key, **options)
   end
 
-  def test_a_lock_is_there_while_the_block_runs_and_gone_afterwards
+  def test_the_lock_is_held_while_the_block_runs_and_free_afterwards
     answer = lock.synchronize do |hold|
       assert_equal "mort-lock", server.call("TYPE", "stock")
       assert hold.held? && lock.locked?
@@ -26,7 +26,7 @@ module LockTests
     refute lock.locked?
   end
 
-  def test_the_second_is_refused_at_once_or_after_its_limit
+  def test_a_second_acquire_is_refused_at_once_or_after_its_limit
     lock.synchronize do
       assert_nil lock.acquire(wait: 0)
       began = Mortise.now
@@ -36,7 +36,7 @@ module LockTests
     end
   end
 
-  def test_waiters_are_served_in_the_order_in_which_they_came
+  def test_waiters_are_granted_in_the_order_of_their_requests
     served, held = Queue.new, lock.acquire
     threads = Array.new(5) do |number|
       thread = in_thread { lock.synchronize { served << number } }
@@ -53,7 +53,7 @@ module LockTests
     assert_equal tokens.uniq.sort, tokens
   end
 
-  def test_readers_share_and_no_reader_overtakes_a_writer_that_waits
+  def test_readers_share_and_no_reader_overtakes_a_waiting_writer
     readers = Array.new(2) { Mortise::ReadLock.new(client, "page").acquire(wait: 0) }
     writing = in_thread { lock("page").acquire }
     eventually { server.waiters("page") == 1 }
@@ -62,7 +62,7 @@ module LockTests
     writing.value.release
   end
 
-  def test_a_lock_outlives_its_lease_unless_it_is_not_to_be_renewed
+  def test_a_lock_outlives_its_lease_unless_renewal_is_off
     kept, ended = lock(lease: 0.6).acquire, lock("other", lease: 0.6, renew: false).acquire
     before = server.count("total_renewals")
     assert ended.wait_lost(30)
@@ -80,7 +80,7 @@ module LockTests
     hold.release
   end
 
-  def test_it_is_renewed_no_longer_than_it_may_be_held
+  def test_a_lock_is_renewed_no_longer_than_max_hold
     hold = lock(lease: 0.5, max_hold: 1).acquire
     assert hold.wait_lost(30)
     eventually { !server.held?("stock") }
@@ -106,7 +106,7 @@ module LockTests
     assert_equal "mine", error.message
   end
 
-  def test_a_block_that_is_left_early_gives_the_lock_back
+  def test_a_block_that_is_left_early_releases_the_lock
     [1].each { lock.synchronize { break } }
     catch(:out) { lock.synchronize { throw :out } }
     refute server.held?("stock")
@@ -128,7 +128,7 @@ module LockTests
     assert_equal "bread", server.call("GET", "stock")
   end
 
-  def test_a_lock_that_was_overwritten_was_not_held_to_the_end
+  def test_overwriting_a_held_lock_is_reported_at_the_end_of_the_block
     hold = lock.acquire
     server.call("SET", "stock", "bread")
     assert_raises(Mortise::Lost) { hold.release }
@@ -144,7 +144,7 @@ module LockTests
     [waiting.value, one].each(&:release)
   end
 
-  def test_a_lock_stays_taken_for_its_least_time_however_short_the_work
+  def test_a_lock_stays_taken_for_its_least_time_after_short_work
     lock(at_least: 1.5).synchronize { assert_equal 1, server.holds("stock").size }
     assert_nil lock.acquire(wait: 0)
     began = Mortise.now
@@ -159,7 +159,7 @@ module LockTests
     refute server.held?("stock")
   end
 
-  def test_permits_are_taken_up_to_the_limit_and_given_back
+  def test_permits_are_granted_up_to_the_limit_and_released
     pool = Mortise::Semaphore.new(client, "pool", 3)
     two, one = Mortise::Semaphore.new(client, "pool", 3, permits: 2).acquire, pool.acquire
     assert_nil pool.acquire(wait: 0)
@@ -189,7 +189,7 @@ module LockTests
     assert threads.all?(&:value)
   end
 
-  def test_arguments_that_are_none_are_refused_at_once
+  def test_invalid_arguments_are_refused_at_once
     [{ lease: 0 }, { lease: 0.002 }, { lease: -1 }, { at_least: -1 }, { max_hold: 0 }].each do |options|
       assert_raises(ArgumentError, options.inspect) { lock(**options) }
     end
@@ -199,7 +199,7 @@ module LockTests
     assert_raises(ArgumentError) { Mortise::Semaphore.new(client, "pool", 2, permits: 3) }
   end
 
-  def test_whoever_is_interrupted_leaves_the_queue_and_holds_nobody_up
+  def test_an_interrupted_waiter_leaves_the_queue_and_blocks_nobody
     held = lock.acquire
     assert_raises(Timeout::Error) { Timeout.timeout(0.3) { lock.acquire } }
     killed = in_thread { lock.acquire }
@@ -214,7 +214,7 @@ module LockTests
     lock.acquire(wait: 0).release
   end
 
-  def test_whoever_is_interrupted_inside_gives_the_lock_back
+  def test_an_interrupted_holder_releases_the_lock
     inside = Queue.new
     thread = in_thread { lock.synchronize { inside << true and sleep } }
     inside.pop
@@ -222,7 +222,7 @@ module LockTests
     lock(wait: 30).synchronize { refute thread.alive? && thread.join(30).nil? }
   end
 
-  def test_a_child_of_fork_takes_locks_of_its_own_and_leaves_its_parents_alone
+  def test_a_forked_child_acquires_its_own_locks_and_leaves_its_parents_alone
     hold = lock.acquire
     output = in_child do
       release = assert_raises(Mortise::Error) { hold.release }
@@ -233,7 +233,7 @@ module LockTests
     hold.release
   end
 
-  def test_a_child_that_leaves_the_block_of_its_parent_does_nothing
+  def test_a_forked_child_that_leaves_the_block_of_its_parent_releases_nothing
     lock.synchronize do |hold|
       child = fork or break
       assert_predicate Process.wait2(child).last, :success?
@@ -254,7 +254,7 @@ module LockTests
     $stdin.read
   RUBY
 
-  def test_a_process_that_ends_leaves_its_locks_and_one_that_is_killed_to_their_leases
+  def test_a_process_that_ends_releases_its_locks_and_those_of_a_killed_one_end_with_their_leases
     command = [RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), "-e", PROGRAM, server.port.to_s]
     IO.popen([*command, "stock", "600"], "r+") do |ending|
       assert_equal "held\n", ending.gets
@@ -269,7 +269,7 @@ module LockTests
     lock(wait: 30).synchronize { assert true }
   end
 
-  def test_closing_leaves_all_and_tells_those_who_wait
+  def test_closing_releases_all_locks_and_ends_waits_with_an_error
     @client = CLIENTS.fetch(self.class::KIND).call(server.port, id: "closing")
     hold, waiting = lock(lease: 600).acquire, in_thread { lock.acquire }
     eventually { server.waiters("stock") == 1 }
@@ -277,7 +277,7 @@ module LockTests
     refute server.held?("stock")
     assert hold.lost?
     assert_raises(Mortise::Unreachable) { waiting.value }
-    lock.acquire(wait: 0).release # it is open again for the next
+    lock.acquire(wait: 0).release # the library can be used again
   end
 end
 

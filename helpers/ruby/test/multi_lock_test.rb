@@ -15,7 +15,7 @@ module MultiLockTests
     Mortise::MultiLock.new(client, keys, **options)
   end
 
-  def test_several_are_taken_at_once_by_one_token_and_given_back_together
+  def test_several_locks_are_acquired_at_once_by_one_token_and_released_together
     locks = several("a", :b, "c")
     answer = locks.synchronize do |hold|
       assert hold.held? && locks.locked?
@@ -29,7 +29,7 @@ module MultiLockTests
     %w[a b c].each { |key| refute server.held?(key) }
   end
 
-  def test_who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free
+  def test_a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_is_free
     b = Mortise::Lock.new(client, "b").acquire
     assert_nil several("a", "b").acquire(wait: 0.05)
     waiting = in_thread { several("a", "b").acquire }
@@ -41,7 +41,7 @@ module MultiLockTests
     refute server.held?("a") || server.held?("b")
   end
 
-  def test_each_is_renewed_and_the_loss_of_one_is_told
+  def test_each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported
     hold = several("a", "b", lease: 0.9).acquire
     renewals = server.count("total_renewals")
     eventually { server.count("total_renewals") >= renewals + 6 }
@@ -53,7 +53,7 @@ module MultiLockTests
     refute server.held?("a")
   end
 
-  def test_a_wait_for_several_that_is_ended_leaves_every_queue
+  def test_an_interrupted_wait_for_several_locks_leaves_every_queue
     b = Mortise::Lock.new(client, "b").acquire
     waiting = in_thread { several("a", "b", "c").acquire }
     eventually { server.waiters("c") == 1 }
@@ -63,7 +63,7 @@ module MultiLockTests
     b.release
   end
 
-  def test_where_the_outcome_is_unknown_every_key_is_left
+  def test_a_request_of_unknown_outcome_sends_leave_for_every_key
     several("warm").synchronize { nil }
     server.freeze
     assert_raises(Mortise::Unreachable) { several("a", "b").acquire(wait: 0) }
@@ -71,7 +71,7 @@ module MultiLockTests
     eventually { !server.held?("a") && !server.held?("b") }
   end
 
-  def test_what_makes_no_sense_is_refused
+  def test_impossible_arguments_are_refused
     [[], "a", nil].each { |keys| assert_raises(ArgumentError) { Mortise::MultiLock.new(client, keys) } }
     assert_raises(ArgumentError) { several("a", 7) }
     assert_raises(Mortise::Refused) { several("a", "a").acquire }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Active Job and Rails' cache, with the frameworks themselves.
+# Active Job and Rails' cache, with the real frameworks.
 
 require_relative "helper"
 
@@ -47,7 +47,7 @@ class RailsTest < Minitest::Test
     RUNS.clear
   end
 
-  # What is still queued ends with its test, and so do the threads that would run it.
+  # Queued jobs end with their test, and so do the threads that would run them.
   def teardown
     ActiveJob::Base.queue_adapter.shutdown if defined?(RUNS)
     ActiveJob::Base.queue_adapter = :async if defined?(RUNS)
@@ -66,13 +66,13 @@ class RailsTest < Minitest::Test
     eventually { Once.perform_later(1, 0) }
   end
 
-  def test_a_job_that_fails_gives_its_lock_back
+  def test_a_failed_job_releases_its_lock
     assert Once.perform_later(:fails, 0)
     runs(2)
     eventually { !server.count("holders").positive? }
   end
 
-  def test_a_job_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease
+  def test_a_job_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease
     job = Once.new(1, 1.5)
     assert job.enqueue
     2.times { Thread.new { ActiveJob::Base.execute(job.serialize) } }
@@ -88,7 +88,7 @@ class RailsTest < Minitest::Test
     @cache ||= ActiveSupport::Cache::RedisCacheStore.new(url: "redis://127.0.0.1:#{server.port}", namespace: "shop")
   end
 
-  def test_what_is_not_cached_is_computed_by_one_while_the_others_wait
+  def test_a_missing_value_is_computed_by_one_while_the_others_wait
     computed = Queue.new
     threads = Array.new(8) do
       in_thread do
@@ -103,7 +103,7 @@ class RailsTest < Minitest::Test
     assert_equal 1, computed.size
   end
 
-  def test_a_lock_of_the_cache_is_beside_what_is_cached
+  def test_a_lock_of_the_cache_does_not_clash_with_a_cached_value
     cache.lock("report").synchronize do
       assert_equal "mort-lock", server.call("TYPE", "shop:lock:report")
       cache.write("report", 1)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the README and the guides show in Ruby runs as it stands there.
+# The Ruby code of the README and the guides runs unchanged.
 
 require_relative "helper"
 require "open3"
@@ -27,7 +27,7 @@ class ReadmeTest < Minitest::Test
     end
   end
 
-  def test_what_would_be_published_has_every_file_that_it_needs
+  def test_the_published_package_has_every_file_that_it_needs
     packed = Dir.chdir(HERE) { Gem::Specification.load("mortise-lock.gemspec").files }
     %w[README.md LICENSE-MIT LICENSE-APACHE lib/mortise/lock.rb].each { |file| assert_includes packed, file }
     assert_equal Dir.chdir(HERE) { Dir["lib/**/*.rb"] }.sort, packed.grep(/\.rb\z/).sort

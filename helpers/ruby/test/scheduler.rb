@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The least fiber scheduler: as Ruby's own documentation describes one, for fibers that sleep, block and wait for sockets.
+# A minimal fiber scheduler, as Ruby's own documentation describes it, for fibers that sleep, block and wait for sockets.
 class Scheduler
   def initialize
     @sleeping, @reading, @ready, @mutex = {}, {}, [], Mutex.new

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Servers and a broken network for the tests: everything on loopback, on ports of its own, ended with the test.
+# Servers and a broken network for the tests: all on loopback, on their own ports, and ended with the test.
 
 require "fileutils"
 require "redis"
@@ -22,7 +22,7 @@ def eventually(seconds = 60)
   end
 end
 
-# What the block returns in a child of fork.
+# Runs the block in a forked child, and returns its result.
 def in_child
   reader, writer = IO.pipe
   pid = fork do
@@ -44,8 +44,8 @@ end
 class TestServer
   CLAIMS = [] # held until the process ends
 
-  # A port that no other test of any language's helper has, also while its server is down. It belongs to the process that listens
-  # 2,500 above, and is below the ports that connections are made from.
+  # A port that no other test of any language gets, even while its server is down. The process that listens 2,500 above owns it,
+  # and it is below the range of outgoing connections.
   def self.claim_port
     loop do
       port = rand(10_000...12_500)
@@ -111,7 +111,7 @@ class TestServer
     call("EXISTS", key) == 1
   end
 
-  # How many connections there are of the clients with this name.
+  # How many connections clients with this name have.
   def connections(name)
     call("CLIENT", "LIST").lines.count { |line| line.include?(" name=#{name} ") }
   end
@@ -135,7 +135,7 @@ class TestServer
   end
 end
 
-# A proxy before a server. It can hold back what goes either way, and break what goes through it.
+# A proxy before a server. It can hold back data in either direction, and cut connections.
 class Relay
   attr_reader :port
 

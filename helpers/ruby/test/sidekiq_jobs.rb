@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# The jobs of sidekiq_test.rb. Each writes when it begins and ends to a file.
+# The jobs of sidekiq_test.rb. Each writes its beginning and end to a file.
 
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__)
 
 require "mortise/sidekiq"
 
-# Else Sidekiq looks at scheduled jobs after 10 to 15 s first, and then the less often the more processes there are.
+# Otherwise Sidekiq first checks scheduled jobs after 10 to 15 s, and then less often the more processes there are.
 Sidekiq.configure_server { |config| (config.respond_to?(:[]=) ? config : config.options)[:poll_interval_average] = 0.5 }
 Mortise::Sidekiq.install
 

@@ -56,7 +56,7 @@ class SidekiqTest < Minitest::Test
     notes.count { |said, *| said == word }
   end
 
-  # How many ran at once at most.
+  # The most that ran at once.
   def most_at_once
     notes.map { |word, _, at| [at.to_f, word == "enter" ? 1 : -1] }.sort.reduce([0, 0]) do |(now, most), (_, change)|
       [now + change, [most, now + change].max]
@@ -79,16 +79,16 @@ class SidekiqTest < Minitest::Test
     eventually { Once.perform_async(@ledger, 0) }
   end
 
-  def test_a_job_that_is_delivered_three_times_runs_once_at_a_time_for_longer_than_its_lease
+  def test_a_job_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease
     Once.perform_async(@ledger, 1.5)
     deliver_again(2)
     2.times { work }
-    # Those that find it running come back later, as one: Sidekiq keeps equal jobs for later once.
+    # The copies that find it running come back later as one: Sidekiq stores equal scheduled jobs once.
     eventually { count("leave") >= 2 && server.call("ZCARD", "schedule").zero? && server.count("holders").zero? }
     assert_equal 1, most_at_once
   end
 
-  def test_a_worker_that_is_killed_in_the_midst_of_its_job_keeps_nothing_longer_than_its_lease
+  def test_the_lock_of_a_worker_killed_during_its_job_ends_with_its_lease
     Once.perform_async(@ledger, 600)
     job = server.call("LRANGE", "queue:default", 0, 0).first
     killed = work
@@ -98,7 +98,7 @@ class SidekiqTest < Minitest::Test
     server.call("LPUSH", "queue:default", job)
     work
     eventually { count("enter") == 2 }
-    refute Once.perform_async(@ledger, 600), "what runs is not freed"
+    refute Once.perform_async(@ledger, 600), "a running job stays unique"
   end
 
   def test_jobs_that_are_unique_while_executed_run_one_after_the_other
@@ -108,7 +108,7 @@ class SidekiqTest < Minitest::Test
     assert_equal 1, most_at_once
   end
 
-  def test_a_limit_is_reached_and_never_passed
+  def test_a_limit_is_reached_and_never_exceeded
     8.times { |number| TwoAtATime.perform_async(@ledger, 0.3 + (number * 0.01)) }
     2.times { work }
     eventually { count("leave") == 8 }

@@ -28,9 +28,9 @@ class TroubleTest < Minitest::Test
     own.close
   end
 
-  def test_a_request_that_was_carried_out_but_not_answered_leaves_nothing
+  def test_a_request_that_ran_and_got_no_reply_leaves_nothing
     with_relay do |relay, far|
-      Mortise::Lock.new(far, "other").synchronize { nil } # it is connected
+      Mortise::Lock.new(far, "other").synchronize { nil } # so that it is connected
       relay.hold_back(:replies)
       asking = in_thread { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0) }
       eventually { server.held?("stock") }
@@ -43,7 +43,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_server_that_does_not_answer_keeps_nobody_for_long_and_nothing_is_left
+  def test_a_server_that_does_not_reply_blocks_nobody_for_long_and_nothing_is_left
     with_relay do |relay, far|
       Mortise::Lock.new(far, "other").synchronize { nil }
       relay.hold_back(:replies)
@@ -54,7 +54,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_release_that_was_not_answered_is_left
+  def test_a_release_without_a_reply_is_followed_by_leave
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600).acquire
       relay.hold_back(:requests)
@@ -67,7 +67,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_least_time_is_kept_where_the_release_was_not_answered
+  def test_a_least_time_is_kept_when_the_release_got_no_reply
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600, at_least: 60).acquire
       relay.hold_back(:requests)
@@ -77,7 +77,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_loss_is_reported_at_the_deadline_where_the_server_is_silent
+  def test_a_loss_is_reported_at_the_deadline_when_the_server_is_silent
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 1).acquire
       relay.hold_back(:requests)
@@ -99,7 +99,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_waiter_asks_again_where_the_server_has_restarted
+  def test_a_waiter_asks_again_after_a_restart_of_the_server
     with_server do |own|
       held = Mortise::Lock.new(client(own.port), "stock", lease: 1, renew: false).acquire
       waiting = in_thread { Mortise::Lock.new(client(own.port, id: "other"), "stock").acquire }
@@ -111,7 +111,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_server_that_cannot_be_reached_is_reported_as_such
+  def test_an_unreachable_server_is_reported_as_such
     nowhere = Mortise::Lock.new(client(1), "stock")
     [0, 0.3].each do |wait|
       error = assert_raises(Mortise::Unreachable) { nowhere.acquire(wait: wait) }
@@ -131,7 +131,7 @@ class TroubleTest < Minitest::Test
     end
   end
 
-  def test_a_waiter_gets_its_lock_from_the_server_that_sentinel_promotes
+  def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes
     with_server do |primary|
       with_server("--replicaof", "127.0.0.1 #{primary.port}") do |replica|
         eventually { replica.info("replication")["master_link_status"] == "up" }
@@ -175,12 +175,12 @@ class TroubleTest < Minitest::Test
     order.each_slice(2) { |enter, leave| assert_equal enter.delete_prefix("in"), leave.delete_prefix("out") }
   end
 
-  # A thread begins with what the one that made it puts off: it would not end with the process.
-  def test_a_process_ends_though_background_work_began_where_interrupts_are_put_off
+  # A new thread inherits deferred interrupts from its creator, so it would not end with the process.
+  def test_a_process_ends_though_background_work_began_with_deferred_interrupts
     program = 'Mortise.uninterrupted { Mortise::Worker.new("work", -> { sleep 0.1 }, -> { true }).wake }; sleep 0.2'
     child = spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), "-r", "redis", "-r", "mortise/lock", "-e", program)
     ended = in_thread { Process.wait(child) }
-    assert ended.join(30), "the process goes on"
+    assert ended.join(30), "the process did not end"
   ensure
     Process.kill(:KILL, child) if ended&.alive?
   end

@@ -26,7 +26,7 @@ Thread.new do
   ended = true
 end
 
-# One stay inside: writes only times at which the lock was surely held.
+# One stay inside: writes only times at which the lock was certainly held.
 stay = lambda do |hold, share|
   last = nil
   write = ->(word, at) { ledger.syswrite("#{word} #{hold.token} #{at} #{NAME}:#{Process.pid}#{share && " #{share}"}\n") }

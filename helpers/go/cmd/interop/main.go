@@ -1,7 +1,7 @@
 //go:build unix
 
-// Interop is Go's worker in `make interop`: goroutines that contend for one lock, for the permits of one semaphore and for several
-// keys at once, with programs in other languages, and write down when they were inside for certain.
+// Interop is Go's worker in `make interop`: goroutines that compete with programs in other languages for one lock, for the permits of
+// one semaphore and for several keys at once, and record when they were certainly inside.
 //
 //	interop go-redis|rueidis PORT KEY SECONDS LEDGER
 package main
@@ -85,7 +85,7 @@ func run(name, addr, key, seconds, path string) error {
 	return nil
 }
 
-// connect tries until the server is reached: the worker may be started while it is cut off.
+// connect retries until it reaches the server: the worker may be started while it is cut off.
 func connect(name, addr string) (mortise.Client, error) {
 	switch name {
 	case "go-redis":
@@ -116,8 +116,8 @@ type held interface {
 	Unlock() error
 }
 
-// A task takes something in each round, and says what the ledger has after the name: nothing of the lock, a number of permits, or the
-// numbers of several keys.
+// A task acquires something in each round, and returns what the ledger has after the name: nothing for the lock, a number of permits, or
+// the numbers of several keys.
 type task func(round int) (what held, share string, err error)
 
 var options = []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
@@ -140,7 +140,7 @@ func (w *worker) several(round int) (held, string, error) {
 	return locks, fmt.Sprintf(" %d,%d", first, second), err
 }
 
-// section is inside once, if it could be. What it writes down is proven: the clock is read first, and then the lock is asked.
+// section is inside once, if it was granted. What it records is certain: it reads the clock first, and then checks the lock.
 func (w *worker) section(lock held, share string, err error) {
 	if err != nil {
 		if err != mortise.ErrBusy {

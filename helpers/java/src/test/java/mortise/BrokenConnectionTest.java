@@ -23,10 +23,10 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Connections that break at the worst moment, through a proxy. */
+/** Connections through a proxy that break at the worst moment. */
 @Timeout(60)
 class BrokenConnectionTest {
-    /** What becomes of the command that is broken. */
+    /** What happens to the broken command. */
     private enum Fate { LOST, REPLY_LOST, LATE }
 
     private final TestServer server = new TestServer();
@@ -40,7 +40,7 @@ class BrokenConnectionTest {
     private ServerSocket listener;
     private Locks locks;
 
-    /** Locks through a proxy, after a first one that connected them. */
+    /** Locks through a proxy, after a first lock that has connected them. */
     private Locks locks(EachClient.Via via) throws Exception {
         listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
         Locks.daemon("proxy", () -> {
@@ -108,7 +108,7 @@ class BrokenConnectionTest {
                 }
                 upstream.getOutputStream().write(buffer, 0, n);
                 if (hit) {
-                    Thread.sleep(100); // it is read before the connection goes
+                    Thread.sleep(100); // it is read before the connection breaks
                 }
             }
         } catch (IOException | InterruptedException e) {
@@ -123,7 +123,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_free_though_the_connection_broke_on_its_release(EachClient.Via via) throws Exception {
+    void a_lock_is_free_though_the_connection_broke_during_its_release(EachClient.Via via) throws Exception {
         Held held = locks(via).take("k").lease(Duration.ofHours(1)).acquire();
         breakNext("LOCK.RELEASE", Fate.LOST);
         held.unlock();
@@ -133,14 +133,14 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lost_reply_leaves_no_hold_behind_and_nothing_is_replayed(EachClient.Via via) throws Exception {
+    void a_lost_reply_leaves_no_hold_and_no_command_is_replayed(EachClient.Via via) throws Exception {
         var locks = locks(via);
         long asked = server.calls("LOCK.WLOCK");
         breakNext("LOCK.WLOCK", Fate.REPLY_LOST);
         locks.take("k").lease(Duration.ofHours(1)).acquire().unlock();
         eventually("it is free", () -> server.isFree("k"));
         assertEquals(1, broken.get());
-        assertTrue(server.calls("LOCK.WLOCK") - asked <= 3, "one that was lost, one anew, one more while the first still held");
+        assertTrue(server.calls("LOCK.WLOCK") - asked <= 3, "one that was lost, one repeat, one more while the first still held");
     }
 
     @ParameterizedTest
@@ -159,7 +159,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_is_served_though_its_mail_breaks_again_and_again(EachClient.Via via) throws Exception {
+    void a_waiter_is_granted_though_its_mail_connection_breaks_repeatedly(EachClient.Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         var second = EachClient.start(() -> locks.take("k").acquire());
@@ -178,7 +178,7 @@ class BrokenConnectionTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_grant_that_is_told_too_late_is_not_handed_out(EachClient.Via via) throws Exception {
+    void a_grant_that_arrives_too_late_is_not_used(EachClient.Via via) throws Exception {
         var locks = locks(via);
         server.run("LOCK.WLOCK", "k", "somebody", "600000");
         var waiting = EachClient.start(() -> locks.take("k").lease(Duration.ofSeconds(1)).acquire());
@@ -189,12 +189,12 @@ class BrokenConnectionTest {
         replies.writeLock().unlock();
         Held held = waiting.get();
         held.check();
-        assertFalse(server.isFree("k"), "a lock that is over was handed out");
+        assertFalse(server.isFree("k"), "an expired lock was returned");
     }
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_whose_box_is_gone_asks_again(EachClient.Via via) throws Exception {
+    void a_waiter_whose_box_was_closed_asks_again(EachClient.Via via) throws Exception {
         var locks = locks(via);
         server.run("LOCK.WLOCK", "k", "somebody", "600000");
         var waiting = EachClient.start(() -> locks.take("k").acquire());

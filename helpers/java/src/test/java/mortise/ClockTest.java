@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The clock by which locks are believed: on Linux, and on a system that tells nothing of sleep. */
+/** The clock by which locks are believed: on Linux, and on a system that does not report sleep. */
 class ClockTest {
     private final AtomicLong ticks = new AtomicLong(1000);
     @TempDir private Path dir;
@@ -19,7 +19,7 @@ class ClockTest {
     }
 
     @Test
-    void time_in_which_the_machine_slept_counts_once_it_has_been_looked_for() throws Exception {
+    void the_time_of_a_sleeping_machine_counts_once_the_uptime_is_read() throws Exception {
         var clock = new Clock(ticks::get, uptime("100.00 7.00"));
         ticks.addAndGet(10);
         uptime("160.00 7.00");
@@ -28,13 +28,13 @@ class ClockTest {
         assertEquals(61_000, clock.read());
         clock.compare();
         assertEquals(61_000, clock.read());
-        uptime("160.04 7.00"); // no more than the uptime's own grain
+        uptime("160.04 7.00"); // only the uptime's own resolution
         clock.compare();
         assertEquals(61_000, clock.read());
     }
 
     @Test
-    void where_the_system_does_not_tell_its_uptime_javas_clock_is_believed() throws Exception {
+    void without_the_systems_uptime_javas_clock_is_used() throws Exception {
         var clock = new Clock(ticks::get, dir.resolve("none"));
         ticks.addAndGet(10);
         clock.compare();

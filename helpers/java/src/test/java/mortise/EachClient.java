@@ -10,7 +10,7 @@ import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
 
-/** A server for each test, and locks over either client. */
+/** A server for each test, and locks over both clients. */
 @Timeout(120)
 abstract class EachClient {
     enum Via {

@@ -15,7 +15,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Locks that change hands: passed on, taken back, kept for a while after the work; permits; and who people see there. */
+/** Locks that are passed on, revoked, or kept for a while after the work; permits; and the holders that operators see. */
 class HandoverTest extends EachClient {
     private static final Duration MINUTE = Duration.ofMinutes(1);
 
@@ -48,7 +48,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void what_was_taken_over_is_renewed(Via via) throws Exception {
+    void a_lock_that_was_taken_over_is_renewed(Via via) throws Exception {
         var locks = locks(via);
         long token = locks.take("job").acquire().passTo("queue", MINUTE);
         Held runner = locks.take("job").lease(Duration.ofMillis(600)).takeOver("queue", token);
@@ -59,7 +59,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_that_nobody_may_be_given_stays_held_and_renewed(Via via) throws Exception {
+    void a_lock_whose_pass_is_refused_stays_held_and_renewed(Via via) throws Exception {
         Held held = locks(via).take("job").lease(Duration.ofMillis(900)).acquire();
         server.run("LOCK.LEAVE", "job", "gone", "FOR", "60000");
         assertEquals("LEFT", assertThrows(LockException.Refused.class, () -> held.passTo("gone", MINUTE)).code());
@@ -71,7 +71,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_pass_that_is_not_answered_leaves_both_names(Via via) throws Exception {
+    void a_pass_without_a_reply_frees_the_lock_under_both_names(Via via) throws Exception {
         Held held = locks(via).take("job").acquire();
         try (var frozen = server.freeze()) {
             assertThrows(LockException.Unanswered.class, () -> held.passTo("unheard", MINUTE));
@@ -104,7 +104,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void at_least_outlives_the_program_and_its_close(Via via) throws Exception {
+    void at_least_outlives_the_program_and_close(Via via) throws Exception {
         var locks = locks(via);
         locks.take("report").atLeast(MINUTE).lease(Duration.ofSeconds(1)).acquire();
         assertTrue((Long) holds("report").get(0).get("lease") > 50_000);
@@ -114,7 +114,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_holder_whose_lock_is_revoked_learns_of_it_at_its_next_renewal_and_leaves(Via via) throws Exception {
+    void a_revoked_holder_notices_at_its_next_renewal_and_leaves(Via via) throws Exception {
         var locks = locks(via);
         for (long atLeast : new long[] {3, 1500}) {
             Held held = locks.take("stock").lease(Duration.ofMillis(1200)).atLeast(Duration.ofMillis(atLeast)).acquire();
@@ -129,7 +129,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void what_was_revoked_is_free_when_it_is_unlocked_in_spite_of_at_least(Via via) throws Exception {
+    void a_revoked_lock_is_free_when_it_is_unlocked_despite_at_least(Via via) throws Exception {
         var locks = locks(via);
         Held held = locks.take("report").atLeast(MINUTE).acquire();
         assertTrue(locks.revoke("report").toSeconds() >= 50);
@@ -140,7 +140,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void never_more_are_inside_than_there_are_permits_whatever_each_takes(Via via) throws Exception {
+    void never_more_permits_are_held_than_there_are(Via via) throws Exception {
         var pool = locks(via).semaphore("pool", 5);
         var inside = new AtomicInteger();
         var most = new AtomicInteger();
@@ -166,7 +166,7 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void permits_are_given_back_one_by_one_and_what_is_not_there_is_waited_for(Via via) throws Exception {
+    void permits_are_released_one_by_one_and_missing_ones_waited_for(Via via) throws Exception {
         var locks = locks(via);
         var pool = locks.semaphore("pool", 3);
         assertTrue(pool.tryAcquire(3));
@@ -178,7 +178,7 @@ class HandoverTest extends EachClient {
         eventually("it waits", () -> server.waiters("pool") == 1);
         pool.release();
         assertEquals(1, pool.availablePermits());
-        assertFalse(pool.tryAcquire(), "it got past another who waits");
+        assertFalse(pool.tryAcquire(), "it overtook a waiter");
         pool.release();
         waiting.get();
         assertEquals(0, pool.availablePermits());

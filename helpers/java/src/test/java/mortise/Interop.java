@@ -18,16 +18,16 @@ import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 
 /**
- * Java's worker in {@code make interop}: threads that contend for one lock, for the permits of one semaphore and for several keys at
- * once, with programs in other languages, and write down when they were inside for certain. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
+ * Java's worker in {@code make interop}: threads that compete with programs in other languages for one lock, for the permits of one
+ * semaphore and for several keys at once, and record when they were certainly inside. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
  */
 final class Interop {
     private static final int LIMIT = 5; // the permits of the semaphore
 
-    /** What is inside, and what the ledger has after the name: nothing by the lock, a number of permits, or the numbers of several keys. */
+    /** A hold, and what the ledger has after the name: nothing for the lock, a number of permits, or the numbers of several keys. */
     private record Inside(AutoCloseable hold, BooleanSupplier held, long token, String share) {}
 
-    /** Takes something in each round. */
+    /** Acquires something in each round. */
     private interface Task {
         Inside take(int round) throws InterruptedException;
     }
@@ -123,7 +123,7 @@ final class Interop {
         return new Inside(held, held::isHeld, held.token(), share);
     }
 
-    /** What is written is proven: the clock is read first, and then the lock is asked. */
+    /** What it writes is certain: it reads the clock first, and then checks the lock. */
     private void section(Inside inside) throws IOException {
         long last = System.nanoTime();
         if (!inside.held.getAsBoolean()) {

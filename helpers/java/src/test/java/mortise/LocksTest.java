@@ -19,7 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.exceptions.JedisDataException;
 
-/** What the locks do, and that no trap of calling the commands by hand is left. Each test is run with each client. */
+/** What the locks do, and that they avoid the pitfalls of calling the commands by hand. Each test runs with each client. */
 class LocksTest extends EachClient {
     @ParameterizedTest
     @EnumSource
@@ -36,7 +36,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void waiters_come_in_one_after_the_other_over_two_connections(Via via) throws Exception {
+    void waiters_are_granted_one_after_the_other_over_two_connections(Via via) throws Exception {
         var locks = locks(via);
         var inside = new AtomicInteger();
         var last = new AtomicLong();
@@ -62,7 +62,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void an_interrupt_ends_a_wait_and_nothing_stays_behind(Via via) throws Exception {
+    void an_interrupt_ends_a_wait_and_leaves_nothing(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         var waiting = new Thread(() -> assertThrows(InterruptedException.class, () -> locks.lock("k").lockInterruptibly()));
@@ -103,7 +103,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_wait_that_is_over_leaves_nobody_in_the_queue(Via via) throws Exception {
+    void a_wait_that_times_out_leaves_no_request_in_the_queue(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         assertFalse(locks.lock("k").tryLock(100, TimeUnit.MILLISECONDS));
@@ -115,12 +115,12 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_wait_outlives_the_time_outs_of_the_client_and_is_asked_for_once(Via via) throws Exception {
+    void a_wait_lasts_longer_than_the_time_outs_of_the_client_and_is_sent_once(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         var second = start(() -> locks.lock("k").tryLock(30, TimeUnit.SECONDS));
         eventually("it waits", () -> server.waiters("k") == 1);
-        locks.take("other").acquire().unlock(); // over the same connection: what was answered before has been read
+        locks.take("other").acquire().unlock(); // over the same connection, so earlier replies have been read
         long asked = server.calls("LOCK.WLOCK");
         Thread.sleep(3000); // longer than Jedis waits for a reply
         assertEquals(asked, server.calls("LOCK.WLOCK"));
@@ -130,7 +130,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void many_waiters_do_not_stop_a_release(Via via) throws Exception {
+    void many_waiters_do_not_delay_a_release(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         for (int i = 0; i < 50; i++) {
@@ -143,7 +143,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_that_is_taken_away_is_told_to_be_lost(Via via) throws Exception {
+    void deleting_a_lock_is_reported_as_a_loss(Via via) throws Exception {
         Held held = locks(via).take("k").lease(Duration.ofMillis(300)).acquire();
         server.run("DEL", "k");
         held.lost().get();
@@ -166,12 +166,12 @@ class LocksTest extends EachClient {
         server.run("SET", "j", "x");
         renewed.lost().get();
         String refused = (String) server.run("INFO", "errorstats");
-        assertTrue(refused.contains("errorstat_WRONGTYPE:count=1\r"), "the first renewal that is refused reports it: " + refused);
+        assertTrue(refused.contains("errorstat_WRONGTYPE:count=1\r"), "the first refused renewal reports it: " + refused);
     }
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_lost_at_its_deadline_where_the_server_does_not_answer(Via via) throws Exception {
+    void a_lock_is_lost_at_its_deadline_when_the_server_does_not_reply(Via via) throws Exception {
         var locks = locks(via);
         Held held = locks.take("k").lease(Duration.ofMillis(500)).acquire();
         var lock = locks.lock("j", Duration.ofMillis(500));
@@ -196,7 +196,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void an_interrupt_ends_a_wait_for_a_server_that_does_not_answer(Via via) throws Exception {
+    void an_interrupt_ends_a_wait_for_a_server_that_does_not_reply(Via via) throws Exception {
         var locks = locks(via);
         locks.take("first").acquire();
         try (var frozen = server.freeze()) {
@@ -209,7 +209,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_waiter_is_served_by_a_server_that_was_started_anew(Via via) throws Exception {
+    void a_waiter_is_granted_after_a_restart_of_the_server(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
         var second = start(() -> locks.take("k").acquire());
@@ -222,7 +222,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void closing_unlocks_all_and_ends_all_that_wait(Via via) throws Exception {
+    void closing_unlocks_all_locks_and_ends_all_waits(Via via) throws Exception {
         var locks = locks(via);
         locks(via).take("theirs").acquire();
         locks.take("mine").acquire();
@@ -237,7 +237,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_held_for_its_longest_time_at_most(Via via) throws Exception {
+    void a_lock_is_held_for_max_hold_at_most(Via via) throws Exception {
         locks(via).take("k").maxHold(Duration.ofMillis(300)).acquire().lost().get();
         eventually("it is free", () -> server.isFree("k"));
     }
@@ -256,7 +256,7 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void times_that_can_give_no_lock_are_refused_by_name(Via via) throws Exception {
+    void impossible_times_are_refused_by_name(Via via) throws Exception {
         var locks = locks(via);
         refused("lease must be at least 3 ms, got PT0.002S", () -> locks.take("k").lease(Duration.ofMillis(2)).wait(Duration.ZERO).acquire());
         refused("lease must be at least 3 ms, got PT-1M", () -> locks.lock("k", Duration.ofMinutes(-1)).tryLock());

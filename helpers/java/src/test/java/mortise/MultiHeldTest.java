@@ -19,7 +19,7 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void several_are_taken_at_once_by_one_token_and_given_back_together(Via via) throws Exception {
+    void several_locks_are_acquired_at_once_by_one_token_and_released_together(Via via) throws Exception {
         var locks = locks(via);
         try (MultiHeld several = locks.take("a").acquireWith("b", "c")) {
             assertTrue(several.isHeld() && several.check() == several.token());
@@ -35,7 +35,7 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void who_waits_for_several_holds_none_and_gets_all_when_the_last_one_is_free(Via via) throws Exception {
+    void a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_is_free(Via via) throws Exception {
         var locks = locks(via);
         Held b = locks.take("b").acquire();
         assertThrows(LockException.Busy.class, () -> locks.take("a").wait(Duration.ofMillis(50)).acquireWith("b"));
@@ -50,7 +50,7 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void each_is_renewed_and_the_loss_of_one_is_told(Via via) throws Exception {
+    void each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported(Via via) throws Exception {
         MultiHeld several = locks(via).take("a").lease(Duration.ofSeconds(3)).acquireWith("b");
         long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
         eventually("both are renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 6);
@@ -64,7 +64,7 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void closing_ends_the_wait_for_several_and_leaves_every_queue(Via via) throws Exception {
+    void closing_ends_a_wait_for_several_locks_and_leaves_every_queue(Via via) throws Exception {
         var locks = locks(via);
         Held b = locks(via).take("b").acquire();
         var waiting = start(() -> assertThrows(LockException.class, () -> locks.take("a").acquireWith("b", "c")));
@@ -77,7 +77,7 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void where_nothing_was_answered_no_key_stays_taken(Via via) throws Exception {
+    void an_acquire_of_several_locks_without_a_reply_leaves_no_key_taken(Via via) throws Exception {
         var locks = locks(via);
         try (var silence = server.freeze()) {
             assertThrows(LockException.class, () -> locks.take("a").wait(Duration.ZERO).acquireWith("b"));

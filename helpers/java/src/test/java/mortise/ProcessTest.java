@@ -16,10 +16,10 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What becomes of a lock whose process is killed or stopped, or closes in the wrong moment. */
+/** A lock whose process is killed or stopped, or closes at the wrong moment. */
 @Timeout(120)
 class ProcessTest {
-    /** A process that holds the lock, and answers each line with what it believes. */
+    /** A process that holds the lock, and replies to each line with what it believes. */
     static final class Holder implements AutoCloseable {
         private final Process process;
         private final BufferedReader said;
@@ -34,7 +34,7 @@ class ProcessTest {
             assertTrue(token > 0);
         }
 
-        /** The token of what it holds, 0 where it believes in nothing. */
+        /** The token of its hold, or 0 if it believes in none. */
         long answer() throws IOException {
             return Long.parseLong(said.readLine());
         }
@@ -80,7 +80,7 @@ class ProcessTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_holder_that_was_stopped_for_longer_than_its_lease_knows_that_it_holds_nothing(Via via) throws Exception {
+    void a_holder_stopped_for_longer_than_its_lease_knows_that_it_has_lost_the_lock(Via via) throws Exception {
         try (var holder = new Holder(via, server.port); var locks = new Locks(via.connect(server.port))) {
             holder.signal("STOP");
             Held held = locks.take("k").acquire();
@@ -89,13 +89,13 @@ class ProcessTest {
             holder.signal("CONT");
             assertEquals(0, holder.answer());
             eventually("it has said that it has left", () -> server.calls("LOCK.LEAVE") > 0);
-            held.unlock(); // it took nothing of another one with it
+            held.unlock(); // this releases nothing of the other holder
         }
     }
 
     @ParameterizedTest
     @EnumSource
-    void closing_in_the_moment_of_a_grant_leaves_nothing(Via via) throws Exception {
+    void closing_at_the_moment_of_a_grant_leaves_nothing(Via via) throws Exception {
         try (var locks = new Locks(via.connect(server.port))) {
             for (int i = 0; i < 20; i++) {
                 Held first = locks.take("k").acquire();
@@ -120,7 +120,7 @@ class ProcessTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_server_that_takes_connections_and_says_nothing_holds_nobody_up(Via via) throws Exception {
+    void a_server_that_accepts_connections_and_never_replies_blocks_nobody(Via via) throws Exception {
         var locks = new Locks(via.connect(server.port));
         try (var frozen = server.freeze()) {
             assertTimeoutPreemptively(Duration.ofSeconds(30), () ->

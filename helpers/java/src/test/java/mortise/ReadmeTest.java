@@ -10,7 +10,7 @@ import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** The README's commands and its programs, as a newcomer would try them. */
+/** The README's commands and its programs, as a new user would try them. */
 @Timeout(240)
 class ReadmeTest {
     private final String page;
@@ -33,7 +33,7 @@ class ReadmeTest {
         assertTrue(said.contains("sold 17, with the fencing token"), said);
     }
 
-    /** What the program says, run by the README's commands. */
+    /** The output of the program, run by the README's commands. */
     private String follow(String program, String java, String pom) throws Exception {
         Path folder = Files.createTempDirectory("sell");
         Files.writeString(folder.resolve("pom.xml"), pom);

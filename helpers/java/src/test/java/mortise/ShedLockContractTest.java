@@ -13,7 +13,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What ShedLock asks of every provider that can extend a lock, by its own tests. */
+/** ShedLock's own tests of every provider that can extend a lock. */
 @Timeout(60)
 class ShedLockContractTest extends AbstractExtensibleLockProviderIntegrationTest {
     private static final TestServer server = new TestServer();
@@ -30,7 +30,7 @@ class ShedLockContractTest extends AbstractExtensibleLockProviderIntegrationTest
         server.run("FLUSHALL");
     }
 
-    /** Switched off there, and passed here. */
+    /** Disabled there, and passed here. */
     @Override
     @Test
     public void fuzzTestShouldPass() throws ExecutionException, InterruptedException {

@@ -61,7 +61,7 @@ class ShedLockTest {
     }
 
     @Test
-    void one_node_gets_the_lock_and_gives_it_back() {
+    void one_node_acquires_the_lock_and_releases_it() {
         SimpleLock lock = lock(HOUR, Duration.ZERO).orElseThrow();
         assertTrue(lock(HOUR, Duration.ZERO).isEmpty());
         lock.unlock();
@@ -70,7 +70,7 @@ class ShedLockTest {
     }
 
     @Test
-    void jobs_that_begin_at_the_same_time_open_no_more_connections_than_there_are_threads() throws Exception {
+    void jobs_that_begin_together_open_no_more_connections_than_threads() throws Exception {
         long before = server.info("connected_clients");
         var jobs = new ArrayList<FutureTask<Void>>();
         for (int thread = 0; thread < 8; thread++) {
@@ -99,13 +99,13 @@ class ShedLockTest {
     }
 
     @Test
-    void a_node_that_dies_keeps_the_lock_no_longer_than_it_may() {
+    void a_node_that_dies_keeps_the_lock_no_longer_than_lock_at_most_for() {
         assertTrue(lock(Duration.ofMillis(300), Duration.ZERO).isPresent());
         eventually("another node gets it", () -> lock(HOUR, Duration.ZERO).isPresent());
     }
 
     @Test
-    void a_job_that_took_too_long_ends_nothing_of_the_next_ones() {
+    void a_job_that_took_too_long_does_not_release_the_next_ones_lock() {
         SimpleLock late = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
         eventually("the lock is free", ShedLockTest::isFree);
         SimpleLock next = lock(HOUR, Duration.ZERO).orElseThrow();
@@ -115,7 +115,7 @@ class ShedLockTest {
     }
 
     @Test
-    void a_lock_is_extended_while_it_lasts_and_only_once() {
+    void a_lock_can_be_extended_once_while_it_lasts() {
         SimpleLock lock = lock(Duration.ofSeconds(1), Duration.ZERO).orElseThrow();
         SimpleLock extended = lock.extend(HOUR, Duration.ZERO).orElseThrow();
         assertThrows(IllegalStateException.class, lock::unlock);
@@ -129,7 +129,7 @@ class ShedLockTest {
 
     @Test
     void a_scheduled_job_on_fifty_nodes_whose_clocks_differ_by_half_a_minute_runs_once_a_period() throws Exception {
-        // Half a minute is 300 ms here, and the period six minutes. Each node's schedule strikes by its own clock.
+        // Half a minute is 300 ms here, and the period six minutes. Each node's schedule fires by its own clock.
         Duration halfMinute = Duration.ofMillis(300), period = halfMinute.multipliedBy(12), least = Duration.ofMillis(2_000);
         var runs = new AtomicInteger();
         int periods = 3, nodes = 50;
@@ -169,13 +169,13 @@ class ShedLockTest {
     }
 
     @Test
-    void a_server_that_cannot_be_asked_is_an_error_and_nothing_is_left() throws Exception {
+    void an_unreachable_server_is_an_error_and_nothing_is_left() throws Exception {
         try (var own = new TestServer()) {
             var far = new MortiseLockProvider(JedisClient.of("127.0.0.1", own.port));
             SimpleLock lock = far.lock(configuration(HOUR, Duration.ZERO)).orElseThrow();
             try (var silence = own.freeze()) {
                 assertThrows(LockException.class, () -> far.lock(new LockConfiguration(Instant.now(), "other", HOUR, Duration.ZERO)));
-                lock.unlock(); // sent again until it is answered
+                lock.unlock(); // repeated until it gets a reply
             }
             eventually("nothing is left", () -> own.isFree("shedlock:report") && own.isFree("shedlock:other"));
             far.close();

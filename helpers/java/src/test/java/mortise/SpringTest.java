@@ -88,7 +88,7 @@ class SpringTest {
     }
 
     @Test
-    void who_is_kept_out_of_a_locked_method_is_told() throws Exception {
+    void a_caller_that_does_not_get_the_lock_of_a_method_gets_an_exception() throws Exception {
         var inside = EachClient.start(() -> {
             stock.stay(18);
             return null;
@@ -100,7 +100,7 @@ class SpringTest {
     }
 
     @Test
-    void a_locked_method_whose_lock_was_lost_says_so() {
+    void a_locked_method_whose_lock_was_lost_throws() {
         var inside = EachClient.start(() -> {
             stock.stay(20);
             return null;
@@ -114,14 +114,14 @@ class SpringTest {
     }
 
     @Test
-    void a_method_that_fails_unlocks_and_its_exception_comes_through() {
+    void a_method_that_fails_unlocks_and_its_exception_is_passed_on() {
         var e = assertThrows(IllegalArgumentException.class, () -> stock.fail(19));
         assertEquals("as it wants", e.getMessage());
         assertTrue(server.isFree("stock:19"));
     }
 
     @Test
-    void the_lock_registry_of_spring_has_locks_of_that_prefix() throws Exception {
+    void the_lock_registry_of_spring_adds_the_prefix_to_its_locks() throws Exception {
         var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
         var lock = registry.obtain("7");
         lock.lock();
@@ -132,7 +132,7 @@ class SpringTest {
     }
 
     @Test
-    void the_lock_registry_gives_its_locks_the_lease_that_it_was_made_with() {
+    void the_lock_registry_gives_its_locks_its_own_lease() {
         var locks = context.getBean(Locks.class);
         var lock = new MortiseLockRegistry(locks, "orders", Duration.ofMinutes(7)).obtain("8");
         lock.lock();
@@ -141,7 +141,7 @@ class SpringTest {
     }
 
     @Test
-    void the_lock_registry_has_one_lock_for_a_key_while_that_is_in_use() {
+    void the_lock_registry_has_one_lock_for_each_key_in_use() {
         var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
         var lock = registry.obtain("7");
         var dropped = new WeakReference<>(registry.obtain("8"));
@@ -154,7 +154,7 @@ class SpringTest {
     }
 
     @Test
-    void what_the_lock_registry_throws_is_what_its_users_catch() {
+    void the_lock_registry_throws_the_exceptions_that_its_users_catch() {
         var registry = new MortiseLockRegistry(context.getBean(Locks.class), "orders");
         assertThrows(IllegalStateException.class, registry.obtain("9")::unlock);
         registry.obtain("9").lock();

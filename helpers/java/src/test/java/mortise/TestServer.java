@@ -26,7 +26,7 @@ final class TestServer implements AutoCloseable {
     private final List<String> command;
     private Process process;
 
-    /** A server with more arguments of redis.conf. */
+    /** A server with these further lines of redis.conf. */
     TestServer(String... more) {
         this(List.of(more), null);
     }
@@ -57,8 +57,8 @@ final class TestServer implements AutoCloseable {
     }
 
     /**
-     * A port that no other test of any language's helper has, also while its server is down: it belongs to the process that
-     * listens 2,500 above. It is below the ports that connections are made from, and a cluster's bus is 10,000 above.
+     * A port that no other test of any language gets, even while its server is down: the process that listens 2,500 above owns it.
+     * It is below the range of outgoing connections, and a cluster's bus is 10,000 above.
      */
     private static int claimPort() throws IOException {
         while (true) {
@@ -68,7 +68,7 @@ final class TestServer implements AutoCloseable {
                 listen(port).close();
                 return port;
             } catch (BindException e) {
-                // another has it
+                // another process has it
             }
         }
     }
@@ -100,7 +100,7 @@ final class TestServer implements AutoCloseable {
         process.onExit().join();
     }
 
-    /** Stops the server, and closes nothing, until the answer is closed. */
+    /** Stops the server without closing anything, until the returned object is closed. */
     AutoCloseable freeze() {
         signal("STOP");
         return () -> signal("CONT");

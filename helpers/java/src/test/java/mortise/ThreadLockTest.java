@@ -18,11 +18,11 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What a thread holds: {@code java.util.concurrent.locks}, and what Redisson's RLock has beside that. */
+/** Locks of threads: {@code java.util.concurrent.locks}, and the additions of Redisson's RLock. */
 class ThreadLockTest extends EachClient {
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_reentrant_by_thread_and_the_server_knows_of_one_hold(Via via) throws Exception {
+    void a_lock_is_reentrant_by_thread_and_the_server_has_one_hold(Via via) throws Exception {
         var locks = locks(via);
         var lock = locks.lock("k");
         lock.lock();
@@ -43,7 +43,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void readers_are_in_together_and_a_writer_may_go_on_as_a_reader(Via via) throws Exception {
+    void readers_share_the_lock_and_a_writer_may_continue_as_a_reader(Via via) throws Exception {
         var both = locks(via).readWriteLock("k");
         both.writeLock().lock();
         both.readLock().lock();
@@ -59,7 +59,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_reader_may_become_a_writer_once_the_other_readers_have_left(Via via) throws Exception {
+    void a_reader_can_upgrade_once_the_other_readers_have_left(Via via) throws Exception {
         var both = locks(via).readWriteLock("k", Duration.ofSeconds(6));
         var other = locks(via).take("k").read().acquire();
         both.readLock().lock();
@@ -83,7 +83,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_reader_that_becomes_a_writer_while_its_renewal_is_on_the_way_keeps_the_lock(Via via) throws Exception {
+    void a_reader_that_upgrades_while_its_renewal_is_pending_keeps_the_lock(Via via) throws Exception {
         var renewed = new CountDownLatch(1);
         var answered = new CountDownLatch(1);
         Client late = (Client) Proxy.newProxyInstance(Client.class.getClassLoader(), new Class<?>[] {Client.class}, new InvocationHandler() {
@@ -125,7 +125,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_wait_that_cannot_be_interrupted_goes_on_and_keeps_the_interrupt(Via via) throws Exception {
+    void an_uninterruptible_wait_continues_and_keeps_the_interrupt(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("k").acquire();
         var kept = new FutureTask<>(() -> {
@@ -149,7 +149,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void threads_that_wait_for_each_other_are_told_of_the_deadlock(Via via) throws Exception {
+    void a_deadlock_between_threads_is_reported(Via via) throws Exception {
         var locks = locks(via);
         locks.lock("a").lock();
         start(() -> {
@@ -165,19 +165,19 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_that_is_taken_for_a_time_is_held_no_longer(Via via) throws Exception {
+    void a_lock_taken_for_a_time_is_held_no_longer(Via via) throws Exception {
         var locks = locks(via);
         var lock = locks.lock("k");
         assertTrue(lock.tryLock(10_000, 300, TimeUnit.MILLISECONDS));
-        assertTrue(lock.remainingLease().toMillis() <= 300, "a holder that is gone keeps others out for no longer than that");
+        assertTrue(lock.remainingLease().toMillis() <= 300, "a holder that dies keeps others out no longer than that");
         eventually("its time is over", () -> !lock.isHeldByCurrentThread());
         assertThrows(LockException.Lost.class, lock::unlock);
         assertTrue(lock.tryLock(10, 3600, TimeUnit.SECONDS));
-        assertTrue(lock.remainingLease().compareTo(Duration.ofSeconds(30)) <= 0, "it is renewed meanwhile");
+        assertTrue(lock.remainingLease().compareTo(Duration.ofSeconds(30)) <= 0, "it was renewed meanwhile");
         assertFalse(start(() -> locks.lock("k").tryLock(10, 3600, TimeUnit.MILLISECONDS)).get());
         lock.unlock();
         assertThrows(IllegalArgumentException.class, () -> lock.tryLock(0, 0, TimeUnit.SECONDS));
-        assertTrue(lock.tryLock(0, -1, TimeUnit.DAYS)); // for as long as it likes
+        assertTrue(lock.tryLock(0, -1, TimeUnit.DAYS)); // without limit
         lock.unlock();
         assertTrue(lock.tryLock(Long.MAX_VALUE, Long.MAX_VALUE, TimeUnit.DAYS));
         lock.unlock();
@@ -186,7 +186,7 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_says_who_holds_it_how_often_and_for_how_long(Via via) throws Exception {
+    void a_lock_shows_its_holder_its_count_and_its_remaining_lease(Via via) throws Exception {
         var locks = locks(via);
         var lock = locks.lock("k", Duration.ofMinutes(1));
         var reads = locks.readWriteLock("k", Duration.ofMinutes(1)).readLock();
@@ -210,7 +210,7 @@ class ThreadLockTest extends EachClient {
         start(() -> { longer.lock(); return null; }).get();
         assertTrue(reads.isLocked());
         assertFalse(lock.isLocked());
-        assertTrue(reads.remainingLease().compareTo(Duration.ofMinutes(50)) > 0, "that of the reader who has longest");
+        assertTrue(reads.remainingLease().compareTo(Duration.ofMinutes(50)) > 0, "the longest lease among the readers");
         server.run("SET", "j", "x");
         assertThrows(LockException.Refused.class, locks.lock("j")::isLocked);
     }

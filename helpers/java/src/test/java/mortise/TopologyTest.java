@@ -93,7 +93,7 @@ class TopologyTest {
 
     @ParameterizedTest
     @EnumSource
-    void a_lock_is_taken_and_kept_for_as_long_as_its_slot_moves(Via via) throws Exception {
+    void a_lock_is_acquired_and_renewed_while_its_slot_moves(Via via) throws Exception {
         startCluster(via);
         long slot = (Long) servers.get(0).run("CLUSTER", "KEYSLOT", "k");
         int at = (int) (slot * 3 / 16384);
@@ -131,7 +131,7 @@ class TopologyTest {
         second.get().unlock();
     }
 
-    /** A replica that has just been loaded is sent nothing more before it has asked, a second later. */
+    /** Waits for a replica. A primary sends a newly loaded one nothing before its first request, a second later. */
     private static void awaitAll(TestServer primary, TestServer replica) {
         long written = primary.info("master_repl_offset");
         eventually("the replica has all of it", () -> replica.info("slave_repl_offset") >= written);
@@ -156,7 +156,7 @@ class TopologyTest {
 
     @ParameterizedTest
     @EnumSource
-    void the_primary_that_sentinel_names_is_followed_over_a_failover(Via via) throws Exception {
+    void locks_follow_sentinels_primary_over_a_failover(Via via) throws Exception {
         var primary = new TestServer();
         var replica = new TestServer("--replicaof", "127.0.0.1 " + primary.port);
         var sentinel = TestServer.sentinel(primary);
@@ -180,7 +180,7 @@ class TopologyTest {
             try {
                 return replica.run("ROLE").toString().contains("master");
             } catch (JedisConnectionException e) {
-                return false; // whoever is promoted breaks its connections
+                return false; // a promoted server closes its connections
             }
         });
         eventually("it waits there", () -> replica.waiters("k") == 1);

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Virtual threads wait without a platform thread each. Those that need some run on JDK 21 and later, which `./interop test` looks for. */
+/** Virtual threads wait without a platform thread each. These tests run on JDK 21 and later, which `./interop test` searches for. */
 @Timeout(120)
 class VirtualThreadsTest {
     private static ExecutorService virtualThreads() throws ReflectiveOperationException {
@@ -31,10 +31,10 @@ class VirtualThreadsTest {
         return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
     }
 
-    /** There is one carrier for all (pom.xml): if any of those who wait held on to it, nobody would go on. */
+    /** All share one carrier (pom.xml): if a waiter kept it, none would continue. */
     @ParameterizedTest
     @EnumSource
-    void virtual_threads_that_wait_hold_up_no_other_and_can_be_interrupted(Via via) throws Exception {
+    void waiting_virtual_threads_block_no_other_and_can_be_interrupted(Via via) throws Exception {
         var executor = virtualThreads();
         try (var server = new TestServer(); var locks = new Locks(via.connect(server.port))) {
             Held held = locks.take("k").acquire();
@@ -56,7 +56,7 @@ class VirtualThreadsTest {
         }
     }
 
-    /** JDK 21 and later record what is pinned. */
+    /** JDK 21 and later record pinned threads. */
     @ParameterizedTest
     @EnumSource
     void a_thousand_virtual_threads_wait_for_one_lock_and_pin_no_carrier(Via via) throws Exception {
@@ -91,7 +91,7 @@ class VirtualThreadsTest {
         assertEquals(List.of(), pinned.stream().filter(event -> event.contains("mortise.")).toList());
     }
 
-    /** What pins on JDK 21 to 23 is a monitor. */
+    /** On JDK 21 to 23, a monitor pins a virtual thread. */
     @Test
     void nothing_here_is_synchronized() throws IOException {
         try (var files = Files.walk(Path.of("src/main/java"))) {
