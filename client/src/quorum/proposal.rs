@@ -76,6 +76,26 @@ mod tests {
     }
 
     #[test]
+    fn two_proposals_at_one_moment_differ() {
+        let (mut proposal, now) = (Proposal::default(), BootInstant::now());
+        proposal.learn(Token::new(5_000_000), None, now);
+        let first = proposal.propose(now).unwrap();
+        proposal.learn(first, Some(first), now);
+        let second = proposal.propose(now).unwrap();
+        assert_eq!(second.get(), first.get() + 1);
+    }
+
+    #[test]
+    fn servers_whose_tokens_exceed_a_proposal_are_believed_from_then_on() {
+        let (mut proposal, then) = (Proposal::default(), BootInstant::now());
+        proposal.learn(Token::new(5_000_000), None, then);
+        let proposed = proposal.propose(then);
+        proposal.learn(Token::new(6_000_000), proposed, then);
+        let next = proposal.propose(then + micros(700)).unwrap();
+        assert_eq!(next.get(), 6_000_000 + 700 + 1000);
+    }
+
+    #[test]
     fn an_old_estimate_is_not_built_upon() {
         let (mut proposal, then) = (Proposal::default(), BootInstant::now());
         proposal.learn(Token::new(5_000_000), None, then);

@@ -229,6 +229,7 @@ mod tests {
         assert!(ahead(&[]).is_empty());
         assert!(ahead(&[(5, 0)]).is_empty());
         assert!(ahead(&[(5, 0), (SECOND, 0)]).is_empty());
+        assert!(ahead(&[(5, 0), (SECOND + 5, 0)]).is_empty());
         assert_eq!(ahead(&[(5, 0), (SECOND + 6, 0)]), [1]);
         assert_eq!(ahead(&[(3 * SECOND, 0), (5, 0), (5, 0)]), [0]);
         // The one that is behind is alone.
