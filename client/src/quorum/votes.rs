@@ -237,6 +237,21 @@ mod tests {
     }
 
     #[test]
+    fn the_others_are_asked_for_the_largest_token_that_is_not_far_ahead() {
+        let proposal = |tokens: &[(u64, u64)], proposed: Option<u64>| {
+            let (all, _) = grants(tokens);
+            let proposed = proposed.map(Token::new);
+            tally(&all, 0).proposal(proposed).map(Token::get)
+        };
+        assert_eq!(proposal(&[(9, 0)], None), None);
+        assert_eq!(proposal(&[], Some(7)), Some(7));
+        assert_eq!(proposal(&[(5, 0)], Some(7)), Some(7));
+        let limit = 7 + SECOND;
+        assert_eq!(proposal(&[(9, 0), (limit, 0)], Some(7)), Some(limit));
+        assert_eq!(proposal(&[(9, 0), (limit + 1, 0)], Some(7)), Some(9));
+    }
+
+    #[test]
     fn a_majority_that_answers_after_the_few_that_are_behind_is_not_ahead() {
         let (mut all, now) = grants(&[(5, 0), (5, 0), (60 * SECOND, 0), (60 * SECOND, 0)]);
         all.push(None);
