@@ -203,6 +203,8 @@ mod tests {
             Reply::Error("ERR no".to_owned()),
         ];
         assert_eq!((reply, used), (Reply::Array(items), wire.len()));
+        let followed = [wire, &b":1\r\n"[..]].concat();
+        assert_eq!(parse(&followed).unwrap().unwrap().1, wire.len());
     }
 
     #[test]
@@ -215,10 +217,25 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_above_zero_and_nothing_is_nil_or_zero() {
+        assert_eq!(token(Reply::Int(7)).unwrap(), Some(Token::new(7)));
+        for nothing in [Reply::Nil, Reply::Int(0)] {
+            assert_eq!(token(nothing).unwrap(), None);
+        }
+        for wrong in [Reply::Int(-7), Reply::Array(Vec::new())] {
+            let error = token(wrong).unwrap_err();
+            assert!(matches!(error, Error::Refused { .. }), "{error}");
+        }
+    }
+
+    #[test]
     fn an_error_line_is_a_code_and_a_message() {
         let told = |line: &str| format!("{:?}", refusal(line.to_owned(), "here"));
         assert!(told("DEADLOCK a b").ends_with("a deadlock: a b"));
         assert!(told("ERR unknown command 'LOCK.ACQUIRE', with …").contains("loadmodule"));
+        for other in ["ERR unknown command 'GETT'", "NOPERM to run 'lock.acquire'"] {
+            assert!(!told(other).contains("loadmodule"), "{other}");
+        }
         let refused = refusal("WRONGTYPE it is a list".to_owned(), "here");
         assert!(
             matches!(refused, Error::Refused { code, message } if code == "WRONGTYPE" && message == "it is a list")
