@@ -1,11 +1,12 @@
 //! Work that needs several of a hundred locks: acquired at once by LOCK.MACQUIRE, or one after the other in the order of their
 //! names, as careful programs do today.
 
+use std::collections::BTreeSet;
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mortise_harness::{Conn, Server, cmd, command};
+use mortise_harness::{Conn, Dice, Server, cmd, command};
 
 use crate::meter::Meter;
 use crate::report::Report;
@@ -131,10 +132,10 @@ fn contend(way: Way, server: &Server, span: Duration, rounds: &mut Rounds) {
 fn take_turns(way: Way, mut conn: Conn, number: usize, over: &OnceLock<Instant>) -> Turns {
     let (mut waits, mut served, mut turn) = (Vec::new(), 0.0, 0);
     // The same keys for both ways.
-    let mut draw = Draw(number as u64 + 1);
+    let mut dice = Dice::new(number as u64);
     while over.get().is_none() {
         turn += 1;
-        let (keys, owner) = (draw.keys(), format!("client:{number}:{turn}"));
+        let (keys, owner) = (some_keys(&mut dice), format!("client:{number}:{turn}"));
         let asked = Instant::now();
         match way {
             Way::AllAtOnce => {
@@ -166,26 +167,14 @@ fn take_turns(way: Way, mut conn: Conn, number: usize, over: &OnceLock<Instant>)
     Turns { waits, served }
 }
 
-/// A generator of pseudo-random numbers: Marsaglia's xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
+/// Distinct keys, sorted.
+fn some_keys(dice: &mut Dice) -> Vec<String> {
+    let count = FEWEST + dice.roll(MOST - FEWEST + 1);
+    let mut keys = BTreeSet::new();
+    while (keys.len() as u64) < count {
+        keys.insert(format!("several:{:02}", dice.roll(KEYS)));
     }
-
-    /// Distinct keys, sorted.
-    fn keys(&mut self) -> Vec<String> {
-        let count = FEWEST + self.below(MOST - FEWEST + 1);
-        let mut keys = std::collections::BTreeSet::new();
-        while (keys.len() as u64) < count {
-            keys.insert(format!("several:{:02}", self.below(KEYS)));
-        }
-        keys.into_iter().collect()
-    }
+    keys.into_iter().collect()
 }
 
 /// The server's cost of an immediate acquisition and its releases, by the number of keys.

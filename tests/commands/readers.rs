@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use mortise_harness::{
-    Conn, Server, as_map, cmd, eventually, hold_of, int, is_nil, lock_info, send, text, try_cmd,
+    Conn, Dice, Server, as_map, cmd, eventually, hold_of, int, is_nil, lock_info, send, text,
+    try_cmd,
 };
 
 /// Makes `owners` read, and returns their tokens.
@@ -20,14 +21,10 @@ fn owners(count: usize) -> Vec<String> {
 
 /// The numbers below `len` in a shuffled order, the same in every run.
 fn shuffled(len: usize) -> Vec<usize> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut dice = Dice::new(1);
     let mut order: Vec<usize> = (0..len).collect();
     for i in (1..len).rev() {
-        // Marsaglia's xorshift.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        order.swap(i, (state % (i as u64 + 1)) as usize);
+        order.swap(i, dice.roll(i as u64 + 1) as usize);
     }
     order
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Server, cmd, command, eventually_within, lock_info, try_cmd};
+use mortise_harness::{Conn, Dice, Server, cmd, command, eventually_within, lock_info, try_cmd};
 
 const CLIENTS: usize = 4;
 /// The keys of each client. No other client uses them, so each knows their state.
@@ -90,7 +90,7 @@ struct Client {
     keys: BTreeMap<String, Known>,
     /// The largest token that it got in a reply.
     highest: i64,
-    random: u64,
+    dice: Dice,
 }
 
 impl Client {
@@ -101,25 +101,17 @@ impl Client {
             name: format!("client-{number}"),
             keys: keys.collect(),
             highest: 0,
-            random: 0x2545_F491_4F6C_DD1D ^ ((number as u64 + 1) << 17),
+            dice: Dice::new(number as u64),
         }
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        // Xorshift, by George Marsaglia.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % below
     }
 
     /// Sends requests until the server dies or the test ends.
     fn run(&mut self, conn: &mut Conn, steps: &AtomicU64, stop: &AtomicBool) {
         while !stop.load(Ordering::SeqCst) {
-            let number = self.random(KEYS as u64);
+            let number = self.dice.roll(KEYS as u64);
             let key = format!("key-{}-{number}", self.number);
             let (write, read, token) = self.keys[&key].acknowledged;
-            let step = match (self.random(8), write, read) {
+            let step = match (self.dice.roll(8), write, read) {
                 (0..3, _, _) => Step::Write,
                 (3, _, _) => Step::Read,
                 (4..6, 1.., _) => Step::ReleaseWrite,

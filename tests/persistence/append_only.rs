@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    ClockStep, Conn, Server, Snapshot, bytes, cmd, command, eventually, hold_of, int, is_nil,
+    ClockStep, Conn, Dice, Server, Snapshot, bytes, cmd, command, eventually, hold_of, int, is_nil,
     lock_info, try_cmd,
 };
 
@@ -37,15 +37,8 @@ fn await_rewrite(server: &Server) {
 
 /// The `n`th command of a fixed sequence: all kinds, on fifty locks of a few owners.
 fn random_step(conn: &mut Conn, n: u64) {
-    // The finaliser of SplitMix64.
-    let mut dice = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    dice = (dice ^ (dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    dice = (dice ^ (dice >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let mut roll = |sides: u64| {
-        let face = dice % sides;
-        dice /= sides;
-        face
-    };
+    let mut dice = Dice::new(n);
+    let mut roll = |sides: u64| dice.roll(sides);
     let (key, owner) = (format!("lock:{}", roll(50)), format!("owner:{}", roll(4)));
     // The owner of a revoked hold is refused.
     let mut acquire = |acquire: &str, lease: u32| {

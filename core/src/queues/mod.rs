@@ -196,11 +196,12 @@ impl Queues {
     /// The request `id` is repeated: it keeps its place and its mode, and takes over the new terms. True if they differ from
     /// the old ones, so that it might be granted now.
     pub fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) -> bool {
-        let Some(slot) = self.waiters.find(id) else {
+        let slots = self.slots_of(id);
+        let Some(first) = slots.first() else {
             return false;
         };
-        let before = self.waiters.node(slot).waiter.terms;
-        for slot in self.slots_of(id) {
+        let before = self.waiters.node(*first).waiter.terms;
+        for slot in slots {
             self.waiters.take_over(slot, terms, until);
         }
         before != terms

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::clock::wall_micros;
+use crate::dice::Dice;
 use crate::eventually::within;
 
 use client::Client;
@@ -61,7 +62,7 @@ impl Contenders {
                 role: *role,
                 disappointed: false,
                 requests: 0,
-                random: seed ^ ((number as u64) << 48),
+                dice: Dice::new(seed ^ ((number as u64) << 48)),
                 shared: Arc::clone(&shared),
             };
             thread::spawn(move || client.run())

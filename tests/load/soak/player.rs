@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::redis::{Cmd, Value};
-use mortise_harness::{Conn, Server, cmd, command};
+use mortise_harness::{Conn, Dice, Server, cmd, command};
 
 pub(crate) const CONNECTIONS: usize = 200;
 pub(crate) const KEYS: usize = 12;
@@ -29,15 +29,12 @@ const ANSWERS: &[&str] = &[
     "ERR newowner holds this lock already",
 ];
 
-/// xorshift64*, good enough to choose commands.
-struct Random(u64);
+/// What it chooses.
+struct Random(Dice);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+        self.0.roll(bound)
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -92,11 +89,7 @@ impl<'s> Player<'s> {
         let mut player = Player {
             place,
             ground,
-            random: Random(
-                seed.wrapping_add(1 + place as u64)
-                    .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                    | 1,
-            ),
+            random: Random(Dice::new(seed.wrapping_add(place as u64))),
             conn: ground.server.connect(),
             payload: None,
         };

@@ -285,15 +285,7 @@ impl Task {
                 ticket = again(&guard, &ticket, permits);
             }
             match self.dice.within(0..=9) {
-                0..=3 => sleep(self.dice.pick(&[0, 1, 10, 100, 700, 2_000])).await,
-                4 => {
-                    let _ = guard.renew().await;
-                }
-                5 => {
-                    let lease = self.dice.pick(&self.plan.leases);
-                    let _ = guard.renew_for(Duration::from_millis(lease)).await;
-                }
-                6 => self.write(&guard).await,
+                common @ 0..=6 => self.use_lock(&guard, common).await,
                 7 => {
                     let is_over = guard.deadline().remaining().is_zero();
                     if is_over && guard.check().is_ok() {
@@ -326,9 +318,22 @@ impl Task {
         self.give_back(guard, ticket).await
     }
 
-    async fn write(&self, guard: &Guard) {
-        if let Any::One(client) = &self.client {
-            let _ = client.guarded(guard).run(["SET", "log", "1"]).await;
+    /// One of the seven things that can be done with every lock.
+    async fn use_lock(&mut self, guard: &Guard, what: u64) {
+        match what {
+            0..=3 => sleep(self.dice.pick(&[0, 1, 10, 100, 700, 2_000])).await,
+            4 => {
+                let _ = guard.renew().await;
+            }
+            5 => {
+                let lease = self.dice.pick(&self.plan.leases);
+                let _ = guard.renew_for(Duration::from_millis(lease)).await;
+            }
+            _ => {
+                if let Any::One(client) = &self.client {
+                    let _ = client.guarded(guard).run(["SET", "log", "1"]).await;
+                }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Any, Task, await_loss, key, now, sleep, wait_limit, within};
+use super::{Any, Task, await_loss, key, now, wait_limit, within};
 use crate::lock::Guard;
 use crate::lock::multi::{MultiGuard, MultiLock};
 use crate::referee::{self, Ticket};
@@ -70,15 +70,7 @@ impl Task {
             let nth = self.dice.within(0..=all.guards().len() as u64 - 1) as usize;
             let (guard, ticket) = (&all.guards()[nth], &tickets[nth]);
             match self.dice.within(0..=9) {
-                0..=3 => sleep(self.dice.pick(&[0, 1, 10, 100, 700, 2_000])).await,
-                4 => {
-                    let _ = guard.renew().await;
-                }
-                5 => {
-                    let lease = self.dice.pick(&self.plan.leases);
-                    let _ = guard.renew_for(Duration::from_millis(lease)).await;
-                }
-                6 => self.write(guard).await,
+                common @ 0..=6 => self.use_lock(guard, common).await,
                 7 => {
                     let is_over = guard.deadline().remaining().is_zero();
                     if is_over && all.check().is_ok() {

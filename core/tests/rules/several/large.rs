@@ -1,43 +1,50 @@
 //! Requests for sixteen keys that come and go in any order.
 
-use std::collections::BTreeSet;
-
 use mortise_core::{Instant, Member, Queues, Sharing, Waiter, WaiterId};
+use proptest::prelude::*;
+use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, owner_of, terms};
+use crate::queues::config;
 
-const KEYS: u64 = 40;
+const KEYS: usize = 40;
 const AT_ONCE: usize = 16;
 const OWNERS: usize = 30;
+const STEPS: usize = 300;
 
-#[test]
-fn requests_for_sixteen_keys_come_and_go_in_any_order() {
-    for seed in 1..100 {
-        come_and_go(seed);
+/// An owner, and the keys that it asks for, unless it waits already: then its request goes.
+type Step = (usize, Vec<usize>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let keys = subsequence((0..KEYS).collect::<Vec<_>>(), AT_ONCE);
+    proptest::collection::vec((0..OWNERS, keys), STEPS)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: config().cases / 10, ..config() })]
+
+    #[test]
+    fn requests_for_sixteen_keys_come_and_go_in_any_order(steps in steps()) {
+        let mut queues = Queues::default();
+        let mut waiting = [None; OWNERS];
+        for (number, keys) in steps {
+            waiting[number] = match waiting[number] {
+                None => Some(push(&mut queues, number, &keys)),
+                Some(id) => {
+                    queues.remove(id).expect("it waits");
+                    None
+                }
+            };
+        }
+        for id in waiting.into_iter().flatten() {
+            queues.remove(id).expect("it waits");
+        }
+        prop_assert!(queues.is_empty());
     }
 }
 
-fn come_and_go(seed: u64) {
-    let (mut draw, mut queues) = (Draw(seed), Queues::default());
-    let mut waiting = [None; OWNERS];
-    for _ in 0..300 {
-        let number = draw.below(OWNERS as u64) as usize;
-        waiting[number] = match waiting[number] {
-            None => Some(push(&mut queues, number, &draw.keys())),
-            Some(id) => {
-                queues.remove(id).expect("it waits");
-                None
-            }
-        };
-    }
-    for id in waiting.into_iter().flatten() {
-        queues.remove(id).expect("it waits");
-    }
-    assert!(queues.is_empty());
-}
-
-fn push(queues: &mut Queues, number: usize, keys: &BTreeSet<u64>) -> WaiterId {
-    let ids: Vec<_> = keys.iter().map(|key| key_id(*key as usize)).collect();
+fn push(queues: &mut Queues, number: usize, keys: &[usize]) -> WaiterId {
+    let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
     let members: Vec<_> = ids
         .iter()
         .map(|id| Member {
@@ -54,24 +61,4 @@ fn push(queues: &mut Queues, number: usize, keys: &BTreeSet<u64>) -> WaiterId {
     };
     queues.push_several(&members, &waiter);
     waiter.id
-}
-
-/// Pseudo-random numbers (Marsaglia, "Xorshift RNGs", 2003).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-
-    fn keys(&mut self) -> BTreeSet<u64> {
-        let mut keys = BTreeSet::new();
-        while keys.len() < AT_ONCE {
-            keys.insert(self.below(KEYS));
-        }
-        keys
-    }
 }

@@ -10,6 +10,7 @@ use redis::Value;
 use super::record::Stint;
 use super::shared::{Role, Shared, Stay};
 use crate::conn::Conn;
+use crate::dice::Dice;
 
 /// One of the contending clients.
 pub(super) struct Client {
@@ -18,7 +19,7 @@ pub(super) struct Client {
     /// A client that stayed with the old primary, which has refused it.
     pub(super) disappointed: bool,
     pub(super) requests: u64,
-    pub(super) random: u64,
+    pub(super) dice: Dice,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -260,17 +261,13 @@ impl Client {
     }
 
     fn some_time(&mut self) -> Duration {
-        // Xorshift, by George Marsaglia.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
         let lease = self.shared.lease;
         match self.shared.stay {
             Stay::Renewing => return lease * 3 / 2,
             Stay::Silent => return lease,
             Stay::Mixed => {}
         }
-        match self.random % 8 {
+        match self.dice.roll(8) {
             0..3 => lease / 50,
             3..5 => lease / 4,
             _ => lease * 3 / 2,
