@@ -76,11 +76,11 @@ impl Store {
         }
     }
 
-    /// Changes the hold of `owner`, and removes it if nothing of it is left. `None` if there is none.
+    /// Changes the hold of `owner`, and removes it if nothing of it is left. `None` if there is none, or if `act` returns that.
     pub(crate) fn alter<T>(
         &mut self,
         owner: OwnerRef<'_>,
-        act: impl FnOnce(&mut Stake) -> T,
+        act: impl FnOnce(&mut Stake) -> Option<T>,
     ) -> Option<T> {
         match self {
             Self::Free => None,
@@ -95,7 +95,7 @@ impl Store {
                 } else {
                     *packed = Packed::of(&stake);
                 }
-                Some(outcome)
+                outcome
             }
             Self::Many(readers) => {
                 let outcome = readers.with(|readers| readers.alter(owner, act));
@@ -132,6 +132,7 @@ impl Store {
         };
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         match self {
             Self::Free => None,

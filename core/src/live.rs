@@ -93,11 +93,8 @@ impl Live<'_> {
     /// Changes the hold of `owner`, and removes it if nothing of it is left.
     fn alter<T>(&mut self, owner: OwnerRef<'_>, act: impl FnOnce(&mut Stake) -> T) -> Option<T> {
         let now = self.now;
-        let altered = self
-            .lock
-            .store
-            .alter(owner, |stake| (!stake.is_over(now)).then(|| act(stake)));
-        altered.flatten()
+        let act = |stake: &mut Stake| (!stake.is_over(now)).then(|| act(stake));
+        self.lock.store.alter(owner, act)
     }
 
     /// Removes the last hold of `owner`, if it is over and still here, to make way for a new one.
@@ -217,14 +214,14 @@ impl Live<'_> {
         stake
     }
 
-    /// Sets the lease to max(what is left, `lease`). Returns the stake after it; `None` if the
+    /// Sets the lease to max(what is left, `lease`). Returns the hold's token; `None` if the
     /// owner holds nothing here, or not with `token`, or if its hold is revoked.
     pub fn renew(
         &mut self,
         owner: OwnerRef<'_>,
         lease: Lease,
         token: Option<Token>,
-    ) -> Option<Stake> {
+    ) -> Option<Token> {
         let until = self.now.after(lease.as_millis());
         let renewed = self.alter(owner, |stake| {
             if !stake.has_token(token) || stake.revoked {
@@ -232,7 +229,7 @@ impl Live<'_> {
             }
             stake.deadline = stake.deadline.max(until);
             stake.touched = stake.touched.again(None);
-            Some(*stake)
+            Some(stake.token)
         });
         renewed.flatten()
     }

@@ -80,7 +80,8 @@ impl Lock {
         if others.is_some_and(|other| !compatible(other.mode(), stake.mode())) {
             self.store = Store::Free;
         }
-        if self.store.alter(owner, |old| *old = stake).is_none() {
+        let replace = |old: &mut Stake| Some(std::mem::replace(old, stake));
+        if self.store.alter(owner, replace).is_none() {
             self.store.insert(owner.to_owner(), stake);
         }
     }

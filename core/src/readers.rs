@@ -159,11 +159,11 @@ impl Readers {
         tree::remove(&mut self.holds, &mut self.root, slot);
     }
 
-    /// Changes the hold of `owner`, which goes if nothing of it is left. Looks it up once.
+    /// Changes the hold of `owner`, which goes if nothing of it is left. Looks it up once. `None` if there is none, or if `act` returns that.
     pub(crate) fn alter<T>(
         &mut self,
         owner: OwnerRef<'_>,
-        act: impl FnOnce(&mut Stake) -> T,
+        act: impl FnOnce(&mut Stake) -> Option<T>,
     ) -> Option<T> {
         let Entry::Occupied(entry) = self.by_owner.entry(owner.to_owner()) else {
             return None;
@@ -175,7 +175,7 @@ impl Readers {
         if stake.total() == 0 {
             entry.remove();
             self.take(slot);
-            return Some(outcome);
+            return outcome;
         }
         let stake = Packed::of(&stake);
         if stake.deadline() == before.deadline() {
@@ -186,7 +186,7 @@ impl Readers {
             self.holds[slot].stake = stake;
             self.link(slot);
         }
-        Some(outcome)
+        outcome
     }
 
     pub(crate) fn remove(&mut self, owner: OwnerRef<'_>) -> Option<Stake> {

@@ -103,7 +103,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
             lock.put(*owner, *stake);
             let value = Value::new(lock);
             leases::follow(ctx, ctx.key(name), &value, now);
-            key.set(value);
+            key.set(Box::new(value));
         }
         return Ok(());
     };

@@ -38,7 +38,7 @@ impl Command for Renew {
             Ok::<_, Error>(renewed)
         })?;
         match renewed? {
-            Some(stake) => ctx.reply_integer(stake.token.get() as i64),
+            Some(token) => ctx.reply_integer(token.get() as i64),
             None => ctx.reply_null(),
         }
         Ok(())

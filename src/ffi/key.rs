@@ -110,10 +110,11 @@ impl<'c> Key<'c> {
         unsafe { self.value.as_mut() }
     }
 
-    /// Puts a lock into an empty key that is open for writing, and closes it. The server notifies other modules of the
-    /// new key at once, so by then it may hold something else.
-    pub(crate) fn set(self, value: Value) {
-        let value = Box::into_raw(Box::new(value));
+    /// Puts a lock into an empty key that is open for writing. The server notifies other modules of the new key at once, so
+    /// by then it may hold something else: this value no longer refers to it.
+    pub(crate) fn set(&mut self, value: Box<Value>) {
+        self.value = ptr::null_mut();
+        let value = Box::into_raw(value);
         // SAFETY: on success the server owns the value, and gives it back to our `free`.
         unsafe {
             let set = api!(

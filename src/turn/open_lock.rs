@@ -25,8 +25,8 @@ pub(crate) struct OpenLock<'c> {
     pub(crate) name: Arg<'c>,
     pub(crate) now: Instant,
     pub(super) key: Key<'c>,
-    /// A lock for a key that had none. `close` puts it there: the server notifies others of a new key at once.
-    made: Option<Value>,
+    /// A lock for a key that had none. `finish` puts it there: the server notifies others of a new key at once.
+    made: Option<Box<Value>>,
     /// There may be more waiters to grant: the next settle grants them.
     pub(super) more: bool,
     pub(super) notices: Notices,
@@ -72,12 +72,6 @@ impl<'c> OpenLock<'c> {
         name: Arg<'c>,
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
     ) -> Result<(T, Notices), Error> {
-        let mut lock = Self::open(ctx, name)?;
-        let outcome = step(&mut lock);
-        Ok((outcome, lock.close()))
-    }
-
-    fn open(ctx: &'c Context<'c>, name: Arg<'c>) -> Result<Self, Error> {
         let key = ctx.open(name, Access::Write);
         if key.kind() == Kind::Other {
             return Err(Error::WrongType);
@@ -94,17 +88,23 @@ impl<'c> OpenLock<'c> {
             more: false,
             notices: Notices::default(),
         };
-        if lock.has_waiters() {
-            let recheck_holders = lock.must_recheck_holders();
-            lock.settle(recheck_holders);
-        }
-        Ok(lock)
+        lock.begin();
+        let outcome = step(&mut lock);
+        lock.finish();
+        Ok((outcome, std::mem::take(&mut lock.notices)))
     }
 
-    fn close(mut self) -> Notices {
+    fn begin(&mut self) {
+        if self.has_waiters() {
+            let recheck_holders = self.must_recheck_holders();
+            self.settle(recheck_holders);
+        }
+    }
+
+    fn finish(&mut self) {
         self.settle(false);
         let (ctx, name, now) = (self.ctx, self.name, self.now);
-        if let Some(value) = self.made {
+        if let Some(value) = self.made.take() {
             if !value.lock.is_free() {
                 leases::follow(ctx, ctx.key(name), &value, now);
                 self.key.set(value);
@@ -116,7 +116,6 @@ impl<'c> OpenLock<'c> {
                 leases::follow(ctx, ctx.key(name), value, now);
             }
         }
-        self.notices
     }
 
     /// What the key holds, or will hold once it is closed.
@@ -172,7 +171,7 @@ impl<'c> OpenLock<'c> {
         let mut lock = Lock::free();
         let outcome = act(&mut lock.at(self.now, |_, _| {}));
         if !lock.is_free() {
-            self.made = Some(Value::new(lock));
+            self.made = Some(Box::new(Value::new(lock)));
         }
         outcome
     }

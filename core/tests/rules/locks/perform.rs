@@ -125,9 +125,10 @@ pub(crate) fn perform(
             lease: ms,
             token: named,
         } => {
-            let stake = live.renew(owner(name), lease(*ms), named.map(token));
-            assert_eq!(stake, stake.and(lock.hold(owner(name))));
-            stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
+            let renewed = live.renew(owner(name), lease(*ms), named.map(token));
+            let stake = renewed.and(lock.hold(owner(name)));
+            assert_eq!(renewed, stake.map(|stake| stake.token));
+            renewed.map_or(Reply::Null, |token| Reply::Token(token.get()))
         }
         Call::Pass {
             owner: name,

@@ -320,7 +320,8 @@ impl World {
         let mut touched = after.clone();
         let mut live = touched.at(now, |_, _| {});
         let lease = Lease::from_millis(1).expect("a lease");
-        let renewed = live.renew(owner(name), lease, None);
+        live.renew(owner(name), lease, None);
+        let renewed = live.hold(owner(name));
         assert!(!live.undo(owner(name), granted.touched, had));
         assert_eq!(touched.hold(owner(name)), renewed);
     }
