@@ -13,7 +13,7 @@ pub(crate) struct Scale {
     pub(crate) rounds: usize,
     /// Acquire and release pairs in a round.
     pub(crate) pairs: usize,
-    /// Locks that are held beside the measured ones: few, and many.
+    /// Locks that are held in addition to the measured ones: few, and many.
     pub(crate) few: usize,
     pub(crate) many: usize,
     /// Readers of one lock.

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out_in_order_from_either_end() {
+    fn elements_come_out_in_order_from_either_end() {
         let mut deque = Deque::new();
         for n in 0..10_000 {
             deque.push_back(n);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crowd_took_is_given_back() {
+    fn a_crowd_that_has_left_frees_its_memory() {
         let mut deque = Deque::new();
         for n in 0..1_000_000 {
             deque.push_back(n);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_known_durations() {
+    fn percentiles_of_known_durations_are_correct() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.percentile(99), 0);
         (1..=100).for_each(|ms| histogram.record(ms));

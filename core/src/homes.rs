@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_is_found_wherever_it_has_gone() {
+    fn a_home_is_found_after_it_has_moved() {
         let mut homes = Homes::default();
         let home = homes.home_of(Db(0));
         for (one, other, now) in [(0, 7, 7), (3, 7, 3), (1, 2, 3), (3, 0, 0)] {

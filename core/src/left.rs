@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_away_until_its_time_is_over_and_a_shorter_time_shortens_nothing() {
+    fn a_name_stays_away_for_its_time_and_a_later_shorter_time_does_not_shorten_it() {
         let mut left = Left::new();
         left.leave(key(0, b"k"), owner("a"), at(100));
         left.leave(key(0, b"k"), owner("a"), at(50));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_goes_a_few_at_a_time_and_leaves_nothing() {
+    fn ended_names_are_forgotten_a_few_at_a_time_and_leave_nothing() {
         let mut left = Left::new();
         for i in 0..10_u64 {
             left.leave(key(0, b"k"), owner(&i.to_string()), at(i));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_answers_as_a_plain_map_does() {
+    fn the_map_behaves_like_a_plain_map() {
         let mut map = Map::default();
         let mut plain = std::collections::HashMap::new();
         for n in 0..5_000_u32 {

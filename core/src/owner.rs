@@ -318,13 +318,13 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_three_words() {
+    fn an_owner_takes_three_words() {
         assert_eq!(size_of::<Owner>(), 24);
         assert_eq!(size_of::<Option<Owner>>(), 24);
     }
 
     #[test]
-    fn uuids_are_kept_as_numbers_and_come_out_as_they_were() {
+    fn uuids_are_stored_as_numbers_and_read_back_unchanged() {
         for text in [
             UUID.to_owned(),
             format!("{UUID}:1"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_uuid_but_is_none_comes_out_as_it_was() {
+    fn text_similar_to_a_uuid_is_read_back_unchanged() {
         let mut others = vec![
             UUID.to_uppercase(),
             format!("{UUID}:123456"),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_comes_out_as_it_was() {
+    fn every_length_is_read_back_unchanged() {
         for len in 1..=OwnerRef::MAX_LEN {
             let bytes = vec![len as u8; len];
             let owner = OwnerRef::new(&bytes).expect("in bounds").to_owner();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_what_owners_have_in_common_up_to_their_last_mark() {
+    fn owners_with_the_same_text_up_to_the_last_mark_are_one_task() {
         let task = |text: &str| kept(text).as_ref().task().to_vec();
         for (owner, expected) in [
             ("a", "a"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_in_the_order_of_their_bytes() {
+    fn owners_are_ordered_by_their_bytes() {
         let near = |at: usize, wrong: &str| {
             let mut text = UUID.to_owned();
             text.replace_range(at..=at, wrong);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_comes_out_as_it_was_and_only_long_ones_allocate() {
+    fn every_length_is_read_back_unchanged_and_only_long_ones_allocate() {
         for len in 0..=64 {
             let bytes = vec![len as u8; len];
             let short = ShortBytes::from(&*bytes);

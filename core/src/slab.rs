@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_stay_where_they_are_whatever_comes_and_goes() {
+    fn entries_stay_in_place_when_others_come_and_go() {
         let mut slab = Slab::default();
         let slots: Vec<u32> = (0..1_000).map(|n| slab.insert(n)).collect();
         for (n, slot) in slots.iter().enumerate().filter(|(n, _)| n % 3 > 0) {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crowd_took_is_given_back_though_a_few_of_it_stay() {
+    fn a_crowd_that_has_left_frees_its_memory_though_a_few_entries_stay() {
         let mut slab = Slab::default();
         let slots: Vec<u32> = (0..10_000).map(|n| slab.insert(n)).collect();
         for slot in slots.iter().filter(|slot| **slot % 5_000 != 7) {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_that_comes_and_goes_makes_and_drops_no_chunk() {
+    fn repeated_insert_and_remove_allocates_no_chunk() {
         let mut slab = Slab::default();
         for n in 0..3 * Slab::<u32>::CHUNK {
             slab.insert(n);
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_few_take_little_room() {
+    fn a_few_entries_take_little_memory() {
         let mut slab = Slab::default();
         slab.insert(1_u64);
         assert!(slab.heap_size() < 256, "{} bytes", slab.heap_size());
     }
 
     #[test]
-    fn a_free_slot_is_used_again_before_more_room_is_made() {
+    fn a_free_slot_is_reused_before_more_are_allocated() {
         let mut slab = Slab::default();
         let slots: Vec<u32> = (0..320).map(|n| slab.insert(n)).collect();
         for round in 0..100 {

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packed_stake_comes_out_as_it_was() {
+    fn a_packed_stake_is_read_back_unchanged() {
         const COUNTS: [u32; 6] = [0, 1, 0x7f, 0x80, 1 << 20, (1 << 31) - 1];
         const DEADLINES: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST_DEADLINE];
         const SINCES: [Instant; 3] = [Instant(0), Instant(1), Packed::LAST_SINCE];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_past_the_last_becomes_the_last() {
+    fn a_moment_past_the_largest_becomes_the_largest() {
         let stake = Stake {
             write: 1,
             read: 0,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_serial_wraps_and_leaves_the_connection_alone() {
+    fn the_serial_wraps_without_changing_the_connection() {
         const LARGEST: u64 = (1 << Touched::CLIENT_BITS) - 1;
         let mut touched = Touched::by(LARGEST);
         for _ in 0..1 << Touched::SERIAL_BITS {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_the_place_of_another() {
+    fn an_entry_replaces_another() {
         let mut things = Numbers(vec![(1, 0), (17, 0), (33, 0), (17, 0)]);
         let mut table = Table::default();
         for slot in 0..3 {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_at_least_what_was_asked_for() {
+    fn a_token_is_at_least_the_requested_one() {
         let mut clock = TokenClock::new();
         assert_eq!(clock.next(Micros(10), Some(token(500))), Some(token(500)));
         assert_eq!(clock.next(Micros(10), Some(token(3))), Some(token(501)));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_is_handed_out_and_then_none() {
+    fn the_last_number_is_granted_and_then_none() {
         let mut clock = TokenClock::new();
         assert_eq!(clock.next(Micros(u64::MAX), None), Some(Token::MAX));
         assert_eq!(clock.next(Micros(0), None), None);

@@ -89,7 +89,7 @@ mod tests {
     const TEXT: &[u8; 36] = b"0f8fad5b-d9cb-469f-a165-70867728950e";
 
     #[test]
-    fn it_is_read_and_written() {
+    fn a_uuid_is_parsed_and_written() {
         let uuid = Uuid::read(TEXT).expect("a UUID");
         assert_eq!(
             (uuid.high, uuid.low),

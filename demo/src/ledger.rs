@@ -61,20 +61,20 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_is_right_if_each_ticket_is_sold_once_under_a_larger_token() {
+    fn a_ledger_is_valid_if_each_ticket_is_sold_once_under_a_larger_token() {
         assert_eq!(fault(&sold(&[])), None);
         assert_eq!(fault(&sold(&[(1, 5), (2, 6), (3, 90)])), None);
     }
 
     #[test]
-    fn a_ticket_sold_twice_or_a_token_that_comes_late_is_a_fault() {
+    fn a_ticket_sold_twice_or_under_a_smaller_token_is_a_fault() {
         assert!(fault(&sold(&[(1, 5), (1, 6)])).is_some());
         assert!(fault(&sold(&[(1, 5), (3, 6)])).is_some());
         assert!(fault(&sold(&[(1, 5), (2, 5)])).is_some());
     }
 
     #[test]
-    fn a_line_is_read_as_it_was_written() {
+    fn a_line_is_read_back_unchanged() {
         let [sale] = &sold(&[(7, 1_795_250_370_799_031)])[..] else {
             unreachable!()
         };

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_called_as_the_one_that_named_them() {
+    fn other_nodes_are_reached_like_the_one_that_named_them() {
         let address = Address::parse("rediss://a:1").unwrap();
         let other = address.sibling("::1", "7");
         assert_eq!((&*other.name, other.host()), ("[::1]:7", "::1"));

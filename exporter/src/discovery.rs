@@ -242,7 +242,7 @@ e5 ::1:7003@17003,,shard-id=7 slave b2 0 1 1 connected";
     }
 
     #[test]
-    fn all_nodes_of_a_cluster_that_have_an_address_are_told_of() {
+    fn all_nodes_of_a_cluster_that_have_an_address_are_listed() {
         let plain = [
             "127.0.0.1:7000",
             "127.0.0.1:7001",
@@ -254,7 +254,7 @@ e5 ::1:7003@17003,,shard-id=7 slave b2 0 1 1 connected";
     }
 
     #[test]
-    fn a_node_that_has_met_nobody_is_where_it_was_asked() {
+    fn a_node_that_knows_no_others_has_the_address_by_which_it_was_asked() {
         let line = "a1 :7000@17000 myself,master - 0 0 1 connected 0-16383";
         let speaker = Address::parse("locks.example:7000").unwrap();
         assert_eq!(member(line, &speaker), Some(speaker));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_get_is_none_and_broken_encodings_are_no_parameter() {
+    fn only_get_is_accepted_and_invalid_encodings_are_no_parameter() {
         for head in [
             "POST /metrics HTTP/1.1\r\n\r\n",
             "GET /metrics\r\n\r\n",

@@ -186,7 +186,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_star_is_anything_and_all_else_is_itself() {
+    fn a_star_matches_anything_and_all_else_itself() {
         for (pattern, text) in [
             ("a:1", "a:1"),
             ("*", ""),

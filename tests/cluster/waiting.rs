@@ -38,7 +38,7 @@ fn asking_waiter(server: &Server, request: &Cmd) -> Conn {
 }
 
 #[track_caller]
-fn assert_sent_away(waiter: &mut Conn) {
+fn assert_unblocked(waiter: &mut Conn) {
     let error = waiter.try_recv().expect_err("sent away");
     assert!(error.starts_with("UNBLOCKED "), "{error}");
 }
@@ -114,7 +114,7 @@ fn a_waiter_redirected_by_ask_is_granted_a_lock_released_during_the_migration() 
 fn a_lease_that_ends_before_the_slot_has_arrived_redirects_its_waiters() {
     let import = Import::new(300);
     let mut b = import.waiter("b");
-    assert_sent_away(&mut b);
+    assert_unblocked(&mut b);
     let again = command!("LOCK.ACQUIRE", "key", "b", 60_000);
     let token = asking(&mut import.to().connect(), &again);
     int(&token.expect("nobody holds"));
@@ -127,7 +127,7 @@ fn a_waiter_of_a_slot_that_never_arrives_is_unblocked() {
     await_looks(import.to());
     let mut conn = import.to().connect();
     cmd!(conn, "CLUSTER", "SETSLOT", import.slot, "STABLE");
-    assert_sent_away(&mut b);
+    assert_unblocked(&mut b);
 }
 
 /// Makes a request by mail at each of `count` keys that `a` holds.

@@ -174,7 +174,7 @@ fn the_only_reader_becomes_a_writer_with_a_new_higher_token() {
 }
 
 #[test]
-fn a_reader_beside_others_is_not_upgraded_until_they_have_left() {
+fn a_reader_is_not_upgraded_until_the_others_have_left() {
     let server = Server::start();
     let mut conn = server.connect();
     let read = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000));

@@ -1,4 +1,4 @@
-//! `make run`, as whoever tries the module types it.
+//! `make run`, as a new user types it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -49,7 +49,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn servers_on_two_ports_have_data_of_their_own() {
+fn servers_on_two_ports_have_separate_data() {
     let folder = TempDir::new().unwrap();
     for file in ["Makefile", "redis.conf"] {
         fs::copy(root().join(file), folder.path().join(file)).unwrap();

@@ -159,7 +159,7 @@ fn a_repeated_request_deletes_an_undelivered_refusal() {
 }
 
 #[test]
-fn a_delivered_refusal_stays_beside_a_repeated_request() {
+fn a_delivered_refusal_stays_when_the_request_is_repeated() {
     let server = Server::start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_is_left_in_a_name() {
+    fn names_contain_no_control_characters_for_a_terminal() {
         assert_eq!(escaped(b"stock:42"), "stock:42");
         assert_eq!(escaped(b"a\x1b[2J\x07b\n"), "a\\x1b[2J\\x07b\\n");
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_typed_as_it_is_shown_is_that_name() {
+    fn typing_a_name_as_it_is_shown_gives_that_name() {
         let names: [&[u8]; 4] = [
             b"stock:42",
             b"a\x1b[2J\x07b\n\t\r\\",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_numbers_take_the_unit_that_suits_them() {
+    fn times_and_numbers_have_a_fitting_unit() {
         let times = [0, 870, 3_290, 250_000, 7_500_000, 273_600_000].map(time);
         assert_eq!(
             times,

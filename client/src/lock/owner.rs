@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leaves_room_for_what_is_appended() {
+    fn a_name_leaves_space_for_its_suffix() {
         assert!(Owner::named("").is_err());
         assert!(Owner::named(vec![b'x'; LONGEST_TASK + 1]).is_err());
         assert!(Owner::named(vec![0xff; LONGEST_TASK]).is_ok());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_keys_do_not_pile_up() {
+    fn keys_without_requests_are_forgotten() {
         let owner = Owner::new();
         let used: Vec<_> = (0..1000).map(|number| key(&owner, number).0).collect();
         let most = (1000..50_000).map(|number| key(&owner, number).1).max();

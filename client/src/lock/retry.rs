@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_what_is_left_of_the_limit() {
+    fn a_retry_waits_for_the_rest_of_the_limit() {
         let now = BootInstant::now();
         assert_eq!(
             WaitLimit::new(Some(Duration::ZERO), now).to_queue(now),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_came_too_late_is_none_and_what_waits_asks_again() {
+    fn a_grant_that_came_too_late_does_not_count_and_a_waiter_asks_again() {
         let lost = || Failed::Unknown(Error::Lost(Loss::Expired));
         let (mut at_once, now) = begin(Some(Duration::ZERO), false);
         let next = at_once.after(lost(), now);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broken_connection_has_lost_is_asked_for_again_and_a_silent_server_is_reported() {
+    fn a_request_lost_with_its_connection_is_repeated_and_a_silent_server_is_reported() {
         let (mut it, start) = begin(Some(Duration::ZERO), false);
         for _ in 0..LOST_TRIES {
             let next = it.after(broken(), start);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_outlives_a_restart_and_one_that_does_not_fails() {
+    fn a_waiting_request_survives_a_restart_and_any_other_fails() {
         for limit in [None, Some(ms(30_000))] {
             let (mut it, start) = begin(limit, false);
             for _ in 0..10 {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_turned_away_is_repeated_until_its_limit() {
+    fn a_waiting_request_that_is_refused_a_connection_is_repeated_until_its_limit() {
         let (mut it, start) = begin(Some(ms(10_000)), false);
         let unblocked = || refused("UNBLOCKED the server is no primary");
         for _ in 0..2 * TRIES {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_server_was_no_primary_it_may_be_silent_until_another_one_is() {
+    fn a_demoted_server_may_be_silent_until_another_takes_over() {
         let (mut it, start) = begin(Some(ms(10_000)), false);
         for failed in [refused("READONLY a replica"), silent(), silent()] {
             let next = it.after(failed, start);

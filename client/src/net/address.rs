@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_cannot_be_understood_says_what_to_write() {
+    fn the_error_for_an_invalid_address_shows_a_valid_one() {
         let told = |url: &str| url.into_server().unwrap_err().to_string();
         assert!(told("127.0.0.1:6379").contains("redis://127.0.0.1:6379/"));
         assert!(told("http://a/").contains("redis://HOST:PORT/"));

@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_no_primary_is_given_up_at_once_and_then_less_and_less_often() {
+    fn a_connection_to_a_demoted_server_is_closed_at_once_and_then_less_and_less_often() {
         let (mut state, start) = (State::default(), BootInstant::now());
         let mut given_up = |from: u64, to: u64| {
             let at = |ms| start + Duration::from_millis(ms);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_that_is_late_first_counts_and_not_the_one_that_was_sent_first() {
+    fn the_earliest_time_out_counts_and_not_the_earliest_request() {
         let (mut requests, now) = (InFlight::default(), BootInstant::now());
         for late in [900, 300, 500, 400] {
             push(&mut requests, late, 1_000, now);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_whose_time_is_over_has_failed_and_a_late_answer_is_not_the_next_one_s() {
+    fn a_request_that_times_out_fails_and_its_late_reply_goes_to_no_other() {
         let (mut requests, now) = (InFlight::default(), BootInstant::now());
         let first = push(&mut requests, 300, 500, now);
         let second = push(&mut requests, 300, 500, now + ms(100));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_takes_keeps_no_other_request() {
+    fn a_reply_that_nobody_reads_does_not_delay_other_requests() {
         let (mut requests, now) = (InFlight::default(), BootInstant::now());
         let untaken = push(&mut requests, 1, 1, now);
         nil(&mut requests);

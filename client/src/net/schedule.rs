@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_comes_in_order_and_what_was_removed_does_not() {
+    fn due_entries_come_in_order_without_removed_ones() {
         let now = BootInstant::now();
         let at = |ms| now + Duration::from_millis(ms);
         let mut schedule = Schedule::new();

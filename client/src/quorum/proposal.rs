@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_proposed_before_a_server_has_given_a_token() {
+    fn no_token_is_proposed_before_a_server_has_granted_one() {
         assert_eq!(Proposal::default().propose(BootInstant::now()), None);
     }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_that_were_taken_over_do_not_push_the_next_ones_ahead_of_the_clock() {
+    fn accepted_proposals_do_not_push_later_ones_ahead_of_the_clock() {
         let (mut proposal, start) = (Proposal::default(), BootInstant::now());
         proposal.learn(Token::new(5_000_000), None, start);
         for round in 1..=1000 {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_estimate_is_not_built_upon() {
+    fn an_old_estimate_of_a_token_is_not_used() {
         let (mut proposal, then) = (Proposal::default(), BootInstant::now());
         proposal.learn(Token::new(5_000_000), None, then);
         assert_eq!(proposal.propose(then + Duration::from_secs(61)), None);

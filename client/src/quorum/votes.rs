@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_won_after_its_lease_is_not_won() {
+    fn a_majority_after_the_end_of_its_lease_does_not_count() {
         let now = BootInstant::now();
         let late = now + ms(9898);
         let (old, renewed) = (granted(7, now), granted(7, now + ms(1000)));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_lost_as_soon_as_a_majority_cannot_be_had() {
+    fn a_round_is_lost_as_soon_as_a_majority_is_impossible() {
         let now = BootInstant::now();
         for pending in 3..=5 {
             assert_eq!(tally(&[None; 5], pending).outcome(now), Outcome::Open);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_is_believed_in_until_it_is_over_on_all_but_a_minority() {
+    fn a_quorum_is_believed_in_until_only_a_minority_holds() {
         let now = BootInstant::now();
         let until = |of: &[u64]| believed_until(of.iter().map(|n| now + ms(*n)), 3);
         assert_eq!(until(&[300, 100, 200]), Some(now + ms(200)));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_second_ahead_of_the_others_is_ahead_of_two_as_of_many() {
+    fn a_server_more_than_a_second_ahead_counts_as_ahead_of_two_or_of_many() {
         assert!(ahead(&[]).is_empty());
         assert!(ahead(&[(5, 0)]).is_empty());
         assert!(ahead(&[(5, 0), (SECOND, 0)]).is_empty());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_that_answers_after_the_few_that_are_behind_is_not_ahead() {
+    fn a_majority_that_replies_after_servers_that_are_behind_is_not_ahead() {
         let (mut all, now) = grants(&[(5, 0), (5, 0), (60 * SECOND, 0), (60 * SECOND, 0)]);
         all.push(None);
         assert_eq!(tally(&all, 1).outcome(now), Outcome::Open);

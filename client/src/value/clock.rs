@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_ahead_remains_and_one_behind_has_elapsed() {
+    fn a_future_moment_remains_and_a_past_one_has_elapsed() {
         let now = BootInstant::now();
         let ahead = now + Duration::from_secs(60);
         assert!(ahead > now && ahead.elapsed().is_zero());

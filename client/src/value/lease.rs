@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_nobody_could_believe_in_is_refused() {
+    fn a_lease_too_short_to_believe_in_is_refused() {
         assert!(Lease::of_a_hold(Duration::from_millis(2)).is_err());
         assert!(Lease::of_a_hold(Duration::from_millis(3)).is_ok());
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_lease_is_the_shortest_one_that_is_believed_in_for_so_long() {
+    fn a_limited_lease_is_the_shortest_one_that_is_valid_up_to_the_limit() {
         let sent = BootInstant::now();
         for limit in (0..20_000).map(|n| Duration::from_micros(n * 777)) {
             let limited = lease(60_000).limited(limit);

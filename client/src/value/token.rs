@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_server_grants_is_no_token() {
+    fn a_number_that_no_server_grants_is_refused_as_a_token() {
         assert_eq!(
             Token::try_from(LIMIT - 1).map(u64::from).ok(),
             Some(LIMIT - 1)

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_passed_on_is_not_believed_in_nor_renewed_by_earlier_renewals() {
+    fn a_passed_hold_is_neither_believed_in_nor_extended_by_earlier_renewals() {
         let now = BootInstant::now();
         let mut belief = belief(now, None);
         let asked = belief.token_to_renew();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_believed_or_renewed_past_the_cap() {
+    fn no_hold_is_believed_in_or_renewed_past_max_hold() {
         let now = BootInstant::now();
         let mut capped = belief(now, Some(ms(50)));
         assert_eq!(capped.deadline(), now + ms(50));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_lease_asked_for_counts_until_the_server_refuses_it() {
+    fn the_longest_requested_lease_counts_until_the_server_refuses_it() {
         let now = BootInstant::now();
         let mut belief = belief(now, None);
         for asked in [5_000, 2_000] {

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_says_what_it_means_so_that_sending_it_twice_changes_nothing() {
+    fn every_command_is_encoded_so_that_sending_it_twice_changes_nothing() {
         let name = Name::new(b"k".as_slice().into(), b"o".as_slice().into());
         let lease = Lease::new(Duration::from_secs(1)).unwrap();
         let token = Token::new(7);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_decimal_to_their_bounds() {
+    fn numbers_are_encoded_in_decimal_up_to_their_bounds() {
         for number in [0, 9, 10, u64::MAX] {
             let (digits, first) = decimal(number);
             assert_eq!(digits[first..], *number.to_string().as_bytes());

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_understood_once_all_of_it_is_there() {
+    fn a_reply_is_parsed_once_it_is_complete() {
         let wire = b"*5\r\n:-3\r\n$2\r\n\r\n\r\n+OK\r\n*-1\r\n-ERR no\r\n";
         for end in 0..wire.len() {
             assert!(parse(&wire[..end]).unwrap().is_none(), "{end}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused_and_never_a_panic() {
+    fn invalid_replies_are_refused_without_a_panic() {
         for wire in [&b"\r\n"[..], b"?\r\n", b":x\r\n", b"$-2\r\n", b"*-2\r\n"] {
             assert!(parse(wire).is_err(), "{wire:?}");
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mortise_harness::Server;
 
-/// The output of an example. `cargo test` builds it beside this test; with `--test locks`, run `cargo build --examples` first.
+/// The output of an example. `cargo test` builds it together with this test; with `--test locks`, run `cargo build --examples` first.
 fn output(example: &str, servers: &[Server]) -> String {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().and_then(|deps| deps.parent()).unwrap();

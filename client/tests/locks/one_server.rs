@@ -56,7 +56,7 @@ fn commands(server: &Server) -> i64 {
 }
 
 #[tokio::test]
-async fn an_acquisition_that_waits_is_two_commands_beside_the_letters() {
+async fn an_acquisition_that_waits_is_two_commands_without_those_for_letters() {
     let server = Server::start();
     let client = client(&server).await;
     for lease in [ms(60_000), ms(1000)] {

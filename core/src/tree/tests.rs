@@ -114,7 +114,7 @@ fn mixed(prime: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn what_goes_in_in_any_order_comes_out_in_order() {
+fn entries_inserted_in_any_order_come_out_sorted() {
     for numbers in [mixed(1_009).collect(), (0..1_009).collect::<Vec<_>>()] {
         let mut all = Numbers::of(numbers.clone());
         assert!(all.depth(all.root) < 40);

@@ -15,7 +15,7 @@ use terminal::Terminal;
 const DEMO: &str = env!("CARGO_BIN_EXE_mortise-demo");
 
 #[test]
-fn without_a_terminal_the_show_prints_lines_and_ends_well() {
+fn without_a_terminal_the_demo_prints_lines_and_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let svg = dir.path().join("demo.svg");
     let out = Command::new(DEMO)
@@ -64,7 +64,7 @@ fn without_a_terminal_the_show_prints_lines_and_ends_well() {
 }
 
 #[test]
-fn on_a_terminal_the_queue_is_drawn_and_ctrl_c_takes_everything_away() {
+fn on_a_terminal_the_queue_is_drawn_and_ctrl_c_ends_all_processes() {
     let terminal = Terminal::start(Path::new(DEMO), &[], &[]);
     terminal.await_texts(&[
         "ten processes, one lock",
@@ -83,7 +83,7 @@ fn on_a_terminal_the_queue_is_drawn_and_ctrl_c_takes_everything_away() {
 }
 
 #[test]
-fn nothing_is_left_when_the_show_itself_is_killed() {
+fn no_process_is_left_when_the_demo_is_killed() {
     let mut show = Command::new(DEMO).stdout(Stdio::null()).spawn().unwrap();
     let processes = eventually("ten clients and a server run", || {
         let found = processes_below(show.id());

@@ -53,7 +53,7 @@ fn queries(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_served() {
+fn the_dashboard_uses_only_metrics_that_are_served() {
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana/mortise.json")).unwrap();
     let mut found = Vec::new();
     queries(&dashboard, &mut found);
@@ -73,7 +73,7 @@ fn the_dashboard_asks_for_what_is_served() {
 }
 
 #[test]
-fn the_alert_rules_ask_for_what_is_served_and_each_is_explained() {
+fn the_alert_rules_use_only_served_metrics_and_each_is_explained() {
     let rules = read("deploy/prometheus/mortise.rules.yml");
     let served = served();
     let asked = metrics(&rules);

@@ -15,7 +15,7 @@ fn told_of(samples: &Samples) -> usize {
 }
 
 #[test]
-fn all_nodes_of_a_cluster_are_served_whichever_of_them_is_named_and_gone() {
+fn all_nodes_of_a_cluster_are_served_even_if_the_named_one_is_gone() {
     let mut cluster = Cluster::start_with_replicas(2, Server::builder);
     let seeds = format!("127.0.0.1:1,{}", cluster.replicas[0].addr());
     let exporter = Exporter::with(&["--cluster", &seeds]);
@@ -116,7 +116,7 @@ fn a_server_that_hangs_does_not_delay_the_others() {
 }
 
 #[test]
-fn a_server_that_is_known_from_everywhere_is_served_once() {
+fn a_server_found_in_several_ways_is_served_once() {
     let cluster = Cluster::start(1, Server::builder);
     let addr = cluster.primaries[0].addr();
     let args = ["--cluster", &addr, "--server", &addr, "--server", &addr];

@@ -187,7 +187,7 @@ fn scene(server: &Server, heading: &str) -> Vec<Conn> {
 }
 
 #[test]
-fn what_is_typed_on_the_page_answers_what_is_shown() {
+fn commands_typed_from_the_page_give_the_replies_it_shows() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
     let page = fs::read_to_string(page).unwrap();
     let sections = steps(&page);

@@ -5,7 +5,7 @@ use mortise_harness::{Server, Shutdown, cmd, queue, waiter};
 use crate::probe::Exporter;
 
 #[test]
-fn what_info_says_becomes_metrics_in_seconds_and_totals() {
+fn fields_of_info_become_metrics_in_seconds_and_totals() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "held", "a", 60_000);
@@ -48,7 +48,7 @@ fn what_info_says_becomes_metrics_in_seconds_and_totals() {
 }
 
 #[test]
-fn times_are_a_summary_with_what_all_took_together() {
+fn times_are_a_summary_with_their_sum() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -70,7 +70,7 @@ fn times_are_a_summary_with_what_all_took_together() {
 }
 
 #[test]
-fn names_of_locks_are_served_only_if_asked_for_and_never_break_the_page() {
+fn names_of_locks_are_served_only_on_request_and_never_break_the_page() {
     let server = Server::start();
     let mut conn = server.connect();
     let names: [&[u8]; 3] = [b"plain", b"quo\"te\\and\nline", b"\xff\x00"];
@@ -109,7 +109,7 @@ fn names_of_locks_are_served_only_if_asked_for_and_never_break_the_page() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_down_for_a_reason_and_costs_the_others_nothing() {
+fn a_server_that_does_not_reply_is_down_with_a_reason_and_does_not_delay_the_others() {
     let mut killed = Server::start();
     let frozen = Server::start();
     let bare = Server::builder().without_module().start();
@@ -144,7 +144,7 @@ fn a_server_that_does_not_answer_is_down_for_a_reason_and_costs_the_others_nothi
 }
 
 #[test]
-fn totals_begin_anew_with_the_server() {
+fn totals_restart_with_the_server() {
     let mut server = Server::start();
     cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
     let exporter = Exporter::of(&[server.addr()]);
@@ -173,7 +173,7 @@ fn prometheus_may_name_the_server_if_it_is_allowed() {
 }
 
 #[test]
-fn a_user_who_may_only_look_is_enough() {
+fn a_user_with_read_permission_is_enough() {
     let server = Server::start();
     let mut conn = server.connect();
     let rights = ["+info", "+lock.top", "~orders:*"];
@@ -212,7 +212,7 @@ fn a_user_who_may_only_look_is_enough() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_so() {
+fn invalid_requests_get_an_error() {
     let exporter = Exporter::with(&["--allow-target", "*"]);
     assert_eq!(exporter.get("/health"), (200, "ok\n".to_owned()));
     assert_eq!(exporter.get("/nothing").0, 404);

@@ -122,7 +122,7 @@ fn patient() -> mortise_harness::Builder {
 }
 
 #[test]
-fn where_all_is_well_nothing_is_raised() {
+fn a_healthy_server_raises_no_alert() {
     let server = Server::start();
     let mut conn = server.connect();
     let mut series = Series::of(&server);
@@ -140,7 +140,7 @@ fn where_all_is_well_nothing_is_raised() {
 }
 
 #[test]
-fn waiters_that_grow_are_seen_to_grow() {
+fn growing_waiters_raise_the_alert() {
     let server = patient().start();
     let mut conn = server.connect();
     let mut series = Series::of(&server);
@@ -159,7 +159,7 @@ fn waiters_that_grow_are_seen_to_grow() {
 }
 
 #[test]
-fn where_nobody_is_granted_grants_stand_still_while_some_wait() {
+fn without_grants_the_total_stops_while_requests_wait() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
@@ -194,7 +194,7 @@ fn hand_offs_that_the_server_refuses_are_held_back() {
 }
 
 #[test]
-fn a_grace_that_begins_anew_each_time_does_not_run_out() {
+fn a_grace_that_restarts_repeatedly_does_not_end() {
     let mut server = Server::builder().module_arg("grace", "600000").start();
     let mut series = Series::of(&server);
     for _ in 0..4 {
@@ -226,7 +226,7 @@ fn a_lock_that_was_evicted_is_counted() {
 }
 
 #[test]
-fn settings_that_keep_two_apart_no_more_are_seen() {
+fn settings_that_no_longer_keep_the_promise_are_noticed() {
     let server = Server::builder()
         .module_arg("max-lease", "1000")
         .module_arg("grace", "20000")
@@ -252,7 +252,7 @@ fn settings_that_keep_two_apart_no_more_are_seen() {
 }
 
 #[test]
-fn limits_that_are_near_are_seen_before_anybody_is_refused() {
+fn limits_are_noticed_before_a_request_is_refused() {
     let server = patient()
         .module_arg("max-waiters", "10")
         .module_arg("max-queued", "100")
@@ -365,7 +365,7 @@ fn int_or_none(reply: &mortise_harness::redis::Value) -> bool {
 }
 
 #[test]
-fn a_server_that_has_gone_is_down() {
+fn an_unreachable_server_is_down() {
     let mut server = Server::start();
     let mut series = Series::of(&server);
     assert_eq!(series.scrape().one("mortise_up"), 1.0);
@@ -375,7 +375,7 @@ fn a_server_that_has_gone_is_down() {
 }
 
 #[test]
-fn sentinels_that_nobody_reaches_leave_the_servers_known_that_were_known() {
+fn unreachable_sentinels_leave_the_known_servers() {
     let server = Server::start_alone();
     let mut sentinel = Server::builder()
         .sentinel()

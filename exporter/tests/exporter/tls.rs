@@ -9,7 +9,7 @@ use crate::tls_server::Tls;
 const PATIENT: [&str; 2] = ["--timeout", "20"];
 
 #[test]
-fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
+fn a_server_is_queried_over_tls_if_its_certificate_is_trusted() {
     let server = Server::start();
     cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
     let tls = Tls::of(&server);
@@ -32,7 +32,7 @@ fn a_server_is_asked_over_tls_if_its_certificate_is_trusted() {
 }
 
 #[test]
-fn a_server_that_wants_a_certificate_is_shown_it() {
+fn a_server_that_requires_a_certificate_gets_it() {
     let server = Server::start();
     let tls = Tls::of(&server);
     tls.want_certificates(&server);

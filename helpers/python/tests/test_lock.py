@@ -252,7 +252,7 @@ def test_close_releases_renewed_locks_and_ends_waits(r, server):
     assert held.lost
     foreign.release()
     with Lock(r, "held"):
-        pass  # and the client can be used anew
+        pass  # the client can be used again
     assert close(other, 30)
 
 

@@ -1,4 +1,4 @@
-"""Runs redis-py's own tests of its Lock against ours: copied beside those tests, as their conftest.py.
+"""Runs redis-py's own tests of its Lock against ours: copied next to those tests as their conftest.py.
 
 Only their import is changed. They inspect the lock as a string with a TTL, so their client replies to GET, TTL and PTTL
 of a lock with its owner and its lease. `UNFIT` lists the tests that depend on the scripts or on polling, with the

@@ -194,7 +194,7 @@ impl Server {
     }
 
     /// Changes a line of `redis.conf` from the next start on. (`CONFIG SET` changes it now, but each start writes
-    /// `redis.conf` anew.)
+    /// `redis.conf` again.)
     pub fn set_config(&mut self, name: &str, value: &str) {
         self.setup.set_line(name, value);
     }

@@ -2,7 +2,7 @@
 
 //!
 //! `MORTISE_VALGRIND` has valgrind watch every server that it can, and look for what the module loses: such a server ends by
-//! itself. It has threads for its clients and frees lazily, and another module (`actor.c`) hears of every event.
+//! itself. It has threads for its clients and frees lazily, and another module (`actor.c`) receives every event.
 
 use std::env;
 use std::fs;

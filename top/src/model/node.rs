@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_was_added_in_the_time_between_two_answers() {
+    fn a_rate_is_the_increase_in_the_time_between_two_replies() {
         let mut node = Node::default();
         node.take(Duration::from_secs(1), after(10));
         assert_eq!(node.rates, None);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_begun_anew_has_no_rate_until_it_has_answered_twice() {
+    fn a_restarted_server_has_no_rate_until_its_second_reply() {
         let mut node = Node::default();
         node.take(Duration::from_secs(1), after(10));
         node.take(Duration::from_secs(2), after(3));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_counted_from_the_first_answer_that_did_not_come() {
+    fn silence_counts_from_the_first_missing_reply() {
         let mut node = Node::default();
         node.take(Duration::from_secs(1), after(10));
         node.fall_silent(Duration::from_secs(2), "gone".into());

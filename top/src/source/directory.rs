@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primaries_of_a_cluster_take_the_place_of_its_node_that_was_named() {
+    fn the_primaries_of_a_cluster_replace_the_named_node() {
         let mut directory = Directory::new(vec![at("localhost:1")]);
         directory.heard("localhost:1".into(), vec![at("a:1"), at("b:1")]);
         assert_eq!(names(&directory), ["a:1", "b:1"]);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silent_node_knew_counts_while_nobody_else_knows_anything() {
+    fn the_knowledge_of_a_silent_node_counts_while_no_other_node_replies() {
         let mut directory = Directory::new(vec![at("a:1")]);
         directory.heard("a:1".into(), vec![at("a:1"), at("b:1")]);
         directory.silent("a:1");

@@ -45,12 +45,12 @@ f6 :0@0 master,noaddr - 0 1 6 disconnected 3\n";
     }
 
     #[test]
-    fn over_tls_a_node_is_called_by_its_name() {
+    fn over_tls_a_node_is_reached_by_its_name() {
         assert_eq!(names("rediss://127.0.0.1:7000/", NODES)[1], "node-b:7001");
     }
 
     #[test]
-    fn a_node_that_has_met_nobody_is_where_it_was_found() {
+    fn a_node_that_knows_no_others_has_the_address_by_which_it_was_found() {
         let alone = "a1 :7000@17000 myself,master - 0 0 1 connected 0-16383\n";
         assert_eq!(
             names("redis://locks.example:7000/", alone),

@@ -5,7 +5,7 @@ use mortise_harness::{cmd, granted, hold_of, int, is_nil, queue, waiter};
 use crate::{builder, top};
 
 #[test]
-fn a_hold_is_broken_after_a_yes_and_the_next_in_line_gets_in() {
+fn a_hold_is_broken_after_a_yes_and_the_next_waiter_is_granted() {
     let server = builder().start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));
@@ -40,7 +40,7 @@ fn a_hold_is_broken_after_a_yes_and_the_next_in_line_gets_in() {
 }
 
 #[test]
-fn a_hold_that_is_revoked_stays_until_its_owner_gives_it_back() {
+fn a_revoked_hold_stays_until_its_owner_releases_it() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
@@ -85,7 +85,7 @@ fn anything_but_an_r_or_a_yes_breaks_nothing() {
 }
 
 #[test]
-fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
+fn the_chosen_one_of_many_readers_is_broken_whatever_its_count() {
     let server = builder().start();
     let mut a = server.connect();
     for owner in ["ann", "ben", "ben", "cat"] {
@@ -115,7 +115,7 @@ fn of_many_readers_the_one_that_was_chosen_is_broken_whatever_its_count() {
 }
 
 #[test]
-fn a_hold_that_came_after_the_question_is_left_alone() {
+fn a_hold_granted_after_the_question_is_not_broken() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);

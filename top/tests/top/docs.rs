@@ -57,7 +57,7 @@ fn the_manual_page_has_every_option() {
 
 /// Every screen can be drawn in every size.
 #[test]
-fn no_size_is_too_small_to_draw_in() {
+fn a_terminal_of_any_size_can_be_drawn() {
     let mut state = state();
     let mut screens = vec![state.clone()];
     for keys in ["/x", "\r", "?"] {

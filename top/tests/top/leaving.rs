@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 use crate::{TOP, top};
 
 #[test]
-fn q_and_ctrl_c_end_it_and_give_the_terminal_back() {
+fn q_and_ctrl_c_end_the_program_and_restore_the_terminal() {
     let server = Server::start();
     for key in ["q", "\x03", "/\x03", "b\x03"] {
         let mut terminal = top(&[&server.url()]);
@@ -25,7 +25,7 @@ fn q_and_ctrl_c_end_it_and_give_the_terminal_back() {
 }
 
 #[test]
-fn a_signal_ends_it_and_gives_the_terminal_back() {
+fn a_signal_ends_the_program_and_restores_the_terminal() {
     let server = Server::start();
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let mut terminal = top(&[&server.url()]);
@@ -37,7 +37,7 @@ fn a_signal_ends_it_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_ends_it() {
+fn a_closed_terminal_ends_the_program() {
     let server = Server::start();
     let (pty, pts) = pty_process::blocking::open().unwrap();
     let program = Command::new(TOP).args([server.url()]);

@@ -44,7 +44,7 @@ fn the_list_shows_who_holds_a_lock_and_who_waits_for_it_and_how() {
 }
 
 #[test]
-fn what_happens_in_a_second_is_shown_and_the_list_follows_what_happens() {
+fn the_list_shows_rates_and_follows_changes() {
     let server = builder().start();
     let mut a = server.connect();
     let terminal = top(&[&server.url()]);
@@ -68,7 +68,7 @@ fn what_happens_in_a_second_is_shown_and_the_list_follows_what_happens() {
 }
 
 #[test]
-fn s_puts_the_longest_wait_first_and_the_choice_stays_on_its_lock() {
+fn s_sorts_by_the_longest_wait_and_the_selection_stays_on_its_lock() {
     let server = builder().start();
     let mut a = server.connect();
     for key in ["old", "crowded"] {
@@ -96,7 +96,7 @@ fn s_puts_the_longest_wait_first_and_the_choice_stays_on_its_lock() {
 }
 
 #[test]
-fn a_filter_leaves_what_has_its_text_in_the_lock_or_the_holder() {
+fn a_filter_keeps_locks_with_its_text_in_name_or_holder() {
     let server = builder().start();
     let mut a = server.connect();
     for (key, owner) in [
@@ -124,7 +124,7 @@ fn a_filter_leaves_what_has_its_text_in_the_lock_or_the_holder() {
 }
 
 #[test]
-fn a_filter_finds_what_is_behind_the_locks_with_the_most_waiters() {
+fn a_filter_finds_locks_beyond_those_with_the_most_waiters() {
     let server = builder().start();
     let mut a = server.connect();
     for (key, owner, waiters) in [
@@ -180,7 +180,7 @@ fn names_of_any_bytes_are_shown_and_do_nothing_to_the_terminal() {
 }
 
 #[test]
-fn a_terminal_of_any_size_will_do() {
+fn the_list_works_in_a_terminal_of_any_size() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
@@ -199,7 +199,7 @@ fn a_terminal_of_any_size_will_do() {
 }
 
 #[test]
-fn where_colours_are_not_wanted_there_are_none() {
+fn no_color_turns_colours_off() {
     let server = Server::start();
     let colored = |raw: &[u8]| {
         let text = String::from_utf8_lossy(raw).into_owned();

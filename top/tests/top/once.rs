@@ -83,7 +83,7 @@ fn the_output_in_columns_splits_at_spaces() {
 }
 
 #[test]
-fn the_output_as_json_has_the_same() {
+fn the_output_as_json_has_the_same_data() {
     let server = builder().start();
     let token = contended(&server);
     let out = once(&["--json", "--filter", "eve", &server.url()], &[]);
@@ -129,7 +129,7 @@ fn a_server_that_does_not_answer_is_a_failure_that_still_shows_the_others() {
 }
 
 #[test]
-fn the_server_is_named_by_the_environment_where_no_argument_does() {
+fn the_environment_names_the_server_without_an_argument() {
     let server = builder().config("requirepass", "secret").start();
     contended(&server);
     let url = server.url();
@@ -143,7 +143,7 @@ fn the_server_is_named_by_the_environment_where_no_argument_does() {
 }
 
 #[test]
-fn a_unix_socket_and_a_user_with_a_password_will_do() {
+fn a_unix_socket_and_a_user_with_a_password_work() {
     let server = builder().unix_socket().start();
     contended(&server);
     let mut conn = server.connect();
@@ -219,7 +219,7 @@ fn the_observer_of_the_page_on_security_sees_locks_of_all_databases_and_nodes() 
 }
 
 #[test]
-fn what_a_user_may_not_see_is_shown_as_refused() {
+fn data_that_a_user_may_not_see_is_shown_as_refused() {
     let server = builder().start();
     contended(&server);
     let mut conn = server.connect();

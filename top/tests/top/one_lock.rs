@@ -86,7 +86,7 @@ fn a_name_of_any_bytes_is_typed_as_it_is_shown() {
 }
 
 #[test]
-fn of_a_long_queue_the_first_are_shown_and_how_many_more_there_are() {
+fn a_long_queue_shows_its_first_waiters_and_the_number_of_the_others() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "k", "alice", 600_000);
@@ -112,7 +112,7 @@ fn of_a_long_queue_the_first_are_shown_and_how_many_more_there_are() {
 }
 
 #[test]
-fn a_pause_holds_the_picture_until_it_ends() {
+fn a_pause_freezes_the_picture_until_it_ends() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "k", "alice", 600_000);

@@ -6,7 +6,7 @@ use crate::terminal::line_with;
 use crate::{builder, top};
 
 #[test]
-fn a_server_that_has_gone_is_reported_and_shown_again_when_it_is_back() {
+fn an_unreachable_server_is_reported_and_shown_again_when_it_is_back() {
     let mut server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "before", "alice", 600_000);
@@ -36,7 +36,7 @@ fn a_server_that_has_gone_is_reported_and_shown_again_when_it_is_back() {
 }
 
 #[test]
-fn a_server_that_hangs_keeps_nobody_else_waiting() {
+fn a_server_that_hangs_does_not_delay_the_others_in_the_list() {
     let (hangs, goes_on) = (builder().start(), builder().start());
     let mut a = goes_on.connect();
     let terminal = top(&[&hangs.url(), &goes_on.url(), "--timeout", "0.5"]);
@@ -52,7 +52,7 @@ fn a_server_that_hangs_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where_it_is() {
+fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_on_its_own() {
     let cluster = Cluster::start_with_replicas(2, builder);
     // One name of each node's.
     let names = (0..).map(|number| format!("lock:{number}"));
@@ -119,7 +119,7 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_where
 }
 
 #[test]
-fn a_replica_that_takes_over_in_a_cluster_is_watched_in_its_primary_s_place() {
+fn a_replica_that_takes_over_in_a_cluster_replaces_its_primary() {
     let cluster = Cluster::start_with_replicas(1, builder);
     let (old, next) = (&cluster.primaries[0], &cluster.replicas[0]);
     let terminal = top(&[&old.url()]);
@@ -134,7 +134,7 @@ fn a_replica_that_takes_over_in_a_cluster_is_watched_in_its_primary_s_place() {
 }
 
 #[test]
-fn a_lock_that_is_opened_by_its_name_is_shown_from_the_server_that_has_it() {
+fn a_lock_opened_by_name_is_shown_from_the_server_that_has_it() {
     let servers = [builder().start(), builder().start()];
     cmd!(servers[1].connect(), "LOCK.ACQUIRE", "k", "alice", 600_000);
     let terminal = top(&[&servers[0].url(), &servers[1].url()]);
@@ -148,7 +148,7 @@ fn a_lock_that_is_opened_by_its_name_is_shown_from_the_server_that_has_it() {
 }
 
 #[test]
-fn the_primary_that_sentinels_name_is_watched_and_the_next_one_after_it() {
+fn the_primary_that_sentinels_name_is_watched_and_later_its_successor() {
     let first = builder().start();
     let second = builder().start();
     let sentinel = Server::builder()

@@ -28,7 +28,7 @@ fn a_server_is_watched_over_tls_if_its_certificate_is_trusted() {
 }
 
 #[test]
-fn a_server_that_wants_a_certificate_is_shown_it() {
+fn a_server_that_requires_a_certificate_gets_it() {
     let server = builder().start();
     let tls = Tls::of(&server);
     tls.want_certificates(&server);

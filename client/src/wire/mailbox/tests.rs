@@ -50,7 +50,7 @@ fn decided(mailbox: &mut Mailbox, owner: &str) -> String {
 }
 
 #[test]
-fn a_grant_counts_from_when_it_was_told_less_its_age() {
+fn a_grant_by_mail_counts_from_its_arrival_less_its_age() {
     let (mut mailbox, sent) = (mailbox(&["a"]), BootInstant::now());
     let mail = mail(1, 700, &[granted(5, "a", 200)]);
     mailbox.on_mail(mail, sent).unwrap();
@@ -62,7 +62,7 @@ fn a_grant_counts_from_when_it_was_told_less_its_age() {
 }
 
 #[test]
-fn a_grant_that_nobody_wants_is_returned_once_and_one_that_was_read_is_not() {
+fn an_unwanted_grant_is_returned_once_and_one_that_was_read_is_not() {
     let (mut mailbox, now) = (mailbox(&["a"]), BootInstant::now());
     let denied = letter(4, "gone", "denied", &[]);
     let letters = [denied, granted(5, "a", 0), granted(6, "b", 0)];
@@ -104,7 +104,7 @@ fn an_unwanted_grant_of_several_keys_is_returned_at_each() {
 }
 
 #[test]
-fn a_new_box_ends_the_wait_of_those_who_were_in_the_old_one_and_of_nobody_else() {
+fn a_new_box_ends_only_the_waits_in_the_old_one() {
     let (mut mailbox, now) = (mailbox(&["old", "new", "asking"]), BootInstant::now());
     for (owner, since) in [("old", 1), ("new", 2)] {
         let reply = Reply::Array(vec![text("QUEUED"), Reply::Int(since)]);
@@ -132,7 +132,7 @@ fn a_late_reply_that_names_a_closed_box_ends_the_wait_with_the_next_letters() {
 }
 
 #[test]
-fn one_task_collects_while_somebody_waits() {
+fn one_task_collects_letters_while_requests_wait() {
     let mut mailbox = mailbox(&["a", "b"]);
     assert!(queued(&mut mailbox, "a", 1), "somebody has to begin");
     assert!(!queued(&mut mailbox, "b", 1), "somebody does already");
@@ -196,7 +196,7 @@ fn two_calls_in_a_row_may_fail() {
 }
 
 #[test]
-fn one_that_is_closed_ends_what_is_under_way_and_names_it() {
+fn a_closed_mailbox_ends_pending_requests_and_names_them() {
     let mut mailbox = mailbox(&["a"]);
     let names = mailbox.close().unwanted;
     assert_eq!(names.len(), 1);
@@ -205,7 +205,7 @@ fn one_that_is_closed_ends_what_is_under_way_and_names_it() {
 }
 
 #[test]
-fn the_end_of_a_wait_and_an_error_are_told_as_such() {
+fn a_time_out_and_an_error_are_reported_as_such() {
     let (mut mailbox, now) = (mailbox(&["a", "b", "c"]), BootInstant::now());
     let refused = letter(2, "b", "refused", &[("error", text("DEADLOCK x"))]);
     let letters = [letter(1, "a", "denied", &[]), refused];

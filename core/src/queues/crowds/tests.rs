@@ -172,7 +172,7 @@ impl World {
 }
 
 #[test]
-fn of_a_crowd_it_is_known_who_waits_whatever_happens() {
+fn the_waiters_of_a_crowd_are_known_after_any_change() {
     let mut world = World {
         chance: Chance(0x2545_f491_4f6c_dd1d),
         queues: Queues::new(),
@@ -194,7 +194,7 @@ fn of_a_crowd_it_is_known_who_waits_whatever_happens() {
 }
 
 #[test]
-fn a_crowd_is_forgotten_with_its_lock_and_one_that_has_dispersed_makes_room() {
+fn a_crowd_is_forgotten_with_its_lock_and_a_dispersed_one_frees_its_place() {
     let mut queues = Queues::new();
     let crowd = |queues: &mut Queues| {
         let mut lock = Lock::free();

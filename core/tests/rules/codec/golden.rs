@@ -1,5 +1,5 @@
 //! The bytes of versions 1 to 3, as files and replicas have them. **They are kept for ever**: a change
-//! that breaks one of these tests needs a new version beside the old ones, not new constants.
+//! that breaks one of these tests needs an additional version, not new constants.
 
 use mortise_core::codec::{
     Arrival, Effect, Fact, decode_effect, decode_lock, encode_effect, encode_lock,

@@ -267,7 +267,7 @@ fn a_lock_that_nobody_holds_is_impossible() {
 }
 
 #[test]
-fn a_writer_beside_others_is_impossible() {
+fn a_writer_together_with_others_is_impossible() {
     let writer = Spelled {
         write: 1,
         read: 0,

@@ -83,7 +83,7 @@ fn a_cycle_through_a_place_behind_a_queued_writer_is_found() {
     story.takes(A, Write, 1);
     story.waits(B, Write, 0);
     story.waits(B, Write, 1);
-    // A could read beside D, but B stands ahead and waits for A.
+    // A could read together with D, but B stands ahead and waits for A.
     story.deadlocks(A, Read, 0, &[0, 1]);
 }
 
