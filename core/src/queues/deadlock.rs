@@ -42,7 +42,7 @@ pub use behind::Ended;
 
 use asking::Asking;
 use blocked::Blocked;
-use search::{Exits, START, Search, Target, Walker};
+use search::{Exits, START, Search, Step, Target, Walker};
 
 use super::Queues;
 use crate::key::KeyId;
@@ -107,23 +107,28 @@ impl Queues {
 /// A cycle that a wait closes.
 struct Cycle {
     keys: Vec<KeyId>,
-    /// It leads through a place behind a request for several keys, in which the request in this slot stands, or with [`NIL`](crate::tree::NIL)
+    /// The slots of requests in it that wait only because they stand behind a request for several keys, with [`NIL`](crate::tree::NIL) for
     /// the one that is about to wait.
-    behind: Option<u32>,
+    behind: Vec<u32>,
+    /// Each with the task that it leads to.
+    steps: Vec<(Step, u32)>,
 }
 
 impl Cycle {
     fn of(search: &Search<'_>, asking: &Asking<'_>) -> Option<Self> {
         let steps = search.steps()?;
         let behind = match asking.queues.bundles.is_empty() {
-            true => None,
-            false => steps
-                .iter()
-                .find(|(step, to)| asking.is_behind_several(*step, *to)),
+            true => Vec::new(),
+            false => {
+                let steps = steps.iter();
+                let behind = steps.filter(|(step, to)| asking.is_behind_several(*step, *to));
+                behind.map(|(step, _)| step.slot).collect()
+            }
         };
         Some(Self {
             keys: search.path(&steps),
-            behind: behind.map(|(step, _)| step.slot),
+            behind,
+            steps,
         })
     }
 }

@@ -3,9 +3,14 @@
 //! Such a request holds nothing while it waits. A request behind it may wait at a free lock, only because the one ahead also waits for
 //! another lock. So a cycle through such a place is no deadlock: the request in that place moves to the head of its queue, or of all its
 //! queues, and the search starts again.
+//!
+//! Others then wait for the request that moved, so the search starts from it, too. There is always an order of the queues without a cycle,
+//! if there is no deadlock: whichever tasks wait for others in fact stand behind these. So a request must not overtake one for whose task
+//! its own task waits elsewhere. If it has, the overtaken one moves ahead again.
 
 use super::super::waiters::{EXCLUSIVE, MEMBER, Position, Rank, WRITES};
 use super::super::{Queues, WaiterId};
+use super::Cycle;
 use super::asking::{Asking, Wait};
 use super::budget::Budget;
 use super::search::{START, Step};
@@ -117,20 +122,31 @@ pub struct Ended {
 struct Moves {
     /// Requests that were moved, and from which the search has not started again: the ones that they overtook now wait for them.
     pending: Vec<WaiterId>,
+    /// All that were moved, each as often as that.
+    moved: Vec<WaiterId>,
     /// Where they wait.
     keys: Vec<KeyId>,
     count: usize,
+    /// The wait does not stand in its queue yet.
+    is_new_wait: bool,
 }
 
 impl Queues {
     /// Searches for a cycle that `wait` closes. Ends cycles that are no deadlock: it moves the request that stands there behind a request
     /// for several keys to the head of its queues. `wait` itself gets another rank if it does not stand in its queue yet.
     pub fn end_cycles(&mut self, wait: &mut Wait, held: &Observed, now: Instant) -> Ended {
-        let mut moves = Moves::default();
-        let ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
+        let mut moves = Moves {
+            is_new_wait: wait.rank == Rank::Line,
+            ..Moves::default()
+        };
+        let mut ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
         while let Some(id) = moves.pending.pop() {
             // A move cannot be taken back.
             let _ = self.end_cycles_of_request(id, now, &mut moves);
+            if ended.is_ok() {
+                // The search of a moved request does not know of this wait.
+                ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
+            }
         }
         Ended {
             moved: moves.keys,
@@ -173,9 +189,11 @@ impl Queues {
         };
         let waits: Vec<_> = self.slots_of(id).into_iter().map(wait_in).collect();
         // No move ends a deadlock, so look for one first.
-        for (wait, held) in &waits {
-            if let Some(deadlock) = self.find_deadlock(wait, held, now) {
-                return Err(deadlock);
+        if !moves.moved.contains(&id) {
+            for (wait, held) in &waits {
+                if let Some(deadlock) = self.find_deadlock(wait, held, now) {
+                    return Err(deadlock);
+                }
             }
         }
         for (mut wait, held) in waits {
@@ -194,27 +212,81 @@ impl Queues {
         while moves.count < MOST_MOVES {
             let (found, _) = self.search(wait, held, now);
             let Some(found) = found else { break };
-            moves.count += 1;
-            match found.behind {
-                None => return Err(found.keys),
+            // Otherwise two requests might overtake each other in turns.
+            let behind = found.behind.iter();
+            let least = behind.min_by_key(|slot| self.times_moved(**slot, wait, moves));
+            match least.copied() {
+                None => match self.overtaken_in(&found, wait, moves) {
+                    None => return Err(found.keys),
+                    Some(slot) => {
+                        wait.step_back();
+                        self.move_ahead(slot, Rank::Foremost, moves);
+                    }
+                },
                 Some(NIL) if !wait.move_ahead() => return Err(found.keys),
                 Some(NIL) => {}
-                Some(slot) => self.move_ahead(slot, moves),
+                Some(slot) => self.move_to_head(slot, moves),
             }
+            moves.count += 1;
         }
         Ok(())
     }
 
-    /// The request in `slot` moves to the head of its queues; if it is there already, ahead of all that were moved there.
-    fn move_ahead(&mut self, slot: u32, moves: &mut Moves) {
+    /// How often the request in `slot` was moved.
+    fn times_moved(&self, slot: u32, wait: &Wait, moves: &Moves) -> usize {
+        if slot == NIL {
+            return match wait.rank {
+                Rank::Line | Rank::Upgrade => 0,
+                Rank::Head => 1,
+                Rank::Foremost => 2,
+            };
+        }
         let id = self.waiters.node(slot).waiter.id;
+        let moved = moves.moved.iter().filter(|moved| **moved == id);
+        moved.count()
+    }
+
+    /// A move has closed the deadlock `found`: a request in it was overtaken by a later one, whose task waits for the first one's task
+    /// elsewhere. Returns the slot of the first one, which has to stand ahead again.
+    fn overtaken_in(&self, found: &Cycle, wait: &Wait, moves: &Moves) -> Option<u32> {
+        let key = self.keys.find(wait.key.as_ref());
+        let task = self.waiters.task_of(wait.owner.as_ref());
+        let is_overtaken = |step: &Step, to: u32| {
+            let position = self.waiters.position(step.slot);
+            let by_wait = to == START
+                && key == Some(step.key)
+                && moves.is_new_wait
+                && self.waiters.nodes.end(wait.rank) <= position;
+            let to = if to == START { task } else { to };
+            let is_ahead = |other: u32| {
+                self.waiters.node(other).key == step.key
+                    && self.waiters.position(other) < position
+                    && self.waiters.task_at(other) == to
+            };
+            let id = self.waiters.node(step.slot).waiter.id;
+            let mut later = moves.moved.iter().filter(|moved| **moved > id);
+            by_wait || later.any(|moved| self.slots_of(*moved).into_iter().any(is_ahead))
+        };
+        let mut steps = found.steps.iter().filter(|(step, _)| step.slot != NIL);
+        let found = steps.find(|(step, to)| is_overtaken(step, *to));
+        found.map(|(step, _)| step.slot)
+    }
+
+    /// The request in `slot` moves to the head of its queues; if it is there already, ahead of all that were moved there.
+    fn move_to_head(&mut self, slot: u32, moves: &mut Moves) {
         let rank = match self.waiters.position(slot) < Position::REGULAR {
             false => Rank::Head,
             true => Rank::Foremost,
         };
+        self.move_ahead(slot, rank, moves);
+    }
+
+    fn move_ahead(&mut self, slot: u32, rank: Rank, moves: &mut Moves) {
+        let id = self.waiters.node(slot).waiter.id;
         let slots = self.slots_of(id);
         self.set_rank(id, &slots, rank);
         moves.pending.push(id);
+        moves.moved.push(id);
         let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);
         let keys = keys.map(|key| self.keys.node(key).id.clone());
         moves.keys.extend(keys);
@@ -230,5 +302,12 @@ impl Wait {
             Rank::Foremost | Rank::Upgrade => return false,
         };
         true
+    }
+
+    /// It is to stand behind all that were moved to the head before.
+    fn step_back(&mut self) {
+        if self.rank == Rank::Foremost {
+            self.rank = Rank::Head;
+        }
     }
 }

@@ -1,17 +1,21 @@
 //! Requests for several keys at once, together with requests for one: random programs on the queues, compared with a naive model
-//! ([`reference`]), and with a graph of all waits built from all queues ([`waits`]).
+//! ([`reference`]), and judged ([`check`]) by a graph of all waits that is built by walking all queues ([`scene`]).
 
+mod check;
 mod large;
 mod moved;
 mod reference;
+mod scene;
 mod server;
-mod waits;
+
+use std::ops::Range;
 
 use proptest::prelude::*;
 
 use crate::queues::config;
+use check::Run;
 use reference::Reference;
-use server::{Answer, KEYS, OWNERS, Server};
+use server::{ALONE, KEYS, OF_TASKS, Server};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
@@ -43,8 +47,8 @@ pub(crate) enum Op {
     },
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let (owner, key) = (0..OWNERS, 0..KEYS);
+fn op(owner: Range<usize>) -> impl Strategy<Value = Op> {
+    let key = 0..KEYS;
     let ask = (owner.clone(), key.clone(), any::<bool>());
     let several = (owner.clone(), 1..1_u8 << KEYS);
     prop_oneof![
@@ -63,39 +67,20 @@ pub(crate) fn keys_of(mask: u8) -> Vec<usize> {
     (0..KEYS).filter(|key| mask & 1 << key != 0).collect()
 }
 
-/// Checks that no owner waits for itself, that each reported deadlock is one, and that all waiters are granted when the holders release.
-fn check_waits(ops: Vec<Op>) {
-    let mut server = Server::default();
-    // The server does not search for a cycle that a pass closes.
-    for op in ops.into_iter().filter(|op| !matches!(op, Op::Pass { .. })) {
-        let answer = server.run(op);
-        let real = server.last_wait.take();
-        if answer == Answer::Deadlock {
-            let wait = real.expect("a request was about to wait");
-            assert!(
-                waits::closes_cycle(&server, &wait),
-                "{op:?}: no deadlock: {wait:?}"
-            );
-        }
-        waits::assert_no_cycle(&server, op);
-        server.assert_settled(op);
-    }
-    // All holders release, and all waiters are granted.
-    for _ in 0..OWNERS * KEYS * OWNERS {
-        for key in 0..KEYS {
-            for (owner, _) in server.holders(key) {
-                server.run(Op::Release { owner, key });
-            }
-        }
-    }
-    assert!(server.queues.is_empty(), "a request waits for ever");
+fn program(owners: Range<usize>, most: usize) -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(op(owners), 1..most)
+}
+
+/// By owners without a task, or by those of tasks.
+fn any_program(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    prop_oneof![program(ALONE, most), program(OF_TASKS, most)]
 }
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_program_grants_what_the_model_grants(ops in prop::collection::vec(op(), 1..40)) {
+    fn every_program_grants_what_the_model_grants(ops in any_program(40)) {
         let mut server = Server::default();
         server.ignore_cycles = true;
         let mut model = Reference::default();
@@ -111,10 +96,16 @@ proptest! {
     }
 
     #[test]
-    fn no_owner_waits_for_itself_and_each_reported_deadlock_is_one(
-        ops in prop::collection::vec(op(), 1..60)
+    fn no_owner_waits_for_itself_and_each_reported_deadlock_is_one(ops in program(ALONE, 60)) {
+        Run::new(true).check(&ops);
+    }
+
+    #[test]
+    fn no_task_waits_for_itself_and_each_reported_deadlock_is_one(
+        ops in program(OF_TASKS, 60),
+        apart in prop::bool::weighted(0.8),
     ) {
-        check_waits(ops);
+        Run::new(apart).check(&ops);
     }
 }
 
@@ -175,6 +166,6 @@ fn programs_that_once_found_faults_pass() {
         ],
     ];
     for program in programs {
-        check_waits(program);
+        Run::new(true).check(&program);
     }
 }

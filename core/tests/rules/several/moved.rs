@@ -4,7 +4,23 @@ use mortise_core::{
     Instant, Member, Mode, Observed, OwnerRef, Queues, Rank, Sharing, Wait, Waiter,
 };
 
+use super::Op;
+use super::check::Run;
 use super::server::{NOW, key_id, terms};
+
+fn read(owner: usize, key: usize) -> Op {
+    let write = false;
+    Op::Ask { owner, key, write }
+}
+
+fn write(owner: usize, key: usize) -> Op {
+    let write = true;
+    Op::Ask { owner, key, write }
+}
+
+fn several(owner: usize, keys: u8) -> Op {
+    Op::Several { owner, keys }
+}
 
 fn waiter(queues: &mut Queues, owner: &str, sharing: Sharing) -> Waiter {
     Waiter {
@@ -47,4 +63,57 @@ fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewh
     let foremost = queue.iter().next().map(|waiter| waiter.id);
     assert_eq!(foremost, Some(of_task.id));
     assert_eq!(ended.moved, [first]);
+}
+
+// Below, the owners 5 and 6 are one task, 7 and 8 another one, and 9, 10 and 11 a third.
+
+#[test]
+fn requests_for_several_keys_do_not_overtake_each_other_until_the_search_gives_up() {
+    let program = [
+        several(3, 0b1100),
+        several(5, 0b1100),
+        several(9, 0b0100),
+        several(10, 0b1001),
+        read(11, 1),
+        several(6, 0b0011),
+    ];
+    Run::new(true).check(&program);
+}
+
+#[test]
+fn a_request_stands_ahead_again_of_one_that_overtook_it_into_a_deadlock() {
+    // The task of 7 and 8 waits for 5, which is to wait behind 8 at another key.
+    let program = [
+        read(3, 0),
+        several(6, 0b0111),
+        several(9, 0b1001),
+        read(7, 0),
+        read(8, 3),
+        write(5, 3),
+    ];
+    Run::new(true).check(&program);
+    let program = [
+        several(5, 0b1000),
+        read(4, 1),
+        write(5, 1),
+        several(7, 0b1010),
+        read(9, 1),
+        several(3, 0b1010),
+        read(10, 3),
+    ];
+    Run::new(true).check(&program);
+}
+
+#[test]
+fn a_request_that_comes_ends_the_cycles_that_moves_of_others_close_through_it() {
+    let program = [
+        read(4, 2),
+        several(7, 0b1100),
+        several(3, 0b1101),
+        write(9, 0),
+        read(3, 0),
+        read(10, 2),
+        read(8, 0),
+    ];
+    Run::new(true).check(&program);
 }

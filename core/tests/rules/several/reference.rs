@@ -1,6 +1,6 @@
 //! Holders and waiters, as simply as possible: one list of holds, one list of requests in order of arrival.
 
-use super::server::Answer;
+use super::server::{Answer, task_of};
 use super::{Op, keys_of};
 
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Reference {
             let mut at = self.holds.iter();
             at.position(|hold| (hold.owner, hold.key) == (owner, key))
         };
-        let waits = self.waits_for_one(new_owner, key);
+        let waits = self.waits_elsewhere(new_owner, key);
         if let Some(at) = holds(owner)
             && holds(new_owner).is_none()
             && !waits
@@ -96,9 +96,13 @@ impl Reference {
         }
     }
 
-    fn waits_for_one(&self, owner: usize, key: usize) -> bool {
-        let mut at = self.queue.iter();
-        at.any(|other| other.owner == owner && !other.several && other.keys.contains(&key))
+    /// A request of its task waits, except one of its own that the pass refuses.
+    fn waits_elsewhere(&self, owner: usize, key: usize) -> bool {
+        let mut all = self.queue.iter();
+        all.any(|other| {
+            let is_refused = other.owner == owner && other.several && other.keys.contains(&key);
+            task_of(other.owner) == task_of(owner) && !is_refused
+        })
     }
 
     /// "If the owner comes to hold one of the keys in another way, the waiting request is answered with an error."

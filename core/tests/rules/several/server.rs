@@ -1,6 +1,7 @@
 //! What a server does around the queues for requests of one key and of several, as briefly as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use mortise_core::{
     AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Member, Micros, Mode, Owner,
@@ -11,7 +12,11 @@ use mortise_core::{
 use super::{Op, keys_of};
 
 pub(super) const KEYS: usize = 4;
-pub(super) const OWNERS: usize = 5;
+pub(super) const OWNERS: usize = 12;
+/// Owners without a task.
+pub(super) const ALONE: Range<usize> = 0..5;
+/// Two owners without a task, two tasks of two names each, and one of three.
+pub(super) const OF_TASKS: Range<usize> = 3..12;
 pub(super) const NOW: Instant = Instant::from_millis(1_000);
 const MOST: usize = 64;
 
@@ -33,13 +38,17 @@ pub(super) struct Waiting {
     pub(super) keys: Vec<usize>,
     pub(super) write: bool,
     pub(super) several: bool,
-    pub(super) rank: Rank,
+    pub(super) upgrade: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Server {
     pub(super) queues: Queues,
     pub(super) ignore_cycles: bool,
+    /// Readers may ask for write.
+    pub(super) upgrades: bool,
+    /// Owners of one task do not meet at a key.
+    pub(super) apart: bool,
     pub(super) last_wait: Option<Waiting>,
     locks: BTreeMap<usize, Lock>,
     tokens: TokenClock,
@@ -61,8 +70,21 @@ fn number(key: &KeyId) -> usize {
         .expect("a key of the tests")
 }
 
+/// The task of an owner: the first of its names. An owner without a task is one by itself.
+pub(super) fn task_of(number: usize) -> usize {
+    match number {
+        5..7 => 5,
+        7..9 => 7,
+        9..12 => 9,
+        alone => alone,
+    }
+}
+
 pub(super) fn owner_of(number: usize) -> Owner {
-    let name = format!("owner-{number}");
+    let name = match number {
+        5..12 => format!("task-{}##{number}", task_of(number)),
+        _ => format!("owner-{number}"),
+    };
     OwnerRef::new(name.as_bytes()).expect("short").to_owner()
 }
 
@@ -134,8 +156,23 @@ impl Server {
         lock.is_some_and(|lock| lock.hold(owner_of(owner).as_ref()).is_some())
     }
 
+    fn is_busy(&self, number: usize, keys: &[usize]) -> bool {
+        self.waiting.contains_key(&number) || self.meets_task(number, keys)
+    }
+
+    /// Owners of one task are to be apart, and another one of this one's task is at one of the keys.
+    fn meets_task(&self, number: usize, keys: &[usize]) -> bool {
+        let is_of_task = |other: usize| other != number && task_of(other) == task_of(number);
+        let meets = |key: &usize| {
+            let holders = self.holders(*key).into_iter().map(|(holder, _)| holder);
+            holders.chain(self.queue(*key)).any(is_of_task)
+        };
+        self.apart && keys.iter().any(meets)
+    }
+
     fn ask(&mut self, number: usize, key: usize, write: bool) -> Answer {
-        if self.waiting.contains_key(&number) || self.holds(number, key) {
+        let upgrades = self.upgrades && write && self.holders(key).contains(&(number, false));
+        if !upgrades && self.holds(number, key) || self.is_busy(number, &[key]) {
             return Answer::Skipped;
         }
         let (owner, id) = (owner_of(number), key_id(key));
@@ -148,15 +185,20 @@ impl Server {
             None => Turn::First,
             Some(_) => Turn::Behind,
         };
-        if self.acquire(key, &request, turn).is_ok() {
-            return Answer::Granted;
-        }
+        let busy = match self.acquire(key, &request, turn) {
+            Ok(()) => {
+                self.dirty.insert(id);
+                return Answer::Granted;
+            }
+            Err(AcquireError::Busy(busy)) => busy,
+            Err(other) => panic!("{other:?}"),
+        };
         let held = self.with(key, |live| live.lock().observe());
         let mut wait = Wait {
             key: id.clone(),
             owner: owner.clone(),
             terms,
-            rank: Rank::Line,
+            rank: busy.into(),
         };
         if !self.ignore_cycles {
             let ended = self.queues.end_cycles(&mut wait, &held, NOW);
@@ -165,14 +207,14 @@ impl Server {
                 keys: vec![key],
                 write,
                 several: false,
-                rank: wait.rank,
+                upgrade: wait.rank == Rank::Upgrade,
             });
             self.dirty.extend(ended.moved);
             if ended.deadlock.is_some() {
                 return Answer::Deadlock;
             }
             let queue = self.queues.get(id.as_ref());
-            if wait.rank != Rank::Line
+            if matches!(wait.rank, Rank::Head | Rank::Foremost)
                 && !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank))
                 && self.acquire(key, &request, Turn::First).is_ok()
             {
@@ -211,7 +253,7 @@ impl Server {
 
     fn ask_several(&mut self, number: usize, keys: &[usize]) -> Answer {
         let holds = keys.iter().any(|key| self.holds(number, *key));
-        if self.waiting.contains_key(&number) || holds {
+        if holds || self.is_busy(number, keys) {
             return Answer::Skipped;
         }
         let owner = owner_of(number);
@@ -251,30 +293,40 @@ impl Server {
         if self.ignore_cycles {
             return Answer::Waits;
         }
+        self.last_wait = Some(Waiting {
+            owner: number,
+            keys: keys.to_vec(),
+            write: true,
+            several: true,
+            upgrade: false,
+        });
         let ended = self.queues.end_cycles_of_several(waiter.id, NOW);
         self.dirty.extend(ended.moved);
         if ended.deadlock.is_some() {
             self.waiting.remove(&number);
             let removed = self.queues.remove(waiter.id).expect("it waits");
             self.dirty.extend(removed.keys().iter().cloned());
-            self.last_wait = Some(Waiting {
-                owner: number,
-                keys: keys.to_vec(),
-                write: true,
-                several: true,
-                rank: Rank::Line,
-            });
             return Answer::Deadlock;
         }
         Answer::Waits
     }
 
+    /// A pass to this owner would decide a request of its own. Or, if cycles are to be ignored, it might move one of its task to end a cycle.
+    fn pass_would_decide_or_move(&self, new_owner: usize, key: usize) -> bool {
+        let (id, new) = (key_id(key), owner_of(new_owner));
+        let is_refused = self.queues.several_of(id.as_ref(), new.as_ref()).is_some();
+        let mut waiting = self.waiting.keys();
+        let is_moved = waiting.any(|other| {
+            task_of(*other) == task_of(new_owner) && !(is_refused && *other == new_owner)
+        });
+        let requests = self.queues.requests_of(id.as_ref(), new.as_ref());
+        !is_refused && !requests.is_empty() || self.ignore_cycles && is_moved
+    }
+
     fn pass(&mut self, owner: usize, new_owner: usize, key: usize) {
         let id = key_id(key);
         let (old, new) = (owner_of(owner), owner_of(new_owner));
-        let waits_for_one = self.queues.several_of(id.as_ref(), new.as_ref()).is_none()
-            && !(self.queues.requests_of(id.as_ref(), new.as_ref())).is_empty();
-        if waits_for_one {
+        if self.pass_would_decide_or_move(new_owner, key) || self.meets_task(new_owner, &[key]) {
             return;
         }
         let pass = Pass {
@@ -364,8 +416,8 @@ impl Server {
             let may_have = keys.iter().map(number).all(|key| {
                 let is_first = self.queue(key).first() == Some(owner);
                 let write = waiter.terms.mode() == Mode::Write;
-                let holders = self.holders(key);
-                is_first && holders.iter().all(|(_, writes)| !writes && !write)
+                let mut others = self.holders(key).into_iter();
+                is_first && others.all(|(holder, writes)| holder == *owner || !writes && !write)
             });
             assert!(!may_have, "{op:?}: owner {owner} could be granted {keys:?}");
         }
