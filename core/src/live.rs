@@ -112,6 +112,10 @@ impl Live<'_> {
         self.lock
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
     pub(crate) fn observe(&self) -> Observed {
         self.lock.observe()
     }

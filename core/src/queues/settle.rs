@@ -23,7 +23,7 @@ use crate::admission::Turn;
 use crate::key::KeyRef;
 use crate::live::Live;
 use crate::lock::Lock;
-use crate::owner::OwnerRef;
+use crate::owner::{Owner, OwnerRef};
 use crate::request::{AcquireError, Busy};
 use crate::token::TokenClock;
 use crate::tree::NIL;
@@ -44,6 +44,8 @@ struct Settling<'a> {
     key: u32,
     /// Decisions that may still be made.
     left: usize,
+    /// It has come to hold, but not by a grant.
+    new_holder: Option<Owner>,
     settled: Settled,
 }
 
@@ -118,7 +120,12 @@ impl Queues {
             return Settled::default();
         };
         settle(&mut settling, live);
-        let Settling { key, settled, .. } = settling;
+        let Settling {
+            key,
+            new_holder,
+            mut settled,
+            ..
+        } = settling;
         for decided in &settled.decided {
             if matches!(decided.verdict, Verdict::Granted { .. }) {
                 self.has_holder(live.lock(), decided.waiter.owner.as_ref());
@@ -126,6 +133,10 @@ impl Queues {
         }
         self.observe_at(key, live.observe());
         self.keys.set_deadline(key, live.next_deadline());
+        if let Some(owner) = new_holder {
+            let moved = self.end_cycles_of_holder(key, owner, live.now());
+            settled.left.extend(moved);
+        }
         self.drop_if_empty(key);
         settled
     }
@@ -136,6 +147,7 @@ impl Queues {
             queues: self,
             key,
             left: most,
+            new_holder: None,
             settled: Settled::default(),
         })
     }

@@ -102,7 +102,7 @@ pub struct Settled {
     pub decided: Vec<Decided>,
     /// Waiters that stay but have become upgrades, which may have closed a cycle.
     pub upgrading: Vec<WaiterId>,
-    /// Other keys that a request for several keys has left: settle them, too.
+    /// Other keys, which a request for several keys has left, or where requests were moved: settle them, too.
     pub left: Vec<KeyId>,
     /// The settle stopped at its bound: settle again.
     pub more: bool,

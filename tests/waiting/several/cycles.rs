@@ -75,6 +75,20 @@ fn a_holder_that_requests_the_next_key_is_let_past_whether_or_not_it_can_wait() 
 }
 
 #[test]
+fn an_owner_that_is_passed_a_hold_is_let_past_who_waits_for_it() {
+    for owner in ["task##1", "task##2"] {
+        let (server, mut conn, mut m) = scene();
+        let mut task = waiter!(server, "LOCK.ACQUIRE", B, "task##1", 60_000, "WAIT", 0);
+        int(&cmd!(conn, "LOCK.PASS", A, "h", owner, 60_000));
+        granted(&mut task);
+        release(&mut conn, "task##1", &[B]);
+        release(&mut conn, owner, &[A]);
+        granted(&mut m);
+        nobody_waits(&server, &[A, B]);
+    }
+}
+
+#[test]
 fn a_request_in_no_cycle_does_not_overtake() {
     let (_server, mut conn, _m) = scene();
     for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {

@@ -16,8 +16,10 @@ use super::budget::Budget;
 use super::search::{START, Step};
 use crate::key::KeyId;
 use crate::observed::Observed;
+use crate::owner::Owner;
+use crate::request::Terms;
 use crate::tree::NIL;
-use crate::types::{Instant, Mode};
+use crate::types::{Instant, Lease, Mode};
 
 /// After so many moves the search gives up, as it does after a thousand tasks.
 const MOST_MOVES: usize = 64;
@@ -168,6 +170,35 @@ impl Queues {
             moved: moves.keys,
             deadlock,
         }
+    }
+
+    /// The same once `owner` has come to hold the key in slot `key`, not by a grant: those that wait there wait for it now, and its task
+    /// may wait for them elsewhere. No wait begins, so nobody is refused for a deadlock. Returns where requests were moved.
+    pub(in super::super) fn end_cycles_of_holder(
+        &mut self,
+        key: u32,
+        owner: Owner,
+        now: Instant,
+    ) -> Vec<KeyId> {
+        if self.bundles.is_empty() {
+            return Vec::new();
+        }
+        let mut wait = Wait {
+            key: self.keys.node(key).id.clone(),
+            owner,
+            terms: Terms {
+                sharing: Mode::Read.into(),
+                lease: Lease::SHORTEST,
+                holds: None,
+                fence: None,
+                token: None,
+                client: 0,
+            },
+            // What it asked for it has: only the other waits of its task count.
+            rank: Rank::Foremost,
+        };
+        let held = self.keys.held(key).clone();
+        self.end_cycles(&mut wait, &held, now).moved
     }
 
     fn end_cycles_of_request(

@@ -21,6 +21,7 @@ impl Settling<'_> {
     ) -> Progress {
         match unsettled.own.take() {
             Some(owner) if live.hold(owner.as_ref()).is_some() => {
+                self.new_holder = Some(owner.clone());
                 self.decide_requests_of(owner, unsettled, live, decide)
             }
             _ => Progress::Continue(()),

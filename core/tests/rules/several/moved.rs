@@ -117,3 +117,18 @@ fn a_request_that_comes_ends_the_cycles_that_moves_of_others_close_through_it() 
     ];
     Run::new(true).check(&program);
 }
+
+#[test]
+fn an_owner_that_is_passed_a_hold_waits_for_nobody_that_waits_for_it() {
+    let pass = |new_owner| Op::Pass {
+        owner: 3,
+        new_owner,
+        key: 0,
+    };
+    // 4 wants both keys. 7 waits for the free one behind it, and gets the other one.
+    let before = [several(3, 0b1001), several(4, 0b1011), read(7, 1)];
+    for new_owner in [7, 8] {
+        let program: Vec<_> = before.into_iter().chain([pass(new_owner)]).collect();
+        Run::new(true).check(&program);
+    }
+}
