@@ -73,13 +73,12 @@ impl Queues {
     }
 
     /// The same, but follows no place behind a request for several keys.
-    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
+    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Cycle> {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
             return None;
         }
-        let real = Outcome::of(&asking, None, Follow::OnlyReal);
-        real.cycle.map(|cycle| cycle.keys)
+        Outcome::of(&asking, None, Follow::OnlyReal).cycle
     }
 
     fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {

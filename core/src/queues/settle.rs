@@ -286,12 +286,13 @@ impl Settling<'_> {
                 return Progress::Break(BudgetSpent);
             }
             let node = self.queues.waiters.node(head);
+            if node.is_member() {
+                // It waits until its request can get all of its keys.
+                self.queues.check_first_member(head, live);
+                return Progress::Continue(());
+            }
             let owner = node.waiter.owner.clone();
-            let verdict = match node.is_member() {
-                true => self.decide_member(head, live),
-                false => decide(&node.waiter, live).ok(),
-            };
-            let Some(verdict) = verdict else {
+            let Ok(verdict) = decide(&node.waiter, live) else {
                 return Progress::Continue(());
             };
             self.decided(head, verdict);
@@ -299,16 +300,6 @@ impl Settling<'_> {
                 self.decide_requests_of(owner, unsettled, live, decide)?;
             }
         }
-    }
-
-    /// The head belongs to a request for several keys. Refuses it if its owner holds this key; otherwise it waits until it can get all.
-    fn decide_member(&mut self, slot: u32, live: &Live<'_>) -> Option<Verdict> {
-        let waiter = &self.queues.waiters.node(slot).waiter;
-        if live.hold(waiter.owner.as_ref()).is_some() {
-            return Some(Verdict::Refused(AcquireError::HoldsOne));
-        }
-        self.queues.check_first_member(slot, live);
-        None
     }
 }
 

@@ -125,12 +125,25 @@ struct Moves {
     /// Requests that were moved, and from which the search has not started again: the ones that they overtook now wait for them.
     pending: Vec<WaiterId>,
     /// All that were moved, each as often as that.
-    moved: Vec<WaiterId>,
+    moved: Vec<Moved>,
     /// Where they wait.
     keys: Vec<KeyId>,
     count: usize,
     /// The wait does not stand in its queue yet.
     is_new_wait: bool,
+}
+
+/// A request that was moved ahead.
+struct Moved {
+    id: WaiterId,
+    /// Where it stood before.
+    from: Position,
+}
+
+impl Moves {
+    fn times(&self, id: WaiterId) -> usize {
+        self.moved.iter().filter(|moved| moved.id == id).count()
+    }
 }
 
 impl Queues {
@@ -207,23 +220,12 @@ impl Queues {
         now: Instant,
         moves: &mut Moves,
     ) -> Result<(), Vec<KeyId>> {
-        let wait_in = |slot: u32| {
-            let (node, key) = (self.waiters.node(slot), self.waiters.node(slot).key);
-            let wait = Wait {
-                key: self.keys.node(key).id.clone(),
-                owner: node.waiter.owner.clone(),
-                terms: node.waiter.terms,
-                // It is in the queue already, so its rank is not used.
-                rank: Rank::Line,
-            };
-            (wait, self.keys.held(key).clone())
-        };
-        let waits: Vec<_> = self.slots_of(id).into_iter().map(wait_in).collect();
+        let waits = self.waits_of(id);
         // No move ends a deadlock, so look for one first.
-        if !moves.moved.contains(&id) {
+        if moves.times(id) == 0 {
             for (wait, held) in &waits {
                 if let Some(deadlock) = self.find_deadlock(wait, held, now) {
-                    return Err(deadlock);
+                    return Err(deadlock.keys);
                 }
             }
         }
@@ -231,6 +233,22 @@ impl Queues {
             self.end_cycles_of_wait(&mut wait, &held, now, moves)?;
         }
         Ok(())
+    }
+
+    /// The waits of a request that stands in its queues, and who holds there.
+    fn waits_of(&self, id: WaiterId) -> Vec<(Wait, Observed)> {
+        let wait_in = |slot: u32| {
+            let node = self.waiters.node(slot);
+            let wait = Wait {
+                key: self.keys.node(node.key).id.clone(),
+                owner: node.waiter.owner.clone(),
+                terms: node.waiter.terms,
+                // It is in the queue already, so its rank is not used.
+                rank: Rank::Line,
+            };
+            (wait, self.keys.held(node.key).clone())
+        };
+        self.slots_of(id).into_iter().map(wait_in).collect()
     }
 
     fn end_cycles_of_wait(
@@ -251,14 +269,13 @@ impl Queues {
                     None => return Err(found.keys),
                     Some(slot) => {
                         wait.step_back();
-                        self.move_ahead(slot, Rank::Foremost, moves);
+                        self.move_ahead(slot, Rank::Foremost, now, moves);
                     }
                 },
                 Some(NIL) if !wait.move_ahead() => return Err(found.keys),
-                Some(NIL) => {}
-                Some(slot) => self.move_to_head(slot, moves),
+                Some(NIL) => moves.count += 1,
+                Some(slot) => self.move_to_head(slot, now, moves),
             }
-            moves.count += 1;
         }
         Ok(())
     }
@@ -272,12 +289,10 @@ impl Queues {
                 Rank::Foremost => 2,
             };
         }
-        let id = self.waiters.node(slot).waiter.id;
-        let moved = moves.moved.iter().filter(|moved| **moved == id);
-        moved.count()
+        moves.times(self.waiters.node(slot).waiter.id)
     }
 
-    /// A move has closed the deadlock `found`: a request in it was overtaken by a later one, whose task waits for the first one's task
+    /// A move has closed the deadlock `found`: a request in it was overtaken by another one, whose task waits for the first one's task
     /// elsewhere. Returns the slot of the first one, which has to stand ahead again.
     fn overtaken_in(&self, found: &Cycle, wait: &Wait, moves: &Moves) -> Option<u32> {
         let key = self.keys.find(wait.key.as_ref());
@@ -294,9 +309,8 @@ impl Queues {
                     && self.waiters.position(other) < position
                     && self.waiters.task_at(other) == to
             };
-            let id = self.waiters.node(step.slot).waiter.id;
-            let mut later = moves.moved.iter().filter(|moved| **moved > id);
-            by_wait || later.any(|moved| self.slots_of(*moved).into_iter().any(is_ahead))
+            let mut moved = moves.moved.iter().filter(|moved| position < moved.from);
+            by_wait || moved.any(|moved| self.slots_of(moved.id).into_iter().any(is_ahead))
         };
         let mut steps = found.steps.iter().filter(|(step, _)| step.slot != NIL);
         let found = steps.find(|(step, to)| is_overtaken(step, *to));
@@ -304,23 +318,35 @@ impl Queues {
     }
 
     /// The request in `slot` moves to the head of its queues; if it is there already, ahead of all that were moved there.
-    fn move_to_head(&mut self, slot: u32, moves: &mut Moves) {
+    fn move_to_head(&mut self, slot: u32, now: Instant, moves: &mut Moves) {
         let rank = match self.waiters.position(slot) < Position::REGULAR {
             false => Rank::Head,
             true => Rank::Foremost,
         };
-        self.move_ahead(slot, rank, moves);
+        self.move_ahead(slot, rank, now, moves);
     }
 
-    fn move_ahead(&mut self, slot: u32, rank: Rank, moves: &mut Moves) {
-        let id = self.waiters.node(slot).waiter.id;
+    fn move_ahead(&mut self, slot: u32, rank: Rank, now: Instant, moves: &mut Moves) {
+        let (id, from) = (
+            self.waiters.node(slot).waiter.id,
+            self.waiters.position(slot),
+        );
         let slots = self.slots_of(id);
         self.set_rank(id, &slots, rank);
+        moves.count += 1;
         moves.pending.push(id);
-        moves.moved.push(id);
+        moves.moved.push(Moved { id, from });
         let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);
         let keys = keys.map(|key| self.keys.node(key).id.clone());
         moves.keys.extend(keys);
+        for (wait, held) in self.waits_of(id) {
+            while moves.count < MOST_MOVES
+                && let Some(deadlock) = self.find_deadlock(&wait, &held, now)
+                && let Some(overtaken) = self.overtaken_in(&deadlock, &wait, moves)
+            {
+                self.move_ahead(overtaken, Rank::Foremost, now, moves);
+            }
+        }
     }
 }
 

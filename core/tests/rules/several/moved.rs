@@ -102,6 +102,32 @@ fn a_request_stands_ahead_again_of_one_that_overtook_it_into_a_deadlock() {
         read(10, 3),
     ];
     Run::new(true).check(&program);
+    // 10 came later than 8, but stood ahead of it.
+    let program = [
+        several(4, 0b1101),
+        Op::Del { key: 2 },
+        read(8, 3),
+        read(9, 0),
+        several(3, 0b1001),
+        read(10, 2),
+        several(10, 0b1000),
+        several(7, 0b0101),
+    ];
+    Run::new(true).check(&program);
+}
+
+#[test]
+fn a_request_stands_ahead_again_before_others_move_in_turns() {
+    let program = [
+        read(4, 1),
+        several(7, 0b0110),
+        read(6, 1),
+        several(3, 0b0111),
+        read(8, 0),
+        several(5, 0b1001),
+        several(8, 0b1000),
+    ];
+    Run::new(true).check(&program);
 }
 
 #[test]
