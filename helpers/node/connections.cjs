@@ -3,7 +3,8 @@
 "use strict";
 const CONNECT_TIMEOUT = 2_000; // ms
 const LATE = 200; // ms after a limit in which what has come is read first
-const MOST = 1_000; // calls in flight on a connection, and commands in a call
+const TICK = 200; // ms by which a call's age is counted: the clock costs more than all else that is done for it here
+const MOST = 1_000; // calls in flight on a connection
 
 /** A request without a reply. `sent` is false where it surely never left. */
 class Unanswered extends Error {
@@ -25,14 +26,15 @@ class Wire {
   #waiting = []; // calls not sent yet
   #inFlight = new Set(); // calls, the oldest first
   #timer; // one for all calls: most are over long before
+  #ticks = 0; // of the timer
   constructor(open, timeout) {
     this.open = open;
-    this.timeout = timeout;
+    this.limit = timeout / TICK;
   }
   /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
   call(command) {
     return new Promise((resolve) => {
-      const call = { command, resolve, at: 0, late: false };
+      const call = { command, resolve, sentAt: 0 };
       if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
       this.#waiting.push(call);
       if (this.#opening === null) this.#open();
@@ -55,10 +57,10 @@ class Wire {
   }
   #send(call) {
     const connection = this.#connection;
-    call.at = performance.now();
+    call.sentAt = this.#ticks;
     const isAlone = this.#inFlight.size === 0;
     this.#inFlight.add(call);
-    if (this.#timer === undefined) this.#watch(this.timeout - LATE);
+    if (this.#timer === undefined) this.#watch();
     try {
       connection.send(call.command, isAlone).then(
         (reply) => this.#settle(call, reply),
@@ -85,18 +87,17 @@ class Wire {
     for (const { resolve } of sent) resolve(new Unanswered(cause, true));
     for (const { resolve } of this.#waiting.splice(0)) resolve(new Unanswered(cause, false));
   }
-  // Gives up a connection whose oldest call is too old. In two steps, so that a process that was busy or stopped first reads
-  // what has arrived.
-  #watch(ms) {
+  // Gives up a connection whose oldest call is too old. A process that was busy or stopped misses ticks, and after the last one it
+  // reads what has arrived before it judges.
+  #watch() {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
+      this.#ticks++;
       const [oldest] = this.#inFlight;
-      if (!oldest) return;
-      const left = oldest.at + this.timeout - LATE - performance.now();
-      if (left <= 0 && oldest.late) return this.#fail(new Error("no reply in time"));
-      oldest.late = left <= 0;
-      this.#watch(left > 0 ? left + 1 : LATE);
-    }, ms);
+      if (oldest === undefined) return;
+      this.#watch();
+      if (this.#ticks - oldest.sentAt > this.limit) setImmediate(() => this.#inFlight.has(oldest) && this.#fail(new Error("no reply in time")));
+    }, TICK);
     this.#timer.unref(); // what is in flight has a socket
   }
   async close() {
@@ -124,13 +125,13 @@ async function openIoredis(client) {
     corked.uncork();
     corked = null;
   };
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), ([name, ...words], isAlone) => {
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), (command, isAlone) => {
     if (!isAlone && corked === null && connection.stream) {
       corked = connection.stream;
       corked.cork();
-      process.nextTick(uncork);
+      setImmediate(uncork);
     }
-    return senderOf(name).apply(connection, words);
+    return senderOf(command[0]).apply(connection, command.slice(1));
   });
 }
 

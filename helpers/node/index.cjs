@@ -75,7 +75,7 @@ class Locks {
    * mail.
    */
   async ask(command, ticket) {
-    const [key] = keysOf(command);
+    const key = keysOf(command)[0];
     let reply = await this.nodeOf(key).send(command, ticket);
     for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
       const code = codeOf(reply);
@@ -278,7 +278,8 @@ class Locks {
       ticket.node.heard = answered;
       if (reply === null) return null;
       const begin = Math.max(sent, ticket.begin);
-      const locks = keys.map((_, index) => new Lock(this, request, index, owner, reply, begin));
+      const locks = [];
+      for (let index = 0; index < keys.length; index++) locks.push(new Lock(this, request, index, owner, reply, begin));
       if (locks[0].until - answered < request.lease / 2) await this.#confirm(locks, request);
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;

@@ -3,6 +3,7 @@
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
+const { performance } = require("node:perf_hooks");
 const { MOST, Unanswered, Wire, codeOf } = require("./connections.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
@@ -45,7 +46,9 @@ const now = bootClock(() => performance.now(), () => Date.now(), uptime, process
 function fieldsOf(map) {
   if (map instanceof Map) return Object.fromEntries(map);
   if (!Array.isArray(map)) return map;
-  return Object.fromEntries(Array.from({ length: map.length / 2 }, (_, index) => [map[2 * index], map[2 * index + 1]]));
+  const fields = {};
+  for (let index = 0; index < map.length; index += 2) fields[map[index]] = map[index + 1];
+  return fields;
 }
 
 /** Something that can be waited for, for a while. */
@@ -64,6 +67,7 @@ class Bell {
   async wait(ms) {
     if (this.rung) return true;
     this.#rings ??= new Promise((resolve) => (this.#ring = resolve));
+    if (ms === Infinity) return this.#rings.then(() => this.rung);
     const late = new Promise((resolve) => (this.timer = setTimeout(resolve, Math.min(Math.max(0, ms), 2 ** 31 - 1))));
     await Promise.race([this.#rings, late]);
     clearTimeout(this.timer);
