@@ -179,7 +179,7 @@ fn who_waits_is_woken_when_nobody_collects_any_more() {
 #[test]
 fn two_calls_in_a_row_may_fail() {
     let (mut mailbox, now) = (mailbox(&["a"]), BootInstant::now());
-    let mut fail = |mailbox: &mut Mailbox| {
+    let fail = |mailbox: &mut Mailbox| {
         let lost = NoReply::NotSent(ConnectionError::new("refused"));
         mailbox.on_answer(Err(lost), now, false);
         decided(mailbox, "a")
