@@ -149,3 +149,20 @@ pub(crate) struct LastRead {
     pub(crate) since: u64,
     pub(crate) number: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_grants_or_renews_is_believed_in_for_its_lease_and_nothing_else_is() {
+        let (sent, lease) = (BootInstant::now(), Lease::new(Duration::from_secs(9)));
+        let lease = lease.unwrap();
+        let until = Verb::Renew(lease, None).believed_until(sent);
+        assert_eq!(until, lease.believed_until(sent));
+        assert!(until > sent);
+        assert_eq!(Verb::Info.believed_until(sent), sent);
+    }
+}

@@ -243,3 +243,54 @@ impl FromReply for Option<LockInfo> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.as_bytes().to_vec())
+    }
+
+    fn map(fields: Vec<(&str, Reply)>) -> Reply {
+        let flat = fields.into_iter();
+        Reply::Array(flat.flat_map(|(name, value)| [text(name), value]).collect())
+    }
+
+    fn top(key: &str, waiters: i64, oldest: i64) -> Reply {
+        map(vec![
+            ("key", text(key)),
+            ("db", Reply::Int(0)),
+            ("mode", text("write")),
+            ("holders", Reply::Int(1)),
+            ("waiters", Reply::Int(waiters)),
+            ("oldest", Reply::Int(oldest)),
+        ])
+    }
+
+    #[test]
+    fn of_several_servers_the_locks_with_most_waiters_come_first() {
+        let one = Reply::Array(vec![top("b", 5, 10), top("d", 1, 900)]);
+        let other = Reply::Array(vec![top("a", 9, 10), top("c", 5, 7)]);
+        let keys = |count| {
+            let entries = TopEntry::first(vec![one.clone(), other.clone()], count).unwrap();
+            entries.into_iter().map(|it| it.key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(9), [b"a", b"b", b"c", b"d"]);
+        assert_eq!(keys(2), [b"a", b"b"]);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_has_is_none() {
+        assert_eq!(Option::<LockInfo>::read(Reply::Nil).unwrap(), None);
+        let lock = map(vec![
+            ("mode", text("read")),
+            ("holders", Reply::Int(0)),
+            ("waiters", Reply::Int(0)),
+            ("holds", Reply::Array(Vec::new())),
+            ("queue", Reply::Array(Vec::new())),
+        ]);
+        let read = Option::<LockInfo>::read(lock).unwrap();
+        assert_eq!(read.unwrap().mode, Some(Mode::Read));
+    }
+}
