@@ -1,4 +1,4 @@
-//! The scene as a picture of 80 columns and 24 lines.
+//! The scene as a picture of 60 columns and 24 lines: the README's copy of it can be read on a phone.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::cast::NAMES;
 use crate::scene::{Actor, Scene, State};
 
 /// The size of the picture.
-pub(crate) const SIZE: Rect = Rect::new(0, 0, 80, 24);
+pub(crate) const SIZE: Rect = Rect::new(0, 0, 60, 24);
 
 /// One for each of the ten, easy to distinguish.
 const COLORS: [Color; 10] = [
@@ -27,12 +27,12 @@ const COLORS: [Color; 10] = [
 ];
 
 /// How many columns a lease's bar takes.
-const BAR: u64 = 24;
+const BAR: u64 = 14;
 /// How many of the last tickets are shown.
 const TICKETS: usize = 10;
 
 pub(crate) fn draw(scene: &Scene, area: Rect, buffer: &mut Buffer) {
-    let mut lines = vec![title(scene), Line::default()];
+    let mut lines = vec![title(scene), late(scene)];
     lines.extend(door(scene));
     lines.push(lease(scene));
     lines.push(Line::default());
@@ -65,15 +65,19 @@ fn of(name: &str) -> Style {
 }
 
 fn title(scene: &Scene) -> Line<'_> {
-    let late = match scene.refused.len() {
-        0 => String::new(),
-        some => format!("   late writes refused {some}"),
-    };
     Line::from(vec![
         Span::styled("Mortise", bold().fg(Color::LightCyan)),
         Span::styled("  ten processes, one lock", bold()),
-        Span::raw(format!("      tickets sold {}{late}", scene.sales.len())),
+        Span::raw(format!("    tickets sold {}", scene.sales.len())),
     ])
+}
+
+/// Below the tickets: the late writes, once there is one.
+fn late<'a>(scene: &Scene) -> Line<'a> {
+    match scene.refused.len() {
+        0 => Line::default(),
+        some => Line::raw(format!("{:36}late writes refused {some}", "")),
+    }
 }
 
 /// The holder, and the waiters.
@@ -87,12 +91,14 @@ fn door(scene: &Scene) -> [Line<'_>; 3] {
         ),
         Span::raw(" │"),
     ];
+    if !scene.queue.is_empty() {
+        middle.push(Span::styled(" ◂", dim()));
+    }
     for name in &scene.queue {
-        middle.push(Span::styled(" ◂ ", dim()));
-        middle.push(Span::styled(&**name, of(name)));
+        middle.push(Span::styled(format!(" {name}"), of(name)));
     }
     [
-        Line::raw("          ┌───────┐  next"),
+        Line::raw("          ┌───────┐   next"),
         Line::from(middle),
         Line::raw("          └───────┘"),
     ]
@@ -111,7 +117,7 @@ fn lease(scene: &Scene) -> Line<'_> {
     // Neither is longer than the bar.
     let (full, empty) = (full as usize, (BAR - full) as usize);
     Line::from(vec![
-        Span::styled("   lease   ", dim()),
+        Span::styled("   lease  ", dim()),
         Span::styled("█".repeat(full), Style::new().fg(color)),
         Span::styled("░".repeat(empty), dim()),
         Span::raw(format!(
@@ -119,15 +125,15 @@ fn lease(scene: &Scene) -> Line<'_> {
             holder.lease_ms / 1000,
             holder.lease_ms % 1000 / 100
         )),
-        Span::styled("     token ", dim()),
+        Span::styled("  token ", dim()),
         Span::styled(holder.token.to_string(), bold()),
     ])
 }
 
 fn headings<'a>() -> Line<'a> {
     let text = format!(
-        "{:<9}{:<22}{:>5}     {}",
-        "process", "", "sold", "the ledger, written through LOCK.GUARD"
+        "{:<21}{:>4}  {}",
+        "process", "sold", "the ledger, through LOCK.GUARD"
     );
     Line::styled(text, dim().add_modifier(Modifier::UNDERLINED))
 }
@@ -138,16 +144,16 @@ fn row(scene: &Scene, line: usize) -> Line<'_> {
     let (state, style) = in_words(actor, scene);
     let mut spans = vec![
         Span::styled(
-            format!("{:<9}", actor.name),
+            format!("{:<5}", actor.name),
             of(actor.name).add_modifier(Modifier::BOLD),
         ),
-        Span::styled(format!("{state:<22}"), style),
-        Span::raw(format!("{:>5}     ", actor.sold)),
+        Span::styled(format!("{state:<16}"), style),
+        Span::raw(format!("{:>4}  ", actor.sold)),
     ];
     let first = scene.sales.len().saturating_sub(TICKETS);
     if let Some(sale) = scene.sales.get(first + line) {
         spans.push(Span::raw(format!("ticket {:>3}  ", sale.ticket)));
-        spans.push(Span::styled(format!("token {}  ", sale.token), dim()));
+        spans.push(Span::styled(format!("{}  ", sale.token), dim()));
         spans.push(Span::styled(&*sale.seller, of(&sale.seller)));
     }
     Line::from(spans)
@@ -162,9 +168,54 @@ fn in_words(actor: &Actor, scene: &Scene) -> (String, Style) {
         (State::Killed, _) => ("killed".to_owned(), alarm),
         (State::Frozen, _) => ("frozen".to_owned(), alarm),
         (State::Refused, _) => ("refused: NOTHELD".to_owned(), alarm),
-        (State::Sells, _) => ("holds, sells a ticket".to_owned(), bold()),
+        (State::Sells, _) => ("holds and sells".to_owned(), bold()),
         (_, Some(0)) => ("waits, is next".to_owned(), Style::new()),
-        (_, Some(ahead)) => (format!("waits, {ahead} ahead of it"), Style::new()),
+        (_, Some(ahead)) => (format!("waits, {ahead} ahead"), Style::new()),
         (State::Idle | State::Waits, None) => (String::new(), Style::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Sale;
+    use crate::scene::Holder;
+
+    const TOKEN: u64 = 9_999_999_999_999_999;
+
+    fn full_scene() -> Scene {
+        let mut scene = Scene::new(0..10, 3000);
+        for actor in &mut scene.actors {
+            actor.state = State::Refused;
+            actor.sold = 99;
+        }
+        scene.holder = Some(Holder {
+            name: NAMES[0].to_owned(),
+            token: TOKEN,
+            lease_ms: 3000,
+        });
+        scene.queue = NAMES[1..].iter().map(|name| (*name).to_owned()).collect();
+        scene.sales = (1..=999)
+            .map(|ticket| Sale {
+                ticket,
+                token: TOKEN,
+                seller: NAMES[0].to_owned(),
+            })
+            .collect();
+        scene.refused = vec![(0, TOKEN)];
+        scene
+    }
+
+    #[test]
+    fn nothing_reaches_beyond_the_picture_when_all_others_wait() {
+        let wide = Rect { width: 200, ..SIZE };
+        let mut buffer = Buffer::empty(wide);
+        draw(&full_scene(), wide, &mut buffer);
+        for y in 0..SIZE.height {
+            let cut: String = (SIZE.width..wide.width)
+                .map(|x| buffer[(x, y)].symbol())
+                .collect();
+            assert_eq!(cut.trim(), "", "line {y}");
+        }
     }
 }

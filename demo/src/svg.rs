@@ -19,9 +19,10 @@ const LAST: Duration = Duration::from_secs(4);
 /// As many blanks end a piece of text.
 const GAP: u16 = 3;
 
-/// A cell of the grid, and the frame around the picture, in pixels.
+/// The text, a cell of the grid, and the frame around the picture, in pixels.
+const FONT: u32 = 14;
 const CELL: (f64, f64) = (8.4, 18.0);
-const MARGIN: f64 = 14.0;
+const MARGIN: f64 = 10.0;
 
 /// The recorded frames.
 pub(crate) struct Film {
@@ -78,7 +79,7 @@ impl Film {
             row.push('\n');
         }
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" role=\"img\" xml:space=\"preserve\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" font-size=\"{FONT}\" role=\"img\" xml:space=\"preserve\">\n\
              <title>Ten processes want one lock: make demo</title>\n\
              <style>\n{}</style>\n<defs>\n{}</defs>\n\
              <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#14181d\"/>\n<g class=\"film\">\n{row}</g>\n</svg>\n",
@@ -103,7 +104,7 @@ impl Film {
         }
         let last = self.frames.len().saturating_sub(1) as f64 * width;
         format!(
-            "text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}}\n\
+            "text{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}}\n\
              .b{{font-weight:bold}}\n\
              .film{{animation:film {length:.1}s steps(1,end) infinite}}\n\
              @keyframes film{{\n{keys}100%{{transform:translateX(-{last:.0}px)}}\n}}\n\
