@@ -2,7 +2,7 @@
 "use strict";
 const { Unanswered, codeOf } = require("./connections.cjs");
 const { abortable, leaving, now } = require("./node.cjs");
-const { LostError, RefusedError, text, time } = require("./values.cjs");
+const { LostError, RefusedError, UnreachableError, text, time } = require("./values.cjs");
 
 /** A lock that was granted. */
 class Lock {
@@ -105,7 +105,10 @@ class Lock {
   /** Holds it for `ms` from now on at least. */
   async extend(ms) {
     time("ms", ms);
-    if (!(await this.confirm(ms))) this.#lose();
+    const extended = await this.confirm(ms).catch((error) => {
+      throw error instanceof Unanswered ? new UnreachableError(`the server cannot be asked: ${error.cause.message}`, this.name, error.cause) : error;
+    });
+    if (!extended) this.#lose();
     if (this.#lost) throw this.#lost;
   }
   /** Gives it to another name with a lease of `lease` ms, and nobody is granted in between. Returns the new token: see `Locks.takeOver`. */

@@ -134,8 +134,10 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
       const silent = await Server.start();
       const client = await connect(silent.port);
       const locks = new Locks(client);
+      const held = await locks.acquire("held", { renew: false });
       silent.process.kill("SIGSTOP");
       await assert.rejects(locks.acquire("stock", { wait: 300 }), UnreachableError);
+      await assert.rejects(held.extend(60_000), UnreachableError);
       silent.process.kill("SIGCONT");
       await locks.close(30_000);
       end(client);
