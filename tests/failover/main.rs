@@ -11,5 +11,6 @@ mod passing;
 mod promotion;
 mod sentinel;
 mod sentinel_blind;
+mod several;
 mod trio;
 mod watched;

@@ -38,8 +38,9 @@ struct State {
     /// How long it delays data, in milliseconds.
     delay_in: AtomicU64,
     delay_out: AtomicU64,
-    /// Holds back all data that the server has sent.
+    /// Holds back all data that the server has sent, but so many bytes.
     held_out: AtomicBool,
+    let_out: AtomicU64,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     /// For these addresses no data is delayed or held back.
@@ -65,6 +66,7 @@ impl Door {
             delay_in: AtomicU64::new(0),
             delay_out: AtomicU64::new(0),
             held_out: AtomicBool::new(false),
+            let_out: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
             spared: Mutex::default(),
@@ -103,6 +105,11 @@ impl Door {
     /// Whether what the server has sent is held back, to arrive all together later.
     pub(crate) fn hold_out(&self, held: bool) {
         self.state.held_out.store(held, Ordering::SeqCst);
+    }
+
+    /// Lets so many bytes arrive of those that are held back.
+    pub(crate) fn let_out(&self, bytes: u64) {
+        self.state.let_out.fetch_add(bytes, Ordering::SeqCst);
     }
 
     /// Its port on 127.0.0.1.
@@ -203,9 +210,14 @@ impl State {
             if !self.await_passage(from) || bytes.is_empty() {
                 break;
             }
-            // A peer that no longer reads does not cut off what it has sent before, which may still
-            // be in flight.
-            listens = listens && sink.write_all(&bytes).is_ok();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(self.passing(way, from, rest.len()));
+                // A peer that no longer reads does not cut off what it has sent before, which may still
+                // be in flight.
+                listens = listens && sink.write_all(now).is_ok();
+                rest = later;
+            }
         }
         let _ = source.shutdown(Shutdown::Both);
         let _ = sink.shutdown(Shutdown::Both);
@@ -219,7 +231,24 @@ impl State {
     }
 
     fn holds(&self, way: Way, from: IpAddr) -> bool {
+        self.is_held(way, from) && self.let_out.load(Ordering::SeqCst) == 0
+    }
+
+    fn is_held(&self, way: Way, from: IpAddr) -> bool {
         matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst) && !self.spares(from)
+    }
+
+    /// How many of so many bytes may pass, once any may.
+    fn passing(&self, way: Way, from: IpAddr, bytes: usize) -> usize {
+        while self.holds(way, from) && !self.closed.load(Ordering::SeqCst) {
+            thread::sleep(LOOK_EVERY);
+        }
+        if !self.is_held(way, from) || self.closed.load(Ordering::SeqCst) {
+            return bytes;
+        }
+        let passing = self.let_out.load(Ordering::SeqCst).min(bytes as u64);
+        self.let_out.fetch_sub(passing, Ordering::SeqCst);
+        passing as usize
     }
 
     fn delay(&self, way: Way, from: IpAddr) -> Duration {

@@ -52,6 +52,11 @@ impl Link {
         self.door.hold_out(true);
     }
 
+    /// Lets so many bytes arrive of those that are held back. Only one connection may lead through the link.
+    pub fn let_through(&self, bytes: u64) {
+        self.door.let_out(bytes);
+    }
+
     /// Lets everything that was held back arrive at once.
     pub fn release_stream(&self) {
         self.door.hold_out(false);
