@@ -42,6 +42,7 @@ pub use behind::Ended;
 
 use asking::Asking;
 use blocked::Blocked;
+use budget::Budget;
 use search::{Exits, START, Search, Step, Target, Walker};
 
 use super::Queues;
@@ -73,12 +74,13 @@ impl Queues {
     }
 
     /// The same, but follows no place behind a request for several keys.
-    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Cycle> {
+    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
-            return None;
+            return (None, 0);
         }
-        Outcome::of(&asking, None, Follow::OnlyReal).cycle
+        let outcome = Outcome::of(&asking, None, Follow::OnlyReal);
+        (outcome.cycle, outcome.steps)
     }
 
     fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
@@ -119,8 +121,9 @@ impl Cycle {
         let behind = match asking.queues.bundles.is_empty() {
             true => Vec::new(),
             false => {
-                let steps = steps.iter();
-                let behind = steps.filter(|(step, to)| asking.is_behind_several(*step, *to));
+                let (steps, mut budget) = (steps.iter(), Budget::forward());
+                let behind =
+                    steps.filter(|(step, to)| asking.is_behind_several(*step, *to, &mut budget));
                 behind.map(|(step, _)| step.slot).collect()
             }
         };

@@ -31,6 +31,23 @@ impl Wait {
     pub(super) fn is_upgrade(&self) -> bool {
         self.rank == Rank::Upgrade
     }
+
+    /// Moves to the head, or ahead of all that were moved there; it does not stand in its queue yet. False if it is there.
+    pub(super) fn move_ahead(&mut self) -> bool {
+        self.rank = match self.rank {
+            Rank::Line => Rank::Head,
+            Rank::Head => Rank::Foremost,
+            Rank::Foremost | Rank::Upgrade => return false,
+        };
+        true
+    }
+
+    /// It is to stand behind all that were moved to the head before.
+    pub(super) fn step_back(&mut self) {
+        if self.rank == Rank::Foremost {
+            self.rank = Rank::Head;
+        }
+    }
 }
 
 /// The wait that the search starts from.

@@ -12,7 +12,7 @@ use super::super::waiters::{EXCLUSIVE, MEMBER, Position, Rank, WRITES};
 use super::super::{Queues, WaiterId};
 use super::Cycle;
 use super::asking::{Asking, Wait};
-use super::budget::Budget;
+use super::budget::{Budget, FIND_PLACE};
 use super::search::{START, Step};
 use crate::key::KeyId;
 use crate::observed::Observed;
@@ -21,8 +21,10 @@ use crate::request::Terms;
 use crate::tree::NIL;
 use crate::types::{Instant, Lease, Mode};
 
-/// After so many moves the search gives up, as it does after a thousand tasks.
+/// After so many moves the search gives up, as it does after a thousand tasks,
 const MOST_MOVES: usize = 64;
+/// or after so many steps of all searches between them: some two milliseconds.
+const MOST_STEPS: usize = 12_000;
 /// For at most this many owners of one task the search checks where they stand.
 const MOST_OWNERS: usize = 1_000;
 
@@ -34,8 +36,10 @@ struct Place {
 }
 
 impl Asking<'_> {
-    /// The request that `step` begins with waits for the task at `to` only because it stands behind a request for several keys.
-    pub(super) fn is_behind_several(&self, step: Step, to: u32) -> bool {
+    /// The request that `step` begins with waits for the task at `to` only because it stands behind a request for several keys, or the
+    /// budget is spent.
+    pub(super) fn is_behind_several(&self, step: Step, to: u32, budget: &mut Budget) -> bool {
+        budget.step(FIND_PLACE);
         let waiters = &self.queues.waiters;
         let (position, writes) = match step.slot {
             NIL => (self.position, self.wait.terms.mode() == Mode::Write),
@@ -48,12 +52,13 @@ impl Asking<'_> {
         };
         let line = self.line(place.key);
         waiters.last_flagged_before(line, position, MEMBER) != NIL
-            && !self.waits_for_holder(&place, step, to)
-            && !self.waits_for_queued(&place, to)
+            && !self.waits_for_holder(&place, step, to, budget)
+            && !self.waits_for_queued(&place, to, budget)
+            || budget.is_spent()
     }
 
     /// It would wait for `to` as a holder if no request for several keys were there.
-    fn waits_for_holder(&self, place: &Place, step: Step, to: u32) -> bool {
+    fn waits_for_holder(&self, place: &Place, step: Step, to: u32, budget: &mut Budget) -> bool {
         let waiters = &self.queues.waiters;
         let owner_in = |slot: u32| match slot {
             NIL => self.wait.owner.as_ref(),
@@ -67,11 +72,11 @@ impl Asking<'_> {
         place.writes
             || held.mode(self.now) == Some(Mode::Write)
             || self.has_writer_between(place, Position::FIRST)
-            || self.waits_for_only_reader(place.key, place.position, own, &mut Budget::forward())
+            || self.waits_for_only_reader(place.key, place.position, own, budget)
     }
 
     /// It would wait for a request of `to` ahead of it.
-    fn waits_for_queued(&self, place: &Place, to: u32) -> bool {
+    fn waits_for_queued(&self, place: &Place, to: u32, budget: &mut Budget) -> bool {
         let waiters = &self.queues.waiters;
         let waits_for = |position: Position, writes: bool| {
             position < place.position
@@ -89,9 +94,10 @@ impl Asking<'_> {
         }
         let mut at = waiters.key_from(task, place.key);
         for _ in 0..MOST_OWNERS {
-            if at == NIL || waiters.node(at).key != place.key {
+            if at == NIL || waiters.node(at).key != place.key || budget.is_spent() {
                 return false;
             }
+            budget.step(1);
             let is_member = waiters.has(at, MEMBER);
             if !is_member && waits_for(waiters.position(at), waiters.has(at, WRITES)) {
                 return true;
@@ -117,6 +123,8 @@ pub struct Ended {
     pub moved: Vec<KeyId>,
     /// The keys of a cycle that is a deadlock, as [`Queues::find_cycle`] returns them: the wait may not begin.
     pub deadlock: Option<Vec<KeyId>>,
+    /// How many steps the searches have taken.
+    pub steps: usize,
 }
 
 /// The requests that were moved to end the cycles of one wait.
@@ -129,6 +137,8 @@ struct Moves {
     /// Where they wait.
     keys: Vec<KeyId>,
     count: usize,
+    /// How many steps the searches have taken.
+    steps: usize,
     /// The wait does not stand in its queue yet.
     is_new_wait: bool,
 }
@@ -141,6 +151,11 @@ struct Moved {
 }
 
 impl Moves {
+    /// No more searches and moves: whoever is in a cycle still waits there.
+    fn are_over(&self) -> bool {
+        self.count >= MOST_MOVES || self.steps >= MOST_STEPS
+    }
+
     fn times(&self, id: WaiterId) -> usize {
         self.moved.iter().filter(|moved| moved.id == id).count()
     }
@@ -166,6 +181,7 @@ impl Queues {
         Ended {
             moved: moves.keys,
             deadlock: ended.err(),
+            steps: moves.steps,
         }
     }
 
@@ -182,6 +198,7 @@ impl Queues {
         Ended {
             moved: moves.keys,
             deadlock,
+            steps: moves.steps,
         }
     }
 
@@ -224,7 +241,7 @@ impl Queues {
         // No move ends a deadlock, so look for one first.
         if moves.times(id) == 0 {
             for (wait, held) in &waits {
-                if let Some(deadlock) = self.find_deadlock(wait, held, now) {
+                if let Some(deadlock) = self.find_deadlock_before(wait, held, now, moves) {
                     return Err(deadlock.keys);
                 }
             }
@@ -258,8 +275,9 @@ impl Queues {
         now: Instant,
         moves: &mut Moves,
     ) -> Result<(), Vec<KeyId>> {
-        while moves.count < MOST_MOVES {
-            let (found, _) = self.search(wait, held, now);
+        while !moves.are_over() {
+            let (found, steps) = self.search(wait, held, now);
+            moves.steps += steps;
             let Some(found) = found else { break };
             // Otherwise two requests might overtake each other in turns.
             let behind = found.behind.iter();
@@ -280,6 +298,22 @@ impl Queues {
         Ok(())
     }
 
+    /// A deadlock that the wait closes, unless the moves are over.
+    fn find_deadlock_before(
+        &self,
+        wait: &Wait,
+        held: &Observed,
+        now: Instant,
+        moves: &mut Moves,
+    ) -> Option<Cycle> {
+        if moves.are_over() {
+            return None;
+        }
+        let (found, steps) = self.find_deadlock(wait, held, now);
+        moves.steps += steps;
+        found
+    }
+
     /// How often the request in `slot` was moved.
     fn times_moved(&self, slot: u32, wait: &Wait, moves: &Moves) -> usize {
         if slot == NIL {
@@ -294,7 +328,8 @@ impl Queues {
 
     /// A move has closed the deadlock `found`: a request in it was overtaken by another one, whose task waits for the first one's task
     /// elsewhere. Returns the slot of the first one, which has to stand ahead again.
-    fn overtaken_in(&self, found: &Cycle, wait: &Wait, moves: &Moves) -> Option<u32> {
+    fn overtaken_in(&self, found: &Cycle, wait: &Wait, moves: &mut Moves) -> Option<u32> {
+        moves.steps += found.steps.len() * moves.moved.len();
         let key = self.keys.find(wait.key.as_ref());
         let task = self.waiters.task_of(wait.owner.as_ref());
         let is_overtaken = |step: &Step, to: u32| {
@@ -340,31 +375,11 @@ impl Queues {
         let keys = keys.map(|key| self.keys.node(key).id.clone());
         moves.keys.extend(keys);
         for (wait, held) in self.waits_of(id) {
-            while moves.count < MOST_MOVES
-                && let Some(deadlock) = self.find_deadlock(&wait, &held, now)
+            while let Some(deadlock) = self.find_deadlock_before(&wait, &held, now, moves)
                 && let Some(overtaken) = self.overtaken_in(&deadlock, &wait, moves)
             {
                 self.move_ahead(overtaken, Rank::Foremost, now, moves);
             }
-        }
-    }
-}
-
-impl Wait {
-    /// The same for one that does not stand in its queue yet.
-    fn move_ahead(&mut self) -> bool {
-        self.rank = match self.rank {
-            Rank::Line => Rank::Head,
-            Rank::Head => Rank::Foremost,
-            Rank::Foremost | Rank::Upgrade => return false,
-        };
-        true
-    }
-
-    /// It is to stand behind all that were moved to the head before.
-    fn step_back(&mut self) {
-        if self.rank == Rank::Foremost {
-            self.rank = Rank::Head;
         }
     }
 }

@@ -12,8 +12,10 @@ const MOST_STEPS_BACK: usize = 2_000;
 const MOST_STEPS_AMONG: usize = 3_000;
 /// Checking whether the task of an owner waits costs as much as this many steps,
 pub(super) const FIND_TASK: usize = 4;
-/// and checking whether it is among the readers of a lock, this many.
+/// checking whether it is among the readers of a lock, this many,
 pub(super) const FIND_READER: usize = 8;
+/// and checking whether a request waits only because it stands behind one for several keys, this many.
+pub(super) const FIND_PLACE: usize = 16;
 
 /// What one search may still spend.
 #[derive(Debug)]

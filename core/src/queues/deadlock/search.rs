@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::super::waiters::{EXCLUSIVE, Position};
 use super::asking::Asking;
 use super::blocked::Blocked;
-use super::budget::{Budget, MOST_TASKS};
+use super::budget::{Budget, FIND_PLACE, MOST_TASKS};
 use super::by_slot::{BySlot, Slots};
 use crate::key::KeyId;
 use crate::owner::OwnerRef;
@@ -213,9 +213,12 @@ impl<'a> Search<'a> {
                 None => Holders::Writer,
             },
         };
-        let walked = self.walked.get(&key).copied();
-        // From one place a step may count that does not from another.
-        let walked = walked.filter(|_| !self.only_real);
+        let mut walked = self.walked.get(&key).copied();
+        if self.only_real {
+            // From one place a step may count that does not from another. So the same is walked again and again.
+            walked = None;
+            self.budget.step(FIND_PLACE);
+        }
         let walked = walked.unwrap_or(Walked {
             ahead_of: Position::FIRST,
             holders: Holders::None,
@@ -260,8 +263,8 @@ impl<'a> Search<'a> {
         closes
     }
 
-    fn is_followed(&self, step: Step, to: u32) -> bool {
-        !self.only_real || !self.asking.is_behind_several(step, to)
+    fn is_followed(&mut self, step: Step, to: u32) -> bool {
+        !self.only_real || !self.asking.is_behind_several(step, to, &mut self.budget)
     }
 
     /// True if the search did not know yet that `step` leads to `task`.

@@ -2,6 +2,7 @@
 //! ([`reference`]), and judged ([`check`]) by a graph of all waits that is built by walking all queues ([`scene`]).
 
 mod check;
+mod crowded;
 mod large;
 mod moved;
 mod reference;
