@@ -23,7 +23,7 @@ use crate::types::{Instant, Lease, Mode};
 
 /// After so many moves the search gives up, as it does after a thousand tasks,
 const MOST_MOVES: usize = 64;
-/// or after so many steps of all searches between them: some two milliseconds.
+/// or after so many steps of all searches between them: a few milliseconds.
 const MOST_STEPS: usize = 12_000;
 /// For at most this many owners of one task the search checks where they stand.
 const MOST_OWNERS: usize = 1_000;
