@@ -14,7 +14,7 @@
 //	return sell(held, lock.Token())
 //
 // This file takes locks; lock.go is a held lock, others.go has the calls about locks of others, semaphore.go permits, multi.go several
-// locks at once, node.go a server, client.go the interface to Redis clients.
+// locks at once, node.go a server, mail.go its later answers, client.go the interface to Redis clients.
 package mortise
 
 import (
@@ -92,6 +92,7 @@ type request struct {
 	permits, limit                int // of a semaphore: none of a lock
 	oldLocks, rests               bool
 	busy                          bool // somebody else held the lock at the server's last answer
+	isPatient                     bool // the caller's context never ends
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -225,6 +226,7 @@ func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Conte
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
 	end := now() + r.wait
+	r.isPatient = ctx.Done() == nil
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left := max(end-now(), 0)
 		locks, err := l.attempt(waiting, r, left)
@@ -271,8 +273,12 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]
 		}
 		command = append(command, "WAIT", limit, "MAIL", letter.box)
 	}
+	call := n.call
+	if r.isPatient {
+		call = n.callAtOnce
+	}
 	sent := now()
-	token, begun, err := n.grant(ctx, command, letter)
+	token, begun, err := n.outcome(ctx, call(ctx, command...), letter)
 	if err == nil || letter != nil && letter.since != 0 {
 		r.busy = token == 0
 	}

@@ -1,0 +1,199 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Later answers: the server puts them into a box as letters, which one goroutine collects over a second connection, for all requests that
+// wait.
+
+// mailWait is how long one request for letters waits.
+const mailWait = 2 * time.Second
+
+// errNoMail: the server does not let this user wait. Whether the request is gone is unknown.
+var errNoMail = errors.New("mortise: no mail")
+
+// pending is a request that waits for a letter.
+type pending struct {
+	node       *node
+	box, owner string
+	since      int64 // of the box that the server put it to
+	answer     chan answer
+}
+
+// answer is a letter's content: a token and when its lease began, no token for denied, or why nothing can come.
+type answer struct {
+	token int64
+	begun time.Duration
+	err   error
+}
+
+// expect awaits a letter for the owner, before its request is sent: a letter may come before the request's reply.
+func (n *node) expect(ctx context.Context, owner string) *pending {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	if n.box == "" {
+		n.locks.mu.Unlock()
+		box := n.newBox(ctx)
+		n.locks.mu.Lock()
+		if n.box == "" { // nobody was faster
+			n.box, n.since, n.last = box, 0, 0
+		}
+	}
+	p := &pending{node: n, box: n.box, owner: owner, answer: make(chan answer, 1)}
+	n.pending[owner] = p
+	return p
+}
+
+func (p *pending) forget() {
+	p.node.locks.mu.Lock()
+	defer p.node.locks.mu.Unlock()
+	delete(p.node.pending, p.owner)
+}
+
+// newBox makes up a name that is routed to this server: in a cluster a box has to be where the locks are.
+func (n *node) newBox(ctx context.Context) (box string) {
+	for range 100_000 {
+		box = "{" + random() + "}"
+		if n.serves(ctx, box) {
+			break
+		}
+	}
+	return box
+}
+
+// serves is whether the server serves the key, as far as is known.
+func (n *node) serves(ctx context.Context, key string) bool {
+	name, err := n.locks.client.Node(ctx, key)
+	return err != nil || name == n.name
+}
+
+// queued has letters collected for a request that the server has put to the box.
+func (n *node) queued(p *pending, reply []any) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	p.since, _ = reply[len(reply)-1].(int64)
+	n.doubts = n.doubts || p.since != n.since
+	if !n.listens {
+		n.listens = true
+		go n.listen()
+	}
+}
+
+// listen collects letters while anybody waits for them.
+func (n *node) listen() {
+	l, pause := n.locks, firstPause
+	for command := n.collect(); command != nil; command = n.collect() {
+		if !n.serves(l.stopped, command[1]) {
+			n.giveUp(errUnsure)
+			continue
+		}
+		sent := now()
+		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
+		reply := l.client.Mail(ctx, command)
+		cancel()
+		if mail, ok := reply.([]any); ok && len(mail) == 3 {
+			n.read(sent, mail)
+			pause = firstPause
+			continue
+		}
+		if err, _ := reply.(error); err != nil && !passing(err) {
+			n.giveUp(fmt.Errorf("%w: %v", errNoMail, err))
+		}
+		sleep(l.stopped, pause)
+		pause = min(2*pause, lastPause)
+		l.lookForServers(l.stopped)
+	}
+}
+
+// collect is the command that collects letters; none when nobody waits for any.
+func (n *node) collect() []string {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	n.listens = len(n.pending) > 0 && n.locks.stopped.Err() == nil
+	switch {
+	case !n.listens:
+		return nil
+	case n.since == 0:
+		return words("LOCK.MAIL", n.box, "WAIT", mailWait)
+	}
+	return words("LOCK.MAIL", n.box, "WAIT", mailWait, "AFTER", n.since, n.last)
+}
+
+// giveUp ends all waits for letters, and makes the next one wait at another box.
+func (n *node) giveUp(err error) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	n.box = ""
+	for _, p := range n.pending {
+		p.settle(answer{err: err})
+	}
+}
+
+// settle sets the answer once. The mutex is held.
+func (p *pending) settle(a answer) {
+	delete(p.node.pending, p.owner)
+	p.answer <- a
+}
+
+// read hands letters out. A request that was made to another box than this is gone.
+func (n *node) read(sent time.Duration, mail []any) {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	since, _ := mail[0].(int64)
+	n.since, n.doubts = since, n.doubts || since != n.since
+	waited, _ := mail[1].(int64)
+	letters, _ := mail[2].([]any)
+	for _, l := range letters {
+		letter := fields(l)
+		number, _ := letter["number"].(int64)
+		if number <= n.last { // numbers grow from box to box, too
+			continue
+		}
+		n.last = number
+		owner, _ := letter["owner"].(string)
+		var a answer
+		switch letter["result"] {
+		case "granted":
+			a.token, _ = letter["token"].(int64)
+			age, _ := letter["age"].(int64)
+			a.begun = sent + time.Duration(waited-age)*time.Millisecond
+		case "refused":
+			text, _ := letter["error"].(string)
+			a.err = NewRefused(text)
+		}
+		if p := n.pending[owner]; p != nil {
+			p.settle(a)
+		} else if a.token != 0 {
+			keys, several := letter["keys"].([]any)
+			if !several {
+				keys = []any{letter["key"]}
+			}
+			for _, key := range keys {
+				n.locks.leave(fmt.Sprint(key), owner)
+			}
+		}
+	}
+	if !n.doubts { // not checked with every letter: there may be tens of thousands
+		return
+	}
+	n.doubts = false
+	for _, p := range n.pending {
+		if p.since != 0 && p.since != n.since {
+			p.settle(answer{err: errUnsure})
+		}
+	}
+}
+
+// fields reads a map, which is a flat array in RESP2.
+func fields(reply any) map[string]any {
+	read := map[string]any{}
+	flat, _ := reply.([]any)
+	for i := 0; i+1 < len(flat); i += 2 {
+		read[fmt.Sprint(flat[i])] = flat[i+1]
+	}
+	return read
+}
