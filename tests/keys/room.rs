@@ -43,8 +43,8 @@ fn a_crowd_of_released_locks_frees_its_memory_though_one_stays_held() {
     });
 }
 
-/// A server with this many databases, of which the last one is used.
-const DATABASES: usize = 1_000_000;
+/// So many that a ring for each would show. Redis 8 needs 3.5 GB and seconds of start-up for ten times as many.
+const DATABASES: usize = 100_000;
 
 fn server_of_many_databases() -> Server {
     let databases = DATABASES.to_string();
@@ -52,7 +52,7 @@ fn server_of_many_databases() -> Server {
 }
 
 #[test]
-fn a_first_lock_in_the_last_of_a_million_databases_takes_no_more_than_in_the_first() {
+fn a_first_lock_in_the_last_of_100_000_databases_takes_no_more_than_in_the_first() {
     let server = server_of_many_databases();
     let mut conn = server.connect();
     cmd!(conn, "SELECT", 0);

@@ -26,11 +26,16 @@ async fn proxies(servers: &Servers) -> Vec<Proxy> {
 async fn quorum_over(proxies: &[Proxy], node_timeout: Duration) -> Quorum {
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
     let quorum = quorum.node_timeout(node_timeout).connect().await.unwrap();
-    // Until the client is connected to the slowest server, too.
+    await_connected(&quorum).await;
+    quorum
+}
+
+/// Waits until the client is connected to the slowest server, too.
+async fn await_connected(quorum: &Quorum) {
     loop {
         let answers = quorum.info("k").await;
         if answers.iter().all(|there| there.answer.is_ok()) {
-            return quorum;
+            return;
         }
     }
 }
@@ -189,6 +194,8 @@ async fn nobody_behind_a_partition_is_granted_before_the_holder_notices_its_loss
         assert!(other.renew().await.is_ok());
         other.release().await.unwrap();
         servers.await_free("k").await;
+        // A connection that was opened during the fault may break only now.
+        await_connected(&near).await;
     }
 }
 
