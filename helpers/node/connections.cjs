@@ -5,6 +5,7 @@ const CONNECT_TIMEOUT = 2_000; // ms
 const LATE = 200; // ms after a limit in which what has come is read first
 const TICK = 200; // ms by which a call's age is counted: the clock costs more than all else that is done for it here
 const MOST = 1_000; // calls in flight on a connection
+const TOGETHER = 16; // calls at most in one packet: the server works on it while the next one is filled
 
 /** A request without a reply. `sent` is false where it surely never left. */
 class Unanswered extends Error {
@@ -121,16 +122,22 @@ async function openIoredis(client) {
   const names = new Map();
   const senderOf = (name) => names.get(name) ?? names.set(name, connection.createBuiltinCommand(name.toLowerCase()).string).get(name);
   let corked = null; // the socket while it gathers what one turn of the event loop sends
+  let gathered = 0;
   const uncork = () => {
     corked.uncork();
     corked = null;
   };
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), (command, isAlone) => {
-    if (!isAlone && corked === null && connection.stream) {
+  const gather = () => {
+    if (corked === null) {
       corked = connection.stream;
-      corked.cork();
       setImmediate(uncork);
-    }
+    } else if (++gathered < TOGETHER) return;
+    else corked.uncork();
+    corked.cork();
+    gathered = 0;
+  };
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), (command, isAlone) => {
+    if (!isAlone && connection.stream) gather();
     return senderOf(command[0]).apply(connection, command.slice(1));
   });
 }
