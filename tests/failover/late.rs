@@ -88,6 +88,21 @@ impl Pair {
         await_on_time(&self.primary);
     }
 
+    /// Waits until the replica has received a heartbeat. If it has none when it is promoted, all its holds are suspect.
+    fn await_heartbeat(&self) {
+        // So that only a heartbeat is left to send.
+        cmd!(self.primary.connect(), "LOCK.RELEASE", "warm", "w");
+        let offset = || -> u64 {
+            let replication = self.primary.info("replication");
+            replication["master_repl_offset"].parse().unwrap()
+        };
+        let before = offset();
+        eventually_within(PATIENCE, "the primary sends a heartbeat", || {
+            offset() > before
+        });
+        wait_for_sync_over(&self.link, &self.primary, &self.replica);
+    }
+
     /// Cuts the primary off and promotes the replica.
     fn fail_over(&self) {
         self.link.cut();
@@ -476,6 +491,7 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_can_be_renewed_without_lim
         cmd!(conn, "CONFIG", "SET", "lock.max-lease", lease);
         cmd!(conn, "CONFIG", "SET", "lock.grace", GRACE + MAX_LEASE);
     }
+    pair.await_heartbeat();
     let mut old = pair.primary.connect();
     let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", lease));
     int(&cmd!(old, "LOCK.ACQUIRE", "short", "a", 2_000));

@@ -20,7 +20,7 @@ const MAX_LEASE: u64 = 2_000;
 const GRACE: u64 = MAX_LEASE + 1_000 + 3_000;
 /// What is left of the old name's lease at the pass: far less than the new one's.
 const SHORT: u64 = 600;
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 12;
 
 fn server() -> mortise_harness::Builder {
     Server::builder()

@@ -25,7 +25,7 @@ pub(crate) async fn client(server: &Server) -> Client {
 pub(crate) async fn client_of(url: &str) -> Client {
     Client::builder(url)
         .unwrap()
-        .response_timeout(Duration::from_millis(500))
+        .response_timeout(Duration::from_secs(2))
         .connect()
         .await
         .unwrap()
