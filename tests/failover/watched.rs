@@ -48,8 +48,9 @@ impl Settings {
 }
 
 pub(crate) const ROLES: [Role; 4] = [Role::Mover, Role::Loyal, Role::Mover, Role::Loyal];
-/// Sentinels are slow to demote an old primary: only after it has claimed to be one for eight seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Sentinels are slow to demote an old primary: only after it has claimed to be one for eight seconds. One that did not run for two seconds
+/// does nothing for the next thirty (TILT), which happens several times in a row on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// A wrong setting must show within this many runs. Mostly it does in the first.
 pub(crate) const ATTEMPTS: u32 = 5;
 pub(crate) const NAME: &str = "locks";
