@@ -64,13 +64,13 @@ func (k *Lock) Unlock() error {
 	}
 	var reply any
 	if rests {
-		reply = n.callAtOnce(k.locks.stopped, k.farewell()...)
+		reply = n.call(k.locks.stopped, k.farewell()...)
 	}
 	if reply == nil { // nothing has to rest, or what was revoked cannot
 		k.locks.mu.Lock()
 		k.rests = 0
 		k.locks.mu.Unlock()
-		reply = n.callAtOnce(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
+		reply = n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
 	}
 	if isGone(reply) {
 		return ErrLost

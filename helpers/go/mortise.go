@@ -92,7 +92,6 @@ type request struct {
 	permits, limit                int // of a semaphore: none of a lock
 	oldLocks, rests               bool
 	busy                          bool // somebody else held the lock at the server's last answer
-	isPatient                     bool // the caller's context never ends
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -226,7 +225,6 @@ func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Conte
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
 	end := now() + r.wait
-	r.isPatient = ctx.Done() == nil
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left := max(end-now(), 0)
 		locks, err := l.attempt(waiting, r, left)
@@ -273,12 +271,8 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]
 		}
 		command = append(command, "WAIT", limit, "MAIL", letter.box)
 	}
-	call := n.call
-	if r.isPatient {
-		call = n.callAtOnce
-	}
 	sent := now()
-	token, begun, err := n.outcome(ctx, call(ctx, command...), letter)
+	token, begun, err := n.outcome(ctx, n.call(ctx, command...), letter)
 	if err == nil || letter != nil && letter.since != 0 {
 		r.busy = token == 0
 	}

@@ -25,9 +25,7 @@ type node struct {
 	locks *Locks
 	name  string
 	queue []command
-	sends bool          // the pump or a caller sends, or the pump is about to
-	pumps bool          // there is one
-	wake  chan struct{} // makes it check the queue
+	sends bool // there is a pump
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
@@ -51,7 +49,7 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nodes[name] == nil {
-		l.nodes[name] = &node{locks: l, name: name, wake: make(chan struct{}, 1), pending: map[string]*pending{}}
+		l.nodes[name] = &node{locks: l, name: name, pending: map[string]*pending{}}
 	}
 	return l.nodes[name], nil
 }
@@ -69,39 +67,20 @@ func (n *node) send(reply func(any), args ...any) {
 	n.queue = append(n.queue, command{words(args...), reply})
 	if !n.sends {
 		n.sends = true
-		n.startPump()
+		go n.pump()
 	}
 }
 
-// startPump makes the pump check the queue. The mutex is held.
-func (n *node) startPump() {
-	if n.pumps {
-		n.wake <- struct{}{}
-		return
-	}
-	n.pumps = true
-	go n.pump()
-}
-
-// pump sends what is queued, then what was queued meanwhile. It stays: a new goroutine would have to grow its stack for each command.
+// pump sends what is queued, then what was queued meanwhile.
 func (n *node) pump() {
 	for {
 		n.locks.mu.Lock()
 		batch := n.queue[:min(len(n.queue), mostCommands)]
 		n.queue = n.queue[len(batch):]
 		n.sends = len(batch) > 0
-		n.pumps = n.sends || n.locks.stopped.Err() == nil
-		pumps := n.pumps
 		n.locks.mu.Unlock()
-		if !pumps {
-			return
-		}
 		if len(batch) == 0 {
-			select {
-			case <-n.wake:
-			case <-n.locks.stopped.Done():
-			}
-			continue
+			return
 		}
 		commands := make([][]string, len(batch))
 		for i, c := range batch {
@@ -141,27 +120,6 @@ func (n *node) call(ctx context.Context, args ...any) any {
 	}
 }
 
-// callAtOnce is call for a caller that can wait for the timeout whatever happens. It sends the command from its own goroutine if nothing
-// else is being sent: waking the pump, and being woken by it, would take longer than the rest of its work.
-func (n *node) callAtOnce(ctx context.Context, args ...any) any {
-	n.locks.mu.Lock()
-	if n.sends {
-		n.locks.mu.Unlock()
-		return n.call(ctx, args...)
-	}
-	n.sends = true
-	n.locks.mu.Unlock()
-	defer func() { // also if the client panics
-		n.locks.mu.Lock()
-		defer n.locks.mu.Unlock()
-		n.sends = len(n.queue) > 0
-		if n.sends {
-			n.startPump()
-		}
-	}()
-	return n.do([][]string{words(args...)})[0]
-}
-
 // outcome is what becomes of a request with that reply, after waiting for its letter if it was queued: the token and when its lease began,
 // if that is known; or no token, for denied.
 func (n *node) outcome(ctx context.Context, reply any, p *pending) (int64, time.Duration, error) {
@@ -196,7 +154,7 @@ func (l *Locks) repeat(key string, command func() []any) {
 		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
 			n, err := l.node(l.stopped, key)
 			if err == nil {
-				if err, _ = n.callAtOnce(l.stopped, command()...).(error); err == nil || !passing(err) {
+				if err, _ = n.call(l.stopped, command()...).(error); err == nil || !passing(err) {
 					return
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -375,38 +374,4 @@ func TestAnUnreachableServerIsAnErrorAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 	defer cancel()
 	_ = locks.Close(ctx)
-}
-
-// panicking panics instead of sending, once.
-type panicking struct {
-	mortise.Client
-	isArmed atomic.Bool
-}
-
-func (c *panicking) Do(ctx context.Context, commands [][]string) []any {
-	if c.isArmed.CompareAndSwap(true, false) {
-		panic("a client with a bug")
-	}
-	return c.Client.Do(ctx, commands)
-}
-
-func TestAPanicOfTheRedisClientThatIsRecoveredDoesNotStopOthers(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	rdb := redis.NewClient(&redis.Options{Addr: s.addr})
-	defer rdb.Close()
-	client := &panicking{Client: goredisconn.New(rdb)}
-	locks := mortise.New(client)
-	ctx, cancel := context.WithTimeout(background, 20*time.Second)
-	defer cancel()
-	defer locks.Close(ctx)
-	client.isArmed.Store(true)
-	func() {
-		defer func() { _ = recover() }()
-		_, _, err := locks.Lock(background, "k")
-		t.Errorf("no panic: %v", err)
-	}()
-	if _, _, err := locks.Lock(ctx, "other"); err != nil {
-		t.Fatal(err)
-	}
 }
