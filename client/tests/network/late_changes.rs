@@ -51,14 +51,18 @@ async fn a_late_upgrade_does_not_change_the_next_hold_of_its_owner() {
 async fn a_late_acquire_on_a_connection_of_the_application_does_not_change_the_next_hold() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    // The connection has its own time limit, which would be 500 ms.
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(ms(3000)));
+    // The connection has its own time limit, and ends before the client's.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(ms(2000)));
     let shared = redis::Client::open(proxy.url()).unwrap();
     let shared = shared.get_multiplexed_async_connection_with_config(&patient);
     let shared = shared.await.unwrap();
     let over = proxy.url().into_server().unwrap().over(shared);
     let builder = Client::builder(over).unwrap();
-    let mine = builder.response_timeout(ms(3000)).connect().await.unwrap();
+    let mine = builder
+        .response_timeout(ms(10_000))
+        .connect()
+        .await
+        .unwrap();
     let lock = mine.lock("k").owner(&Owner::new()).lease(ms(60_000));
     proxy.set(Traffic::StallsOld);
     lock.acquire().await.unwrap_err();
