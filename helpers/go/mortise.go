@@ -272,7 +272,7 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]
 		command = append(command, "WAIT", limit, "MAIL", letter.box)
 	}
 	sent := now()
-	token, begun, err := n.outcome(ctx, n.call(ctx, command...), letter)
+	token, begun, err := n.grant(ctx, command, letter)
 	if err == nil || letter != nil && letter.since != 0 {
 		r.busy = token == 0
 	}

@@ -86,24 +86,16 @@ func (n *node) pump() {
 		for i, c := range batch {
 			commands[i] = c.words
 		}
-		replies := n.do(commands)
+		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
+		replies := n.locks.client.Do(ctx, commands)
+		cancel()
 		for i, c := range batch {
+			if err, failed := replies[i].(error); !failed || isRefused(err, "") {
+				n.locks.answered.Store(true)
+			}
 			c.reply(replies[i])
 		}
 	}
-}
-
-// do sends the commands and returns their replies.
-func (n *node) do(commands [][]string) []any {
-	ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
-	defer cancel()
-	replies := n.locks.client.Do(ctx, commands)
-	for _, reply := range replies {
-		if err, failed := reply.(error); !failed || isRefused(err, "") {
-			n.locks.answered.Store(true)
-		}
-	}
-	return replies
 }
 
 // call sends the command and waits for its reply until ctx ends.
@@ -120,10 +112,10 @@ func (n *node) call(ctx context.Context, args ...any) any {
 	}
 }
 
-// outcome is what becomes of a request with that reply, after waiting for its letter if it was queued: the token and when its lease began,
-// if that is known; or no token, for denied.
-func (n *node) outcome(ctx context.Context, reply any, p *pending) (int64, time.Duration, error) {
-	switch reply := reply.(type) {
+// grant sends a request and waits for its outcome: the token and when its lease began, if that is known; or no
+// token, for denied.
+func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, time.Duration, error) {
+	switch reply := n.call(ctx, request...).(type) {
 	case int64:
 		return reply, 0, nil
 	case nil:

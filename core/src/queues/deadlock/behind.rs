@@ -151,7 +151,7 @@ struct Moved {
 }
 
 impl Moves {
-    /// No more searches and moves: whoever is in a cycle still waits there.
+    /// Whether a limit is reached: the server searches no further, and moves no more requests.
     fn are_over(&self) -> bool {
         self.count >= MOST_MOVES || self.steps >= MOST_STEPS
     }
