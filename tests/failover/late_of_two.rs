@@ -9,7 +9,7 @@ use mortise_harness::{
     waiter,
 };
 
-use crate::late::{GRACE, LATE, MAX_LEASE, PATIENCE, builder, configure};
+use crate::pair::{GRACE, LATE, MAX_LEASE, PATIENCE, builder, configure};
 
 #[test]
 fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() {

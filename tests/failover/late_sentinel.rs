@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mortise_harness::{cmd, eventually_within, hold_of, int, is_nil, lock_info, try_cmd, waiter};
 
-use super::late::{await_on_time, renewal};
 use super::watched::{PATIENCE, Settings, Watched, demand};
+use crate::pair::{await_on_time, renewal};
 
 /// The lease lasts longer than data is late, and data is late for longer than the Sentinels and the promoted server take.
 const SETTINGS: Settings = Settings::safe(12_000);

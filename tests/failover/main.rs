@@ -7,6 +7,7 @@ mod frozen;
 mod late;
 mod late_of_two;
 mod late_sentinel;
+mod pair;
 mod passing;
 mod promotion;
 mod sentinel;

@@ -13,7 +13,7 @@ use mortise_harness::{
     Link, Server, eventually, granted, hold_of, int, is_nil, try_cmd, wait_for_sync_over, waiter,
 };
 
-use crate::late::{await_on_time, configure, promote};
+use crate::pair::{await_on_time, configure, promote};
 
 const MAX_LEASE: u64 = 2_000;
 /// Longest lease, a lag of one second, and 3 seconds.

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::sentinel::{SentinelClient, SentinelServerType};
 use mortise_harness::{
-    Server, Stay, cmd, command, eventually, eventually_within, int, is_nil, queue_of, try_cmd,
-    waiter,
+    Server, Stay, cmd, command, eventually_within, int, is_nil, queue_of, try_cmd, waiter,
 };
 
 use crate::watched::{
@@ -97,15 +96,21 @@ fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {
     assert_clean(&clients.stop(), old, new);
 }
 
+/// Waits until `a` holds `other`. The primary may refuse until its replicas have acknowledged recent data.
+fn await_granted(primary: &Server, lease: u64) {
+    let mut conn = primary.connect();
+    eventually_within(PATIENCE, "a holds", || {
+        let reply = try_cmd!(conn, "LOCK.ACQUIRE", "other", "a", lease);
+        reply.is_ok_and(|reply| !is_nil(&reply))
+    });
+}
+
 #[test]
 fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
     let watched = Watched::start(SAFE);
     let clients = clients(&watched, SAFE, Stay::Mixed);
     let old = watched.primary.port();
-    let mut conn = watched.primary.connect();
-    eventually("a holder of another lock", || {
-        !is_nil(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 1_000))
-    });
+    await_granted(&watched.primary, 1_000);
     let mut waiter = waiter!(
         watched.primary,
         "LOCK.ACQUIRE",
@@ -134,9 +139,7 @@ fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
 fn a_waiter_that_a_failover_unblocks_asks_again_where_sentinel_says_and_is_granted() {
     let watched = Watched::start(LONG);
     let old = &watched.primary;
-    eventually_within(PATIENCE, "a holds", || {
-        !is_nil(&cmd!(old.connect(), "LOCK.ACQUIRE", "other", "a", 8_000))
-    });
+    await_granted(old, 8_000);
     let urls: Vec<String> = watched.sentinels.iter().map(Server::url).collect();
     let mut sentinel =
         SentinelClient::build(urls, String::from(NAME), None, SentinelServerType::Master)

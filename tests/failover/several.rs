@@ -44,25 +44,20 @@ impl Pair {
     fn hold_stream(&mut self) {
         wait_for_sync_over(&self.link, &self.primary, &self.replica);
         self.link.hold_stream();
-        self.read = offset(&self.replica, "slave_read_repl_offset");
+        self.read = self.replica.replication_offset("slave_read_repl_offset");
     }
 
     /// The replica reads some bytes more. False if there are none.
     fn read_on(&mut self) -> bool {
-        let sent = offset(&self.primary, "master_repl_offset");
+        let sent = self.primary.replication_offset("master_repl_offset");
         let step = STEP.min(sent.saturating_sub(self.read));
         self.link.let_through(step);
         self.read += step;
         eventually("the replica has read that", || {
-            offset(&self.replica, "slave_read_repl_offset") >= self.read
+            self.replica.replication_offset("slave_read_repl_offset") >= self.read
         });
         step > 0
     }
-}
-
-fn offset(server: &Server, name: &str) -> u64 {
-    let info = server.info("replication");
-    info[name].parse().expect("a number of bytes")
 }
 
 /// How many of the keys `owner` holds on the server of `conn` at one moment.

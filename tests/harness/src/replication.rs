@@ -58,6 +58,18 @@ pub fn wait_for_sync_at(port: u16, primary: &Server, replica: &Server) {
     });
 }
 
+impl Server {
+    /// A number of bytes of `INFO replication`: `replication_offset("master_repl_offset")`.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    #[track_caller]
+    pub fn replication_offset(&self, name: &str) -> u64 {
+        let state = self.info("replication");
+        state[name].parse().expect("a number of bytes")
+    }
+}
+
 /// Waits until `replica` holds the same keys and values as `primary`, leases and expiry times aside.
 ///
 /// # Panics
