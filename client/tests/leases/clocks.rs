@@ -10,7 +10,7 @@ use mortise_harness::{ClockStep, Server, eventually};
 use crate::support::{LATE, client_of, ms};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(5);
 
 /// The environment variable that makes [`holder_process`] a holder.
 const HOLDER: &str = "MORTISE_TEST_CLOCK_HOLDER";

@@ -15,12 +15,12 @@ fn connect(server: &Server) -> Client {
 fn a_thread_acquires_renews_changes_and_releases_a_lock() {
     let server = Server::start();
     let client = connect(&server);
-    let mut guard = Guard::from(client.lock("k").lease(ms(900)).read().wait().unwrap());
+    let mut guard = Guard::from(client.lock("k").lease(ms(3_000)).read().wait().unwrap());
     guard.upgrade().wait().unwrap();
     assert_eq!(guard.mode(), Mode::Write);
     assert!(client.lock("k").try_acquire().wait().unwrap().is_none());
-    guard.renew_for(ms(1000)).wait().unwrap();
-    assert_eq!(guard.lost().wait_up_to(ms(2000)), None);
+    guard.renew_for(ms(3_000)).wait().unwrap();
+    assert_eq!(guard.lost().wait_up_to(ms(4_000)), None);
     guard.downgrade().wait().unwrap();
     assert!(client.lock("k").try_read().wait().unwrap().is_some());
     guard.release().unwrap();

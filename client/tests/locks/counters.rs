@@ -52,7 +52,7 @@ async fn acquisitions_waits_renewals_and_losses_are_counted() {
     let _recorder = set_default_local_recorder(&counters);
     let server = Server::start();
     let client = client(&server).await;
-    let lock = client.lock("k").lease(ms(1_500));
+    let lock = client.lock("k").lease(ms(4_500));
     let first = lock.acquire().await.unwrap();
     assert_eq!((counters.get("acquired"), counters.get("waited")), (1, 0));
     let waiting = tokio::spawn(async move { lock.acquire().await });

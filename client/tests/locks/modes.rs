@@ -4,7 +4,7 @@ use mortise_client::{Error, Mode, Owner};
 use mortise_harness::Server;
 
 use crate::support::quorum::Servers;
-use crate::support::{await_waiters, client, ms};
+use crate::support::{await_waiters, client, eventually, ms};
 
 #[tokio::test]
 async fn readers_share_and_writers_do_not() {
@@ -23,7 +23,7 @@ async fn readers_share_and_writers_do_not() {
 async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_the_same() {
     let server = Server::start();
     let client = client(&server).await;
-    let mut guard = client.lock("k").lease(ms(900)).read().await.unwrap();
+    let mut guard = client.lock("k").lease(ms(3_000)).read().await.unwrap();
     let read_token = guard.token();
     guard.upgrade().await.unwrap();
     assert_eq!(guard.mode(), Mode::Write);
@@ -35,7 +35,9 @@ async fn the_last_reader_upgrades_at_once_with_a_new_token_and_downgrades_with_t
     let other = client.lock("k").try_read().await.unwrap();
     assert!(other.is_some());
     // After both changes the guard can still be renewed and released.
-    tokio::time::sleep(ms(2000)).await;
+    let changed = guard.deadline();
+    let renewed = || async { guard.deadline() > changed + ms(1_500) };
+    eventually("it is renewed", renewed).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
 }
@@ -45,8 +47,8 @@ async fn an_upgrade_waits_for_the_other_reader_while_its_read_hold_is_renewed() 
     let server = Server::start();
     let client = client(&server).await;
     let other = client.lock("k").read().await.unwrap();
-    let mut guard = client.lock("k").lease(ms(900)).read().await.unwrap();
-    let error = guard.upgrade_within(ms(2000)).await.unwrap_err();
+    let mut guard = client.lock("k").lease(ms(3_000)).read().await.unwrap();
+    let error = guard.upgrade_within(ms(3_500)).await.unwrap_err();
     assert!(
         error.error.is_busy() && error.left == Some(Mode::Read),
         "{error:?}"

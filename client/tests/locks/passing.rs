@@ -64,7 +64,7 @@ async fn a_guard_is_invalid_from_the_moment_that_its_pass_is_sent() {
 async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
     let server = Server::start();
     let client = client(&server).await;
-    let guard = client.lock("k").lease(ms(1_000)).acquire().await.unwrap();
+    let guard = client.lock("k").lease(ms(3_000)).acquire().await.unwrap();
     let refused = guard.pass_to(guard.owner(), ms(60_000)).await;
     assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     assert!(guard.is_valid());

@@ -26,15 +26,18 @@ async fn an_upgrade_whose_reply_is_slow_is_no_loss() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
-    let mut guard = mine.lock("k").lease(ms(3_000)).read().await.unwrap();
+    let mut guard = mine.lock("k").lease(ms(6_000)).read().await.unwrap();
+    let held = guard.held();
     let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
     let scene = async {
         await_waiters(&direct, "k", 1).await;
         // One renewal while the upgrade waits, and one while its letter is delayed.
-        tokio::time::sleep(ms(1_500)).await;
+        let first = held.deadline();
+        let renewed = || async { held.deadline() > first };
+        eventually("it is renewed while it waits", renewed).await;
         proxy.set(Traffic::Stalls);
         other.release().await.unwrap();
-        tokio::time::sleep(ms(1_500)).await;
+        tokio::time::sleep(ms(3_000)).await;
         proxy.set(Traffic::Flows);
     };
     let (upgraded, ()) = join(guard.upgrade(), scene).await;

@@ -76,8 +76,7 @@ async fn a_waiter_for_a_quorum_queues_on_one_server_and_is_granted_by_hand_off()
         let lock = quorum.lock("k");
         async move { lock.acquire().await.unwrap() }
     });
-    let first = client(&servers.0[0]).await;
-    support::await_waiters(&first, "k", 1).await;
+    servers.await_waiter(&[0, 1, 2], "k").await;
     guard.release().await.unwrap();
     assert!(waiting.await.unwrap().is_valid());
 }
@@ -91,13 +90,13 @@ async fn a_waiter_on_a_server_that_falls_silent_queues_on_another() {
         let lock = quorum.lock("k");
         async move { lock.acquire().await.unwrap() }
     });
-    let clients = servers.clients().await;
-    support::await_waiters(&clients[0], "k", 1).await;
-    servers.0[0].stop_signal();
-    support::await_waiters(&clients[1], "k", 1).await;
+    let silent = servers.await_waiter(&[0, 1, 2], "k").await;
+    servers.0[silent].stop_signal();
+    let others: Vec<_> = (0..3).filter(|node| *node != silent).collect();
+    servers.await_waiter(&others, "k").await;
     let _ = guard.release().await;
     assert!(waiting.await.unwrap().is_valid());
-    servers.0[0].cont_signal();
+    servers.0[silent].cont_signal();
 }
 
 #[tokio::test]

@@ -55,11 +55,34 @@ impl Servers {
 
     /// A client of each server.
     pub(crate) async fn clients(&self) -> Vec<Client> {
+        let all: Vec<_> = (0..self.0.len()).collect();
+        self.clients_of(&all).await
+    }
+
+    async fn clients_of(&self, nodes: &[usize]) -> Vec<Client> {
         let mut clients = Vec::new();
-        for server in &self.0 {
-            clients.push(client(server).await);
+        for node in nodes {
+            clients.push(client(&self.0[*node]).await);
         }
         clients
+    }
+
+    /// Waits until a request queues for the lock on one of these nodes, and returns which. It is not always the first: a
+    /// client does not queue on a node that was slow to answer.
+    pub(crate) async fn await_waiter(&self, nodes: &[usize], key: &str) -> usize {
+        let clients = self.clients_of(nodes).await;
+        let found = std::cell::Cell::new(None);
+        super::eventually("a request waits", || async {
+            for (node, client) in nodes.iter().zip(&clients) {
+                let info = client.info(key).await.unwrap();
+                if info.is_some_and(|info| info.waiters == 1) {
+                    found.set(Some(*node));
+                }
+            }
+            found.get().is_some()
+        })
+        .await;
+        found.get().unwrap()
     }
 
     /// Makes another owner hold a key on some servers.

@@ -103,7 +103,7 @@ fn a_server_that_hangs_does_not_delay_the_others() {
         "--server",
         &alone.addr(),
         "--timeout",
-        "1",
+        "4",
     ];
     let exporter = Exporter::with(&args);
     cluster.primaries[0].stop_signal();

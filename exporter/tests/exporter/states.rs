@@ -182,7 +182,7 @@ fn hand_offs_that_the_server_refuses_are_held_back() {
     let _waiting = waiter!(server, "LOCK.ACQUIRE", "key", "w", 60_000, "WAIT", 0);
     let mut series = Series::of(&server);
     assert_eq!(series.scrape().one("mortise_held_back_keys"), 0.0);
-    cmd!(conn, "LOCK.ACQUIRE", "short", "holder", 300);
+    cmd!(conn, "LOCK.ACQUIRE", "short", "holder", 2_000);
     let _short = waiter!(server, "LOCK.ACQUIRE", "short", "w", 60_000, "WAIT", 0);
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
     eventually("the lease is over and nobody let in", || {
