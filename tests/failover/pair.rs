@@ -136,12 +136,12 @@ pub(crate) fn await_on_time(primary: &Server) {
     });
 }
 
-/// The reply to a renewal after the TRYAGAINs.
+/// The reply to a renewal after the TRYAGAINs. A Sentinel may close the connections of the server that it has promoted.
 pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
-    let mut conn = server.connect();
     eventually_within(PATIENCE, "the server knows who holds", || {
-        match try_cmd!(conn, "LOCK.RENEW", key, owner, lease) {
+        match try_cmd!(server.connect(), "LOCK.RENEW", key, owner, lease) {
             Err(error) if error.starts_with("TRYAGAIN ") => Err(error),
+            Err(error) if error.starts_with("connection closed") => Err(error),
             Err(error) => panic!("{error}"),
             Ok(reply) => Ok(reply),
         }
