@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use mortise_harness::{cmd, eventually_within, hold_of, int, is_nil, lock_info, try_cmd, waiter};
+use mortise_harness::{cmd, eventually_within, hold_of, int, is_nil, lock_info, try_cmd};
 
 use super::watched::{PATIENCE, Settings, Watched, demand};
-use crate::pair::{await_on_time, renewal};
+use crate::pair::{ask_for_b, await_on_time, renewal};
 
 /// The lease lasts longer than data is late, and data is late for longer than the Sentinels and the promoted server take.
 const SETTINGS: Settings = Settings::safe(12_000);
@@ -38,15 +38,13 @@ fn primary_is_cut_off_after_a_late_stream(settings: Settings) -> bool {
         });
     }
     await_on_time(old);
-    let _b = waiter!(
-        old,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        settings.max_lease,
-        "WAIT",
-        0
-    );
+    let _b = eventually_within(PATIENCE, "b waits", || {
+        let (b, answer) = ask_for_b(old, settings.max_lease);
+        match answer {
+            Some(Err(error)) => Err(error),
+            _ => Ok(b),
+        }
+    });
     watched.network.cut_off(&[old, &watched.sentinels[0]]);
     let new = watched.successor_of(old);
     demand(new, 0);

@@ -103,16 +103,23 @@ impl Pair {
             left.is_none_or(|left| left < 800)
         });
         self.link.cut();
-        let mut next = self.primary.connect();
-        next.submit(&command!("LOCK.ACQUIRE", "key", "b", MAX_LEASE, "WAIT", 0));
-        // It is granted at once if the lease is over by now.
-        eventually_within(PATIENCE, "b waits or holds", || {
-            let waits = queue_of(&mut conn, "key") == ["b"];
-            waits || hold_of(&mut conn, "key", "b").is_some()
-        });
+        let (next, _) = ask_for_b(&self.primary, MAX_LEASE);
         promote(&self.replica);
         next
     }
+}
+
+/// Requests `key` for `b`. Returns once the request waits, or with its answer: the lease of `a` may be over by now, or the
+/// server refuses because it counts its replicas only once a second.
+pub(crate) fn ask_for_b(server: &Server, lease: u64) -> (Conn, Option<Result<Value, String>>) {
+    let (mut b, mut observer) = (server.connect(), server.connect());
+    b.submit(&command!("LOCK.ACQUIRE", "key", "b", lease, "WAIT", 0));
+    let answer = eventually_within(PATIENCE, "b waits, or is answered", || {
+        let answer = b.recv_within(Duration::from_millis(20));
+        let mut waits = || queue_of(&mut observer, "key") == ["b"];
+        (answer.is_some() || waits()).then_some(answer)
+    });
+    (b, answer)
 }
 
 /// Promotes the replica, and the operator wants writes at once: only its own grace stops the new primary.
