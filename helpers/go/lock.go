@@ -230,6 +230,9 @@ func (k *Lock) confirm(ctx context.Context) error {
 func (l *Locks) keep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.stopped.Err() != nil && len(l.holds) == 0 {
+		return
+	}
 	l.look = now() + time.Second
 	for k := range l.holds {
 		if k.state() != nil {

@@ -144,13 +144,15 @@ func (n *node) read(sent time.Duration, mail []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	since, _ := mail[0].(int64)
-	n.since, n.doubts = since, n.doubts || since != n.since
+	if since != n.since { // another primary may count from a lower number
+		n.since, n.last, n.doubts = since, 0, true
+	}
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
 	for _, l := range letters {
 		letter := fields(l)
 		number, _ := letter["number"].(int64)
-		if number <= n.last { // numbers grow from box to box, too
+		if number <= n.last {
 			continue
 		}
 		n.last = number

@@ -152,6 +152,29 @@ func TestTheErrorKeepsTheCauseOfTheContextsEnd(t *testing.T) {
 	})
 }
 
+// As with errgroup, whose first error ends the context of all others.
+func TestARequestThatAnothersRefusalCancelsLeavesTheQueue(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		if _, _, err := locks.Lock(background, "k"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(background)
+		refused := mortise.NewRefused("DEADLOCK of another task")
+		waited := make(chan error)
+		go func() {
+			_, _, err := locks.Lock(ctx, "k", mortise.Wait(time.Minute))
+			waited <- err
+		}()
+		eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+		cancel(refused)
+		if err := <-waited; !errors.Is(err, refused) || !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		eventually(t, "nobody waits", func() bool { return s.waiters("k") == 0 })
+	})
+}
+
 func TestDeletingALockCancelsItsContext(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(300*time.Millisecond))

@@ -108,8 +108,17 @@ func (n *node) call(ctx context.Context, args ...any) any {
 	case reply := <-replies:
 		return reply
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
+}
+
+// ended is why the context has ended. Its cause may be a server's refusal of another request, and must not pass for a reply to this one.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if isRefused(cause, "") {
+		return fmt.Errorf("%w: %v", ctx.Err(), cause)
+	}
+	return cause
 }
 
 // grant sends a request and waits for its outcome: the token and when its lease began, if that is known; or no
@@ -129,7 +138,7 @@ func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, tim
 	case answer := <-p.answer:
 		return answer.token, answer.begun, answer.err
 	case <-ctx.Done():
-		return 0, 0, context.Cause(ctx)
+		return 0, 0, ended(ctx)
 	}
 }
 
