@@ -28,6 +28,7 @@ class Wire {
   #inFlight = new Set(); // calls, the oldest first
   #timer; // one for all calls: most are over long before
   #ticks = 0; // of the timer
+  #closed = false; // it opens no connection any more
   constructor(open, timeout) {
     this.open = open;
     this.limit = timeout / TICK;
@@ -35,6 +36,7 @@ class Wire {
   /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
   call(command) {
     return new Promise((resolve) => {
+      if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
       const call = { command, resolve, sentAt: 0 };
       if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
       this.#waiting.push(call);
@@ -102,6 +104,7 @@ class Wire {
     this.#timer.unref(); // what is in flight has a socket
   }
   async close() {
+    this.#closed = true;
     const opening = this.#opening;
     this.#fail(new Error("the connection was given up"));
     this.#timer = clearTimeout(this.#timer);
@@ -117,6 +120,7 @@ async function openIoredis(client) {
     lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
     maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
+    stringNumbers: false,
   });
   // By name, in lower case: ioredis makes a name so anew for each of its checks.
   const names = new Map();
@@ -146,7 +150,7 @@ async function openNodeRedis(client) {
   const { socket } = client.options ?? {};
   const connection = client.duplicate({
     socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
-    disableOfflineQueue: true, readonly: false, pingInterval: undefined,
+    disableOfflineQueue: true, readonly: false, pingInterval: undefined, commandOptions: {},
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
   return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map(String)));

@@ -53,6 +53,7 @@ class Locks {
   #nodes = new Map();
   #id = randomUUID();
   #count = 0;
+  #busy = 0; // commands in flight that end a hold, or take one over
 
   constructor(client, { lease = 30_000, poll = null } = {}) {
     this.topology = topologyOf(client);
@@ -67,7 +68,7 @@ class Locks {
     return this.#nodes.get(address);
   }
   async refresh(key) {
-    await Promise.race([Promise.resolve(this.topology.refresh(key)).catch(() => {}), pause(REFRESH_TIMEOUT)]);
+    await inTime(Promise.resolve(this.topology.refresh(key)), REFRESH_TIMEOUT).catch(() => {});
   }
 
   /**
@@ -147,7 +148,7 @@ class Locks {
   async #restAfter({ cause }, request, tries) {
     const { name, keys, wait, end } = request;
     request.failing = cause ? (request.failing ?? now()) : null;
-    if (this.closed) throw new UnreachableError("the locks are closed", name);
+    this.#checkOpen(name);
     const silent = cause instanceof Unanswered && cause.cause?.message === "no reply in time";
     const borne = Math.max(request.failing ?? Infinity, this.nodeOf(keys[0]).heard) + PATIENCE;
     const last = wait === 0 ? tries > 1 || silent : wait === Infinity ? now() > borne : now() + 20 >= end;
@@ -199,7 +200,9 @@ class Locks {
     const [key] = request.keys;
     const heir = this.newName(request);
     text("owner", owner);
+    this.#checkOpen(name);
     let known = false;
+    this.#busy++;
     try {
       for (let [tries, end] = [1, now() + PATIENCE]; ; tries++) {
         let sent = now();
@@ -223,6 +226,7 @@ class Locks {
       }
     } finally {
       if (!known) this.nodeOf(key).leave(key, heir);
+      this.#busy--;
     }
   }
 
@@ -241,7 +245,12 @@ class Locks {
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
+  #checkOpen(name) {
+    if (this.closed) throw new UnreachableError("the locks are closed", name);
+  }
+
   async #told(command, name) {
+    this.#checkOpen(name);
     const reply = await this.ask(command);
     if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, name, reply.cause);
     if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
@@ -302,6 +311,14 @@ class Locks {
 
   /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
   async release(lock) {
+    this.#busy++;
+    try {
+      return await this.#release(lock);
+    } finally {
+      this.#busy--;
+    }
+  }
+  async #release(lock) {
     const held = lock.end();
     let reply = lock.rests ? await this.ask(lock.farewell()) : null;
     if (reply === null) {
@@ -317,12 +334,21 @@ class Locks {
 
   /** The token by which another name holds it from now on; null where it was lost. An error that came as a reply has changed nothing. */
   async handOver(lock, heir, lease) {
+    this.#busy++;
+    try {
+      return await this.#handOver(lock, heir, lease);
+    } finally {
+      this.#busy--;
+    }
+  }
+  async #handOver(lock, heir, lease) {
     const node = lock.node;
     node.drop(lock);
     const reply = await this.ask(lock.handover(heir, lease));
     const isUnknown = reply instanceof Unanswered && reply.sent;
     if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
-      node.hold(lock);
+      if (this.closed) lock.lose();
+      else if (!lock.over) node.hold(lock); // it may have been released meanwhile
       if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, lock.name, reply.cause);
       throw new RefusedError(reply.message, lock.name, reply);
     }
@@ -337,15 +363,15 @@ class Locks {
   async close(ms = 2_000) {
     time("ms", ms, 0);
     this.closed = true;
-    const nodes = [...this.#nodes.values()];
+    const nodes = () => [...this.#nodes.values()]; // a lock may move to one more
     for (const ticket of this.asked.values()) ticket.settle(new Again("", { cause: new Error("closed") }));
-    for (const node of nodes) for (const lock of node.holds) lock.lose();
-    const isSaid = () => this.asked.size === 0 && nodes.every((node) => node.debts.size === 0);
+    for (const node of nodes()) for (const lock of node.holds) lock.lose();
+    const isSaid = () => this.asked.size + this.#busy === 0 && nodes().every((node) => node.debts.size === 0);
     for (const end = now() + ms; !isSaid() && now() < end; ) await pause(5);
     const said = isSaid();
     this.ended = true; // what is left from now on goes with its lease
-    for (const node of nodes) node.debts.clear();
-    await Promise.all(nodes.map((node) => node.close()));
+    for (const node of nodes()) node.debts.clear();
+    await Promise.all(nodes().map((node) => node.close()));
     return said;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {

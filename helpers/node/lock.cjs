@@ -37,6 +37,9 @@ class Lock {
   get held() {
     return !this.#over && !this.#passing && now() < this.until;
   }
+  get over() {
+    return this.#over;
+  }
   /** When there is something to do about it. */
   get dueAt() {
     return Math.min(this.until, this.renewAt < this.last ? this.renewAt : Infinity);

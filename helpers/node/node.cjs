@@ -11,6 +11,8 @@ const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
 const TICK = 1_000; // ms after which held locks are checked, at the latest: timers stop while the machine sleeps
 
+const FORBIDDEN = /^(NOPERM|NOAUTH|ERR unknown command)\b/;
+
 /** This attempt came to nothing, the next one may not. */
 class Again extends Error {}
 
@@ -158,14 +160,15 @@ class Node {
     Object.assign(this, { box: randomUUID() + tag, since: undefined, number: 0 });
   }
 
+  // `work` calls `rest` when it finds nothing to do: what comes from then on, if only in the same turn, starts it again.
   async #work(kind, work) {
     if (this.#awake[kind]) return;
     this.#awake[kind] = true;
-    try {
-      await work();
-    } finally {
-      this.#awake[kind] = false;
-    }
+    const rest = () => (this.#awake[kind] = false);
+    await work(rest).catch((error) => {
+      rest();
+      throw error;
+    });
   }
 
   /**
@@ -206,7 +209,7 @@ class Node {
 
   /** Collects the letters of all that wait at this node. */
   #listen() {
-    return this.#work("listen", async () => {
+    return this.#work("listen", async (rest) => {
       while (this.queued.size > 0 && !this.locks.closed) {
         const sent = now();
         const after = this.since === undefined ? [] : ["AFTER", this.since, this.number];
@@ -214,10 +217,17 @@ class Node {
         if (reply instanceof Error) await this.#deaf(reply);
         else this.#deliver(sent, ...reply);
       }
+      rest();
     });
   }
 
   async #deaf(error) {
+    // The server does not let this user wait. Whether the requests are gone is unknown.
+    if (FORBIDDEN.test(error.message)) {
+      for (const ticket of this.queued) ticket.settle(Object.assign(new Error(error.message), { sent: true }));
+      this.queued.clear();
+      return;
+    }
     await pause(50);
     const [first] = this.queued;
     if (first) await this.locks.refresh(first.key);
@@ -250,7 +260,7 @@ class Node {
 
   /** Renews held locks, reports lost ones, and leaves those of unknown outcome, in one pipeline. */
   #keep() {
-    return this.#work("keep", async () => {
+    return this.#work("keep", async (rest) => {
       this.#isIdle = false;
       for (let wait = 20; ; ) {
         this.#toKeep.clear();
@@ -274,7 +284,7 @@ class Node {
           }
           wait = failed ? Math.min(wait * 2, 500) : 20;
         } else {
-          if (this.#isIdle && holds.length === 0) return; // and not at once: the next lock may be taken in a moment
+          if (this.#isIdle && holds.length === 0) return rest(); // and not at once: the next lock may be taken in a moment
           this.#keepsAt = holds.reduce((least, hold) => Math.min(least, hold.dueAt), sent + TICK);
           const rung = this.#toKeep.wait(Math.max(1, this.#keepsAt - sent));
           this.#rest(holds.length === 0);

@@ -166,6 +166,45 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(locks.takeOver("job", "queue", 1), (error) => error instanceof LockError && /WRONGTYPE/.test(error.message));
     });
 
+    test("a lock that is released while its pass is refused is not renewed again", async () => {
+      const renewals = async () => Number(/cmdstat_lock\.renew:calls=(\d+)/i.exec(await server.admin.info("commandstats"))?.[1] ?? 0);
+      const lock = await locks.acquire("job", { lease: 300 });
+      const passed = assert.rejects(lock.passTo(lock.owner, 60_000), RefusedError);
+      await Promise.all([passed, lock.release().catch(() => {})]); // nobody may rely on it while it is passed on
+      assert.equal(await server.admin.exists("job"), 0);
+      await new Promise((resolve) => setTimeout(resolve, 400)); // it would be due by now
+      const before = await renewals();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      assert.ok((await renewals()) - before < 5);
+    });
+
+    test("closing waits for a release in flight", async () => {
+      const lock = await locks.acquire("job", { lease: 60_000 });
+      const released = lock.release();
+      assert.equal(await locks.close(), true);
+      await released;
+      assert.equal(await server.admin.exists("job"), 0);
+    });
+
+    test("a lock whose refused pass was in flight when its client was closed is left", async () => {
+      const lock = await locks.acquire("job", { lease: 60_000 });
+      const passed = assert.rejects(lock.passTo(lock.owner, 60_000));
+      assert.equal(await locks.close(), true);
+      await passed;
+      assert.equal(await server.admin.exists("job"), 0);
+    });
+
+    test("closed locks send nothing, and take nothing over", async () => {
+      const token = await (await locks.acquire("job")).passTo("heir", 60_000);
+      await locks.close();
+      const clients = (await server.admin.client("LIST")).split("\n").length;
+      for (const call of [() => locks.takeOver("job", "heir", token), () => locks.holds("job"), () => locks.revoke("job")]) {
+        await assert.rejects(call(), UnreachableError);
+      }
+      assert.deepEqual(await owners("job"), ["heir"]);
+      assert.ok((await server.admin.client("LIST")).split("\n").length <= clients);
+    });
+
     test("operators see who holds", async () => {
       const lock = await locks.acquire("stock", { holder: "billing-7", atLeast: 60_000 });
       assert.match(lock.owner, /^billing-7:/);

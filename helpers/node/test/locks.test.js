@@ -53,6 +53,18 @@ for (const [library, own] of Object.entries(libraries)) {
       await lock.release(); // once more is no error
     });
 
+    test("a request fails that the server lets nobody wait for", async () => {
+      const lock = await locks.acquire("stock");
+      await server.admin.call("ACL", "SETUSER", "default", "-lock.mail");
+      try {
+        await assert.rejects(locks.acquire("stock"), (error) => error instanceof RefusedError && /NOPERM/.test(error.message));
+      } finally {
+        await server.admin.call("ACL", "SETUSER", "default", "+lock.mail");
+      }
+      await lock.release();
+      await eventually(async () => (await server.admin.exists("stock")) === 0);
+    });
+
     test("asyncDispose releases the lock", async () => {
       const lock = await locks.acquire("stock");
       await lock[Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]();
