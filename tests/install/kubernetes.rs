@@ -98,7 +98,7 @@ impl Pods {
             for part in ["server.log", "sentinel.log"] {
                 let text = fs::read_to_string(self.path("pods").join(pod).join(part));
                 let text = text.unwrap_or_default();
-                let lines: Vec<&str> = text.lines().rev().take(12).collect();
+                let lines: Vec<&str> = text.lines().rev().take(40).collect();
                 let end: Vec<&str> = lines.into_iter().rev().collect();
                 all += &format!("--- {pod} {part}\n{}\n", end.join("\n"));
             }
@@ -135,7 +135,7 @@ impl Pods {
                 {
                     Ok(one.clone())
                 }
-                _ => Err(said),
+                _ => Err(format!("{said:?}\n{}", self.logs())),
             }
         })
     }
