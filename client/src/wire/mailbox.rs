@@ -138,15 +138,20 @@ impl Mailbox {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => forgotten(),
             // A newer call of ours has taken its place, or an operator has unblocked its connection.
             Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Delivered::default(),
-            Ok(Reply::Error(line)) => Ok(Reply::Error(line)),
+            Ok(Reply::Error(line)) => Err(NoReply::NoLetters(line)),
             Ok(reply) => match self.on_mail(reply, sent) {
                 Ok(delivered) => {
                     self.failures = 0;
                     return delivered;
                 }
-                Err(error) => Ok(Reply::Error(format!("ERR {error}"))),
+                Err(error) => Err(NoReply::NoLetters(format!("ERR {error}"))),
             },
-            Err(gone @ (NoReply::RuntimeGone | NoReply::Closed | NoReply::Forked)) => Err(gone),
+            Err(
+                gone @ (NoReply::NoLetters(_)
+                | NoReply::RuntimeGone
+                | NoReply::Closed
+                | NoReply::Forked),
+            ) => Err(gone),
             // Again on a new connection: the boxes outlive the old one, which may be silent for a second call until then.
             Err(_) if self.failures <= MOST_FAILURES => return Delivered::default(),
             // What was asked for waits there, or has been granted.

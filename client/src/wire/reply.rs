@@ -40,6 +40,8 @@ pub(crate) enum NoReply {
     NotSent(ConnectionError),
     /// The outcome is unknown.
     Unknown(ConnectionError),
+    /// The request waits, and the server refuses to hand out its letter: this line says why. What becomes of it is unknown.
+    NoLetters(String),
     /// The runtime that moves the bytes is gone. Whether it was sent is not known.
     RuntimeGone,
     /// The client was closed meanwhile.
@@ -59,6 +61,7 @@ impl NoReply {
                 server: server.to_owned(),
                 error,
             },
+            NoReply::NoLetters(line) => refusal(line, server),
             NoReply::RuntimeGone => Error::RuntimeGone,
             NoReply::Closed => Error::Closed,
             NoReply::Forked => Error::Forked,

@@ -61,3 +61,30 @@ async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_need
     let goes_on = |it: &String| ["other", "LOCK.INFO", "client|setinfo"].contains(&&**it);
     assert!(denied.iter().all(goes_on), "{log:?}");
 }
+
+#[tokio::test]
+async fn a_request_whose_letter_may_not_be_collected_fails_and_leaves_the_queue() {
+    // The server itself would end the request only after a minute.
+    let server = Server::builder()
+        .module_arg("mail-timeout", "60000")
+        .start();
+    let (root, mine) = (client(&server).await, client(&server).await);
+    let guard = root.lock("k").acquire().await.unwrap();
+    let mut reader = mine.lock("other").read().await.unwrap();
+    let _other = root.lock("other").read().await.unwrap();
+    cmd!(server.connect(), "ACL", "SETUSER", "default", "-lock.mail");
+    let refused = mine.lock("k").acquire().await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Refused { code, .. } if code == "NOPERM"),
+        "{refused:?}"
+    );
+    let refused = reader.upgrade().await.unwrap_err();
+    assert!(refused.error.to_string().contains("NOPERM"), "{refused:?}");
+    assert_eq!(
+        refused.left, None,
+        "nobody knows whether it is granted later"
+    );
+    await_waiters(&root, "k", 0).await;
+    await_waiters(&root, "other", 0).await;
+    guard.release().await.unwrap();
+}
