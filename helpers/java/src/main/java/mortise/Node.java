@@ -102,11 +102,8 @@ final class Node {
                 throw new LockException.Closed();
             }
             long limit = left + 2 * TIMEOUT.toMillis();
-            CompletableFuture<Object> replied = send(words.toArray(String[]::new));
-            Object reply = await(replied, limit, interruptible);
-            if (!replied.isDone()) {
-                throw new LockException.Unanswered("no answer from the server", null);
-            } else if (reply == null || reply instanceof Long) {
+            Object reply = reply(send(words.toArray(String[]::new)), limit, interruptible);
+            if (reply == null || reply instanceof Long) {
                 return new Answer(reply instanceof Long token ? token : 0, 0, null);
             } else if (reply instanceof LockException e) {
                 throw e;
@@ -120,6 +117,12 @@ final class Node {
             }
             return answer;
         }
+    }
+
+    /** Awaits a reply; Unanswered after that many milliseconds, because null is a reply of the server. */
+    static Object reply(CompletableFuture<Object> replied, long millis, boolean interruptible) throws InterruptedException {
+        await(replied, millis, interruptible);
+        return replied.getNow(new LockException.Unanswered("no answer from the server", null));
     }
 
     /** Awaits the future; null after that many milliseconds. */

@@ -43,16 +43,17 @@ final class Others {
     Held takeOver(Locks.Request r, String owner, long token) throws InterruptedException {
         String heir = locks.newName(r.task, r.holder);
         long end = Clock.now() + PATIENCE;
-        boolean known = false;
+        boolean doubts = false; // whether an earlier pass may have been executed, or may be yet
+        boolean known = true; // whether no hold can be left under the new name
         try {
             for (long pause = Locks.FIRST_PAUSE; ; pause = Math.min(2 * pause, Locks.LAST_PAUSE)) {
-                boolean first = pause == Locks.FIRST_PAUSE;
-                long sent = Clock.now();
                 Node node = locks.node(r.key);
-                Object reply = Node.await(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease(), "TOKEN", "" + token), PATIENCE, true);
-                if (reply == null && !first) {
+                long sent = Clock.now();
+                known = false;
+                Object reply = Node.reply(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease(), "TOKEN", "" + token), PATIENCE, true);
+                if (reply == null && doubts) {
                     sent = Clock.now();
-                    reply = Node.await(node.send("LOCK.RENEW", r.key, heir, "" + r.lease()), PATIENCE, true);
+                    reply = Node.reply(node.send("LOCK.RENEW", r.key, heir, "" + r.lease()), PATIENCE, true);
                 }
                 if (reply instanceof Long granted) {
                     var held = new Held(locks, node, r, r.key, heir, granted);
@@ -60,10 +61,11 @@ final class Others {
                     known = true;
                     return start(held, heir);
                 }
-                known = first && !(reply instanceof LockException.Unanswered);
+                doubts |= reply instanceof LockException.Unanswered;
+                known = !doubts;
                 if (!(reply instanceof LockException e)) {
                     throw new LockException.Lost(r.key);
-                } else if (!e.passes() || locks.isClosing() || Clock.now() > end) {
+                } else if (!e.passes() || locks.isClosing() || Clock.now() >= end) {
                     throw e;
                 }
                 locks.refresh();
