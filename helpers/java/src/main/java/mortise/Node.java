@@ -242,9 +242,10 @@ final class Node {
                 long since = (Long) mail.get(0);
                 boolean isNew = since != box.since;
                 box.since = since;
+                after = isNew ? 0 : after; // another primary may count from a lower number
                 for (Object entry : (List<?>) mail.get(2)) {
                     Map<String, Object> letter = fields((List<?>) entry);
-                    if ((Long) letter.get("number") > after) { // numbers grow from box to box, too
+                    if ((Long) letter.get("number") > after) {
                         after = (Long) letter.get("number");
                         deliver(letter, sent + (Long) mail.get(1));
                     }
