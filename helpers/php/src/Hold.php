@@ -178,6 +178,9 @@ final class Hold
             $this->locks->leave($this->name, $this->owner);
             $this->locks->leave($this->name, $owner);
             throw $trouble;
+        } catch (Refused $refused) {
+            $this->givenUp = false; // nothing was passed
+            throw $refused;
         }
         return $token ?? throw $this->lose('it was over before it was passed on');
     }

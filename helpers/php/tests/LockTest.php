@@ -225,6 +225,17 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAHoldWhosePassIsRefusedIsStillHeldAndCanBeReleased(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        $this->assertThrows(Refused::class, fn () => $hold->passTo($hold->owner, 60));
+        $this->assertTrue($hold->held());
+        $hold->refresh();
+        $hold->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
     public function testOneOfSeveralTakeoversSucceeds(string $library): void
     {
         $hold = $this->locks($library)->lock('stock')->acquire();
