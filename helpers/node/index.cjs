@@ -245,6 +245,16 @@ class Locks {
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
+  // `close` waits until the promise has settled.
+  async #counted(promise) {
+    this.#busy++;
+    try {
+      return await promise;
+    } finally {
+      this.#busy--;
+    }
+  }
+
   #checkOpen(name) {
     if (this.closed) throw new UnreachableError("the locks are closed", name);
   }
@@ -310,13 +320,8 @@ class Locks {
   }
 
   /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
-  async release(lock) {
-    this.#busy++;
-    try {
-      return await this.#release(lock);
-    } finally {
-      this.#busy--;
-    }
+  release(lock) {
+    return this.#counted(this.#release(lock));
   }
   async #release(lock) {
     const held = lock.end();
@@ -333,13 +338,8 @@ class Locks {
   }
 
   /** The token by which another name holds it from now on; null where it was lost. An error that came as a reply has changed nothing. */
-  async handOver(lock, heir, lease) {
-    this.#busy++;
-    try {
-      return await this.#handOver(lock, heir, lease);
-    } finally {
-      this.#busy--;
-    }
+  handOver(lock, heir, lease) {
+    return this.#counted(this.#handOver(lock, heir, lease));
   }
   async #handOver(lock, heir, lease) {
     const node = lock.node;

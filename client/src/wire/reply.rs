@@ -40,7 +40,7 @@ pub(crate) enum NoReply {
     NotSent(ConnectionError),
     /// The outcome is unknown.
     Unknown(ConnectionError),
-    /// The request waits, and the server refuses to hand out its letter: this line says why. What becomes of it is unknown.
+    /// The request waits, but the server refuses LOCK.MAIL with this error. Whether the request is granted later is unknown.
     NoLetters(String),
     /// The runtime that moves the bytes is gone. Whether it was sent is not known.
     RuntimeGone,
