@@ -85,15 +85,34 @@ public final class Held implements AutoCloseable {
      * Gives the lock back. If a server does not answer, the release is repeated in the background.
      *
      * @throws LockException.Lost if it was lost before
+     * @throws LockException.Refused if the server's user may not release it: the library leaves the lock, if it may do that
      */
     public void unlock() {
         settle(release());
     }
 
-    /** Awaits the answer to a release, and reports a loss. */
+    /** Awaits the answer to a release, and reports a loss or that it is forbidden. */
     void settle(CompletableFuture<Object> released) {
-        if (released == null ? wasLost : isGone(released.join())) {
+        Object reply = released == null ? null : released.join();
+        if (released == null ? wasLost : isGone(reply)) {
             throw new LockException.Lost(key);
+        } else if (isForbidden(reply)) {
+            throw (LockException) reply;
+        }
+    }
+
+    /** Awaits the answers to several releases, and reports one failure: a loss, if there is any. */
+    static void settleAll(List<Runnable> settles) {
+        RuntimeException failed = null;
+        for (Runnable settle : settles) {
+            try {
+                settle.run();
+            } catch (LockException.Lost | LockException.Refused e) {
+                failed = failed instanceof LockException.Lost ? failed : e;
+            }
+        }
+        if (failed != null) {
+            throw failed;
         }
     }
 
@@ -195,13 +214,17 @@ public final class Held implements AutoCloseable {
                     return reply;
                 }
                 locks.with(this::lose);
-                return null;
+                return isForbidden(reply) ? reply : null;
             }));
     }
 
     /** Whether this reply proves that nothing is held: there is no such hold, or the key was overwritten. */
     private static boolean isGone(Object reply) {
         return reply == null || reply instanceof LockException.Refused refused && refused.code().equals("WRONGTYPE");
+    }
+
+    private static boolean isForbidden(Object reply) {
+        return reply instanceof LockException.Refused refused && refused.code().equals("NOPERM");
     }
 
     /** Keeps only a read hold: waiting readers are granted. */
@@ -211,7 +234,7 @@ public final class Held implements AutoCloseable {
         Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
         if (!Long.valueOf(1).equals(reply)) {
             locks.with(this::lose);
-            check();
+            settle(CompletableFuture.completedFuture(isForbidden(reply) ? reply : null));
         }
     }
 

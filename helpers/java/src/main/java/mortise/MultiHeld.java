@@ -2,6 +2,7 @@ package mortise;
 
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
 
 /** Several locks that were taken at once by one token, until {@link #unlock} or until one of them is lost. */
 public final class MultiHeld implements AutoCloseable {
@@ -40,20 +41,11 @@ public final class MultiHeld implements AutoCloseable {
      * Gives all of them back, in one pipeline. If a server does not answer, the release is repeated in the background.
      *
      * @throws LockException.Lost if one of them was lost before
+     * @throws LockException.Refused if the server's user may not release them: the library leaves them, if it may do that
      */
     public void unlock() {
-        LockException.Lost lost = null;
         var released = all.stream().map(Held::release).toList();
-        for (int i = 0; i < all.size(); i++) {
-            try {
-                all.get(i).settle(released.get(i));
-            } catch (LockException.Lost e) {
-                lost = e;
-            }
-        }
-        if (lost != null) {
-            throw lost;
-        }
+        Held.settleAll(IntStream.range(0, all.size()).<Runnable>mapToObj(i -> () -> all.get(i).settle(released.get(i))).toList());
     }
 
     @Override

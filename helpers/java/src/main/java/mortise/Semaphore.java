@@ -121,6 +121,7 @@ public final class Semaphore {
      * Gives back that many of what this object has taken.
      *
      * @throws LockException.Lost if some of these were lost meanwhile
+     * @throws LockException.Refused if the server's user may not release them: the library leaves what was taken with them, if it may
      * @throws IllegalMonitorStateException if there are not as many
      */
     public void release(int permits) {
@@ -143,17 +144,7 @@ public final class Semaphore {
         } finally {
             mutex.unlock();
         }
-        LockException.Lost lost = null;
-        for (Runnable settle : released) {
-            try {
-                settle.run();
-            } catch (LockException.Lost e) {
-                lost = e;
-            }
-        }
-        if (lost != null) {
-            throw lost;
-        }
+        Held.settleAll(released);
     }
 
     /** How many permits are free now. Asks the server. */

@@ -256,6 +256,32 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_release_that_the_server_forbids_is_reported_and_the_lock_is_left(Via via) throws Exception {
+        var locks = locks(via);
+        server.run("ACL", "SETUSER", "default", "-lock.release");
+        Held held = locks.take("k").lease(Duration.ofHours(1)).acquire();
+        forbidden(held::unlock);
+        held.unlock(); // is over
+        var both = locks.take("k").acquireWith("j");
+        forbidden(both::unlock);
+        var lock = locks.readWriteLock("k", Duration.ofHours(1));
+        lock.readLock().lock();
+        forbidden(lock.readLock()::unlock);
+        lock.writeLock().lock();
+        lock.readLock().lock();
+        forbidden(lock.writeLock()::unlock);
+        var permits = locks.semaphore("permits", 3, Duration.ofHours(1));
+        permits.acquire(3);
+        forbidden(permits::release);
+        eventually("all are free", () -> server.isFree("k") && server.isFree("j") && server.isFree("permits"));
+    }
+
+    private static void forbidden(Executable release) {
+        assertEquals("NOPERM", assertThrows(LockException.Refused.class, release).code());
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void impossible_times_are_refused_by_name(Via via) throws Exception {
         var locks = locks(via);
         refused("lease must be at least 3 ms, got PT0.002S", () -> locks.take("k").lease(Duration.ofMillis(2)).wait(Duration.ZERO).acquire());

@@ -93,7 +93,7 @@ public class LockedMethods {
             return run(call, lock);
         }
 
-        /** Reports a lock that was lost meanwhile, unless the method failed itself. */
+        /** Reports a lock that was lost meanwhile or cannot be released, unless the method failed itself. */
         private static Object run(MethodInvocation call, ThreadLock lock) throws Throwable {
             Throwable failure = null;
             held.get().push(lock);
@@ -106,7 +106,7 @@ public class LockedMethods {
                 held.get().pop();
                 try {
                     lock.unlock();
-                } catch (LockException.Lost e) {
+                } catch (LockException | LockException.Lost e) {
                     if (failure == null) {
                         throw e;
                     }
