@@ -16,7 +16,8 @@ public interface Client extends AutoCloseable {
 
     /**
      * Sends the commands to that server in one pipeline, once. Those that {@code mayBlock} go over another connection than the
-     * rest.
+     * rest. After an exception, or where the server replied READONLY, the next call has a new connection: the address may be another
+     * server's by now.
      */
     List<Object> send(String node, List<List<String>> commands, boolean mayBlock, Duration timeout);
 

@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
@@ -37,6 +38,7 @@ class BrokenConnectionTest {
     private final ReentrantReadWriteLock requests = new ReentrantReadWriteLock(); // while one is write-locked,
     private final ReentrantReadWriteLock replies = new ReentrantReadWriteLock(); // what comes stays where it is
     private volatile Fate fate;
+    private volatile TestServer target = server; // of new connections
     private ServerSocket listener;
     private Locks locks;
 
@@ -72,7 +74,7 @@ class BrokenConnectionTest {
 
     private void serve(Socket client) {
         clients.add(client);
-        try (client; var upstream = new Socket("127.0.0.1", server.port)) {
+        try (client; var upstream = new Socket("127.0.0.1", target.port)) {
             var mute = new CountDownLatch(1);
             Locks.daemon("replies", () -> {
                 try {
@@ -220,5 +222,22 @@ class BrokenConnectionTest {
         eventually("nobody waits", () -> server.waiters("k") == 0);
         server.run("LOCK.RELEASE", "k", "somebody");
         assertTrue(server.isFree("k"), "an orphan was granted");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void locks_go_on_when_another_server_becomes_the_primary_behind_the_same_address(EachClient.Via via) throws Exception {
+        var locks = locks(via);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        var waiting = EachClient.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        try (var promoted = new TestServer()) {
+            target = promoted;
+            server.run("REPLICAOF", "127.0.0.1", "" + promoted.port); // keeps the connections
+            try (Held held = locks.take("j").wait(Duration.ofSeconds(20)).acquire()) {
+                assertFalse(promoted.isFree("j"));
+            }
+            waiting.get(30, TimeUnit.SECONDS).unlock();
+        }
     }
 }

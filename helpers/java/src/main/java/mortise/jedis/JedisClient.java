@@ -132,12 +132,12 @@ public final class JedisClient implements Client {
             for (Object reply : connection.getMany(batch.size())) {
                 replies.add(read(reply));
             }
-            whole = true;
+            whole = replies.stream().noneMatch(r -> r instanceof LockException.Refused refused && refused.code().equals("READONLY"));
             return replies;
         } finally {
             if (whole && !connection.isBroken() && !closed) {
                 free.push(connection); // the one that was used last is used first
-            } else {
+            } else { // also one to a server that is no longer a primary
                 all.remove(connection);
                 disconnect(connection);
             }
