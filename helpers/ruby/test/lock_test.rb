@@ -15,6 +15,12 @@ module LockTests
     Mortise::Lock.new(client, key, **options)
   end
 
+  # A client whose user has not all the rights.
+  def limited(*rights)
+    server.call("ACL", "SETUSER", "limited", "reset", "on", ">secret", "~*", "&*", "+@all", *rights)
+    CLIENTS.fetch(self.class::KIND).call(server.port, username: "limited", password: "secret")
+  end
+
   def test_the_lock_is_held_while_the_block_runs_and_free_afterwards
     answer = lock.synchronize do |hold|
       assert_equal "mort-lock", server.call("TYPE", "stock")
@@ -176,6 +182,43 @@ module LockTests
     assert_equal ["somebody"], server.holds("stock").map { |held| held["owner"] }
     refute hold.held?
     refute hold.lost?
+  end
+
+  def test_a_lock_whose_pass_is_refused_is_held_and_renewed_as_before
+    server.call("LOCK.LEAVE", "stock", "gone", "FOR", 60_000)
+    hold = lock(lease: 3).acquire
+    [[hold.owner, 60], ["gone", 60], ["somebody", 2**50]].each do |arguments|
+      assert_raises(Mortise::Refused, arguments.inspect) { hold.pass(*arguments) }
+      assert hold.held?
+    end
+    before = server.count("total_renewals")
+    eventually { server.count("total_renewals") >= before + 2 }
+    hold.release
+    refute server.held?("stock")
+  end
+
+  def test_a_user_who_may_not_pass_locks_keeps_them_and_can_release_them
+    @client = limited("-lock.pass")
+    hold = lock.acquire
+    assert_match(/NOPERM/, assert_raises(Mortise::Refused) { hold.pass("somebody", 60) }.message)
+    hold.release
+    refute server.held?("stock")
+  end
+
+  def test_a_lost_lock_cannot_be_passed
+    hold = lock(lease: 600).acquire
+    server.call("DEL", "stock")
+    assert_raises(Mortise::Lost) { hold.pass("somebody", 60) }
+    ended = lock(lease: 0.1, renew: false).acquire
+    assert ended.wait_lost(30)
+    2.times { assert_raises(Mortise::Lost) { ended.pass("somebody", 60) } }
+  end
+
+  def test_a_revoked_lock_is_free_after_its_release_though_its_least_time_is_not_over
+    hold = lock(lease: 600, at_least: 600).acquire
+    server.call("LOCK.REVOKE", "stock", hold.owner)
+    hold.release
+    refute server.held?("stock")
   end
 
   def test_threads_share_two_connections_however_many_wait

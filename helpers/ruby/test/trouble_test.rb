@@ -77,6 +77,29 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_pass_without_a_reply_is_reported_and_both_names_leave
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 600).acquire
+      relay.hold_back(:replies)
+      assert_raises(Mortise::Unreachable) { hold.pass("somebody", 600) }
+      refute hold.held?
+      relay.pass_all
+      eventually { !server.held?("stock") }
+    end
+  end
+
+  def test_what_is_to_be_left_is_over_where_the_key_is_of_another_type_by_then
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 600, at_least: 60).acquire
+      relay.hold_back(:requests)
+      hold.release
+      server.call("SET", "stock", "bread")
+      relay.cut
+      relay.pass_all
+      assert Mortise.close(far, timeout: 30)
+    end
+  end
+
   def test_a_loss_is_reported_at_the_deadline_when_the_server_is_silent
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 1).acquire

@@ -229,7 +229,7 @@ module Mortise
 
     # Whether it is held, by this process's own clock. Sends no command.
     def held?
-      @grant.held?
+      !@released && @grant.held?
     end
 
     # Whether it ended though nobody released it.
@@ -250,7 +250,7 @@ module Mortise
     # Returns when it is lost (true), or when it was released or `timeout` seconds are over (false).
     def wait_lost(timeout = nil)
       ends = Mortise.now + (timeout ? timeout.to_f * 1000 : Float::INFINITY)
-      while held? && (left = ends - Mortise.now).positive?
+      while @grant.held? && (left = ends - Mortise.now).positive?
         @grant.over.wait([@grant.until - Mortise.now + 1, left, TICK].min.clamp(0, TICK))
       end
       lost?
@@ -276,38 +276,76 @@ module Mortise
 
     # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
     def release
-      left = @taken + @at_least - Mortise.now
-      end_with(left.positive? ? passing(@session.name(nil), left) : nil)
+      check_own
+      held, rest, known = held?, resting, false
+      @released = true
+      @session.stop_renewing(@grant)
+      @grant.over.set
+      reply = @session.ask(*rest.command) if rest
+      if reply.nil? # nothing has to rest, or what was revoked cannot
+        rest = nil
+        reply = @session.ask("LOCK.RELEASE", key, owner, "ALL", "TOKEN", token)
+      end
+      gone, forbidden = gone?(reply), reply.is_a?(Refusal) && reply.code == "NOPERM"
+      known = gone || forbidden || reply.is_a?(Integer)
+      raise Refused, reply.text if forbidden
+      raise Lost, "the lock #{key.inspect} was lost before it was released" if gone || !held
+    ensure
+      Mortise.uninterrupted { @session.later(rest || @grant.leaving) } if known == false
     end
 
-    # Hands the lock over to `owner`, for so many seconds. Raises as `release`.
+    # Hands the lock over to `owner`, for so many seconds. What is left of `at_least` is forgotten.
+    #
+    # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
+    # unknown then whether the lock was passed, both names leave it.
     def pass(owner, seconds)
-      end_with(passing(owner, seconds * 1000))
+      check_own
+      check!
+      known, renewed = false, @session.stop_renewing(@grant)
+      @released = true # nobody relies on it once this is sent
+      reply = @session.ask(*passing(owner, seconds * 1000))
+      Mortise.uninterrupted do
+        known = !reply.is_a?(Failed) || reply.known
+        take_back(renewed) if known && !reply.is_a?(Integer) && !gone?(reply)
+      end
+      raise Lost, "the lock #{key.inspect} was lost before it was passed on" if gone?(reply)
+      raise Refused, reply.cause if reply.is_a?(Failed) && reply.cause.is_a?(String)
+
+      Lock.said(reply)
+    ensure
+      @grant.over.set if @released
+      Mortise.uninterrupted { [@grant.leaving, Leaving.new(key, owner)].each { |leaving| @session.later(leaving) } } if known == false
     end
 
     private
 
-    # A PASS that is sent again changes nothing, and the time of a later one is that much shorter.
-    def passing(owner, ms)
-      ends = Mortise.now + ms
-      Leaving.new(key, owner) { ["LOCK.PASS", key, self.owner, owner, [1, (ends - Mortise.now).ceil].max, "TOKEN", token] }
-    end
-
-    def end_with(passing)
+    def check_own
       raise Error, "the lock #{key.inspect} was taken by another process, and is its own to release" if inherited?
       raise Error, "the lock #{key.inspect} is released already" if @released
+    end
 
-      held, known = held?, false
-      @released = true
-      @session.stop_renewing(@grant)
-      @grant.over.set
-      reply = @session.ask(*(passing&.command || ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token]))
-      reply = nil if reply.is_a?(Refusal) && reply.code == "WRONGTYPE" # such a key has no hold
-      known = reply.nil? || reply.is_a?(Integer) || (reply.is_a?(Refusal) && reply.code == "NOPERM")
-      raise Refused, reply.text if known && reply.is_a?(Refusal)
-      raise Lost, "the lock #{key.inspect} was lost before it was released" unless held && !(known && reply.nil?)
-    ensure
-      Mortise.uninterrupted { @session.later(passing || @grant.leaving) } if known == false
+    # A reply that says that there is no such hold. A key of another type has none.
+    def gone?(reply)
+      reply.nil? || (reply.is_a?(Refusal) && reply.code == "WRONGTYPE")
+    end
+
+    # The server has changed nothing.
+    def take_back(renewed)
+      @released = false
+      @session.keep_renewed(@grant) if renewed
+    end
+
+    # The rest of `at_least` goes to a name that nobody uses. If it is sent again, it changes nothing, or its time is that much shorter.
+    def resting
+      ends = @taken + @at_least
+      return unless ends > Mortise.now
+
+      nobody = @session.name(nil)
+      Leaving.new(key, owner) { passing(nobody, ends - Mortise.now) }
+    end
+
+    def passing(heir, ms)
+      ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token]
     end
   end
 

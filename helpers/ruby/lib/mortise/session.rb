@@ -196,8 +196,9 @@ module Mortise
       @keeper.wake(urgent: hold.due_at < Mortise.now + TICK)
     end
 
+    # Whether it was renewed until now.
     def stop_renewing(hold)
-      @mutex.synchronize { @holds.delete(hold) }
+      !@mutex.synchronize { @holds.delete(hold) }.nil?
     end
 
     # Sends this until the server replies.
@@ -315,7 +316,7 @@ module Mortise
     end
 
     def done(pending, reply)
-      failed = reply.is_a?(Failed) || (reply.is_a?(Refusal) && reply.code != "NOPERM")
+      failed = reply.is_a?(Failed) || (reply.is_a?(Refusal) && !%w[NOPERM WRONGTYPE].include?(reply.code))
       @mutex.synchronize { @pending.delete(pending) } unless failed
       failed
     end
