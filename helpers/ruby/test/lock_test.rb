@@ -205,6 +205,25 @@ module LockTests
     refute server.held?("stock")
   end
 
+  def test_a_user_who_may_not_wait_is_refused_and_leaves_the_queue
+    held, @client = lock.acquire, limited("-lock.mail")
+    [nil, 30].each do |wait|
+      assert_match(/NOPERM/, assert_raises(Mortise::Refused) { lock.acquire(wait: wait) }.message)
+      eventually { server.waiters("stock").zero? }
+    end
+    held.release
+  end
+
+  def test_a_waiter_is_refused_where_the_server_lets_no_more_wait
+    held = lock.acquire
+    server.call("CONFIG", "SET", "lock.max-waiters", 0)
+    assert_match(/MAXWAITERS/, assert_raises(Mortise::Refused) { lock.acquire }.message)
+    eventually { server.waiters("stock").zero? }
+    held.release
+  ensure
+    server.call("CONFIG", "SET", "lock.max-waiters", 10_000)
+  end
+
   def test_a_lost_lock_cannot_be_passed
     hold = lock(lease: 600).acquire
     server.call("DEL", "stock")

@@ -89,6 +89,7 @@ module Mortise
         outcome = attempt(session, limit.zero? ? 0 : ends - Mortise.now)
         return outcome unless outcome.is_a?(Failed)
 
+        Lock.said(outcome.cause) if outcome.cause.is_a?(Refusal)
         failing = outcome.cause && (failing || Mortise.now)
         if last_try?(tries, limit, ends, failing && [failing, session.heard].max) || outcome.cause == "closed"
           raise Unreachable, outcome.cause.to_s, cause: outcome.cause.is_a?(Exception) ? outcome.cause : nil if outcome.cause

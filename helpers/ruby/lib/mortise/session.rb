@@ -247,8 +247,10 @@ module Mortise
       reply, = @mail.call(["LOCK.MAIL", @box, *after, "WAIT", MAIL_WAIT])
       return deliver(sent, *reply) unless reply.is_a?(Failed) || reply.is_a?(Refusal)
 
+      if reply.is_a?(Refusal) && !ELSEWHERE.include?(reply.code)
+        return give_up_waiting(Failed.new(reply)) { true } # nobody can wait, and whether the requests are gone is unknown
+      end
       sleep 0.05
-      ask_again { true } if reply.is_a?(Refusal) && !ELSEWHERE.include?(reply.code)
     end
 
     def deliver(sent, since, waited, letters)
@@ -260,7 +262,7 @@ module Mortise
       end
       return unless @doubt # what was requested with another box is gone, or the next answer shows it
 
-      ask_again { |hold| hold.since != since && hold.known_at < sent }
+      give_up_waiting(Failed.new) { |hold| hold.since != since && hold.known_at < sent }
       @mutex.synchronize { @doubt = @queued.any? { |hold| hold.since != since } }
     end
 
@@ -279,10 +281,10 @@ module Mortise
       end
     end
 
-    def ask_again(&which)
+    def give_up_waiting(failed, &which)
       @queued.dup.select(&which).each do |hold|
         @mutex.synchronize { @queued.delete(hold) }
-        hold.settle(Failed.new)
+        hold.settle(failed)
       end
     end
 

@@ -12,7 +12,8 @@ module Mortise
   # Clocks that run while the machine sleeps, on Linux and macOS; other systems have the monotonic one.
   CLOCK = Process.const_get(%i[CLOCK_BOOTTIME CLOCK_MONOTONIC_RAW CLOCK_MONOTONIC].find { |name| Process.const_defined?(name) })
 
-  # A reply that did not come, or that is of no use now. `known`: the request surely changed nothing.
+  # A reply that did not come, or that is of no use now. `known`: the request surely changed nothing. `cause`: the client's error,
+  # the server's text, or the `Refusal` of a later command without which the outcome stays unknown.
   Failed = Struct.new(:cause, :known)
 
   # An error that the server replied.
