@@ -209,13 +209,16 @@ final class Hold
         }
     }
 
-    /** A command whose unknown outcome ends the hold. */
+    /** A command whose unknown outcome ends the hold, also one that another process took. */
     private function orLeave(array $words): mixed
     {
         try {
             return $this->locks->call($words);
-        } catch (Unavailable $trouble) {
-            $this->lose('nothing is known of it any more');
+        } catch (Refused $refused) {
+            throw $refused->reason === 'LEFT' ? $this->lose('its name has left') : $refused;
+        } catch (\Throwable $trouble) {
+            $this->lost = true;
+            $this->locks->leave($this->name, $this->owner);
             throw $trouble;
         }
     }

@@ -133,6 +133,25 @@ final class SymfonyTest extends TestCase
         $this->assertSame(0, self::$server->ask('EXISTS', 'invoice'));
     }
 
+    /** @dataProvider libraries */
+    public function testAnUpgradeOfASerializedKeyWhoseReplyIsLostLeavesTheLockAndTheKeyCanAcquireAnew(string $library): void
+    {
+        $relay = new Relay(self::$server->port);
+        $reader = new Key('report');
+        $this->factory()->createLockFromKey($reader, 600, false)->acquireRead();
+        $key = unserialize(serialize($reader));
+        $store = new MortiseStore($this->locks($library, $relay));
+        $lock = (new LockFactory($store))->createLockFromKey($key, 600, false);
+        $store->exists($key);
+        $relay->tell('hold replies');
+        $this->assertThrows(LockAcquiringException::class, $lock->acquire(...));
+        $relay->tell('pass');
+        eventually(fn () => self::$server->ask('EXISTS', 'report') === 0, 20);
+        $this->assertTrue($lock->acquire(), 'under another name');
+        $lock->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'report'));
+    }
+
     public function testTheFencingTokenOfAKeyGrowsAndGuardsAWrite(): void
     {
         $store = new MortiseStore($this->locks('phpredis'));
