@@ -91,6 +91,8 @@ final class Connection
     /** @var \Redis|\Predis\Client|null */
     private ?object $client = null;
     private float $timeout = 0;
+    /** Whether an exchange has begun and not ended: after a signal's handler threw in the middle of one, or while a handler runs there. */
+    private bool $busy = false;
 
     /** @param \Closure(float): object $connect makes a client of its own; takes the seconds after which a read fails */
     private function __construct(private readonly \Closure $connect)
@@ -105,16 +107,23 @@ final class Connection
     public static function like(object $client): self
     {
         return new self(match (true) {
-            $client instanceof \Closure => fn (float $timeout) => self::given($client(), $timeout),
+            $client instanceof \Closure => fn (float $timeout) => self::given($client, $timeout),
             $client instanceof \Redis => fn (float $timeout) => self::phpredis($client, $timeout),
             $client instanceof \Predis\ClientInterface => fn (float $timeout) => self::predis($client, $timeout),
             default => throw new \InvalidArgumentException('Locks need a \Redis, a Predis\Client or a closure that makes one, not ' . get_debug_type($client)),
         });
     }
 
-    /** What the user's closure has made: it is nobody else's. Predis has no other way to set a time-out than to connect. */
-    private static function given(object $client, float $timeout): object
+    /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
+    private static function given(\Closure $make, float $timeout): object
     {
+        try {
+            $client = $make();
+        } catch (\InvalidArgumentException $wrong) {
+            throw $wrong;
+        } catch (\Exception $trouble) {
+            throw new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
+        }
         if ($client instanceof \Redis && $client->getPersistentID() !== null) {
             throw new \InvalidArgumentException('The closure has to return a connection of its own, and not a persistent one');
         }
@@ -163,17 +172,28 @@ final class Connection
      *
      * @param list<string|int> $words
      * @param float $seconds after which the connection is given up, with the reply
+     * @param ?bool $sent becomes whether the server may have got them: a signal's handler may throw here, too
      * @throws Refused|Unavailable
      */
-    public function call(array $words, float $seconds): mixed
+    public function call(array $words, float $seconds, ?bool &$sent = null): mixed
     {
         $sent = false;
+        if ($this->busy) {
+            $this->client = null; // a reply to something else will come there
+        }
+        $this->busy = true;
         try {
             $this->connect($seconds);
             $sent = true;
-            return $this->client instanceof \Redis ? $this->askPhpredis($words) : $this->askPredis($words);
+            $reply = $this->client instanceof \Redis ? self::askPhpredis($this->client, $words) : self::askPredis($this->client, $words);
+            $this->busy = false;
+            return $reply;
+        } catch (Refused $refused) {
+            $this->busy = false;
+            throw $refused;
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();
+            $this->busy = false;
             throw new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
         }
     }
@@ -201,24 +221,24 @@ final class Connection
         $this->timeout = $seconds;
     }
 
-    private function askPhpredis(array $words): mixed
+    private static function askPhpredis(\Redis $client, array $words): mixed
     {
-        $this->client->clearLastError();
+        $client->clearLastError();
         $reply = $trouble = null;
         try {
-            $reply = $this->client->rawCommand(...$words);
+            $reply = $client->rawCommand(...$words);
         } catch (\RedisException $trouble) { // a server's error, too, by its first word
         }
-        $error = $this->client->getLastError();
+        $error = $client->getLastError();
         if ($error !== null) {
             throw self::refusal($error);
         }
         return $trouble ? throw $trouble : ($reply === false ? null : $reply);
     }
 
-    private function askPredis(array $words): mixed
+    private static function askPredis(\Predis\Client $client, array $words): mixed
     {
-        $reply = $this->client->executeRaw(array_map(strval(...), $words), $error);
+        $reply = $client->executeRaw(array_map(strval(...), $words), $error);
         return $error ? throw self::refusal($reply) : $reply;
     }
 

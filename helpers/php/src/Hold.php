@@ -90,7 +90,7 @@ final class Hold
     private function lose(string $how): Lost
     {
         if (!$this->lost && $this->until !== null) {
-            $this->locks->leave($this->name, $this->owner);
+            $this->locks->leave($this->owner, $this->name);
         }
         $this->lost = true;
         return new Lost("The lock $this->name is lost: $how");
@@ -136,13 +136,13 @@ final class Hold
         }
         try {
             $left = $this->locks->call(['LOCK.RELEASE', $this->name, $this->owner, 'ALL', 'TOKEN', $this->token]);
-        } catch (Unavailable | Refused $trouble) {
+        } catch (\Throwable $trouble) {
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
-            $this->locks->leave($this->name, $this->owner);
-            if ($trouble instanceof Refused && !$trouble->isPassing()) {
-                throw $trouble;
+            $this->locks->leave($this->owner, $this->name);
+            if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
+                return;
             }
-            return;
+            throw $trouble;
         }
         if ($left === null) {
             throw $this->lose('it was over before its release');
@@ -174,13 +174,13 @@ final class Hold
         $this->givenUp = true;
         try {
             $token = $this->locks->call(['LOCK.PASS', $this->name, $this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token]);
-        } catch (Unavailable $trouble) {
-            $this->locks->leave($this->name, $this->owner);
-            $this->locks->leave($this->name, $owner);
-            throw $trouble;
         } catch (Refused $refused) {
             $this->givenUp = false; // nothing was passed
             throw $refused;
+        } catch (\Throwable $trouble) {
+            $this->locks->leave($this->owner, $this->name);
+            $this->locks->leave($owner, $this->name);
+            throw $trouble;
         }
         return $token ?? throw $this->lose('it was over before it was passed on');
     }
@@ -218,7 +218,7 @@ final class Hold
             throw $refused->reason === 'LEFT' ? $this->lose('its name has left') : $refused;
         } catch (\Throwable $trouble) {
             $this->lost = true;
-            $this->locks->leave($this->name, $this->owner);
+            $this->locks->leave($this->owner, $this->name);
             throw $trouble;
         }
     }

@@ -30,6 +30,8 @@ final class Locks
     private int $count = 0;
     /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves and the lock's */
     private array $leaves = [];
+    /** @var array<string, list<string|int>> the LEAVEs that requests in flight will need if the program ends now */
+    private array $asked = [];
     /** @var list<Connection> of the processes that this one was forked from: closing them here could disturb those */
     private static array $inherited = [];
 
@@ -45,7 +47,7 @@ final class Locks
         $this->connection = Connection::like($this->client);
         $this->process = getmypid();
         $this->id = strtr(base64_encode(random_bytes(12)), '+/', '-_');
-        $this->leaves = [];
+        $this->leaves = $this->asked = [];
     }
 
     /** A child of fork() has neither the names of its parent nor its connection. */
@@ -109,11 +111,11 @@ final class Locks
         $sent = Clock::now();
         try {
             $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
-        } catch (Unavailable $trouble) {
-            $this->leave($name, $own);
+            return $passed === null ? null : new Hold($this, $name, $own, $passed, $lease, $sent);
+        } catch (\Throwable $trouble) {
+            $trouble instanceof Refused || $this->leave($own, $name);
             throw $trouble;
         }
-        return $passed === null ? null : new Hold($this, $name, $own, $passed, $lease, $sent);
     }
 
     /** What another process holds, to be released here or asked about; nothing is asked now. */
@@ -154,10 +156,10 @@ final class Locks
         return $this->ask($words, $seconds);
     }
 
-    private function ask(array $words, float $seconds): mixed
+    private function ask(array $words, float $seconds, ?bool &$sent = null): mixed
     {
         try {
-            return $this->connection->call($words, $seconds);
+            return $this->connection->call($words, $seconds, $sent);
         } catch (Refused $refused) {
             if ($refused->isPassing()) {
                 $this->connection->close(); // the server may be another one next time
@@ -180,15 +182,20 @@ final class Locks
         }
     }
 
-    /** @internal Leaves names of unknown outcome: now if the server answers, else before the next command, or when this object goes. */
-    public function leave(string $name, string $owner): void
+    /** @internal Leaves locks by a name of unknown outcome: now if the server answers, else before the next command, or when this object goes. */
+    public function leave(string $owner, string ...$names): void
     {
         $this->here();
-        $this->leaves["$owner $name"] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
+        $this->leaves += self::leaving($owner, $names);
         try {
             $this->sendLeaves();
-        } catch (Unavailable | Refused) {
+        } catch (Unavailable | Refused | \InvalidArgumentException) { // the last of a client that nobody can connect
         }
+    }
+
+    private static function leaving(string $owner, array $names): array
+    {
+        return array_merge(...array_map(fn ($name) => ["$owner $name" => ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR]], $names));
     }
 
     private function sendLeaves(): void
@@ -208,9 +215,10 @@ final class Locks
     public function __destruct()
     {
         if ($this->process === getmypid()) {
+            $this->leaves += $this->asked; // exit() runs no other code
             try {
                 $this->sendLeaves();
-            } catch (LockException) {
+            } catch (LockException | \InvalidArgumentException) {
             }
         }
     }
@@ -272,20 +280,24 @@ final class Locks
         $this->here();
         $this->sendLeaves();
         $owner = $this->owner($lock->prefix);
+        $leaves = self::leaving($owner, $lock->names());
         $waits = (int) ($wait * 1000);
-        $holds = [];
+        [$holds, $isSent] = [[], false];
         try {
-            $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY);
+            $this->asked += $leaves;
+            $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
             if ($token === null) {
                 return null;
             }
             $holds = array_map(fn ($name) => new Hold($this, $name, $owner, $token, $lock->lease, $sent), $lock->names());
             return array_map(fn ($hold) => $hold->isFresh() ? $hold : $this->confirm($lock, $hold), $holds);
-        } catch (Unavailable | Refused | Lost $trouble) {
-            if ($holds || ($trouble instanceof Unavailable && $trouble->sent)) {
-                array_map(fn ($name) => $this->leave($name, $owner), $lock->names());
+        } catch (\Throwable $trouble) {
+            if ($holds || ($isSent && !$trouble instanceof Refused)) {
+                $this->leave($owner, ...$lock->names());
             }
             throw $trouble;
+        } finally {
+            $this->asked = array_diff_key($this->asked, $leaves);
         }
     }
 }

@@ -325,6 +325,8 @@ final class LockTest extends TestCase
             fn () => $locks->semaphore('pool', limit: 2, permits: 0),
             fn () => (new Locks(fn () => self::persistent()))->lock('stock')->acquire(),
             fn () => (new Locks(new \Redis()))->lock('stock')->acquire(),
+            fn () => (new Locks(new \Redis()))->hold('stock', 'owner', 1)->release(),
+            fn () => (new Locks(new \Redis()))->hold('stock', 'owner', 1)->upgrade(),
             fn () => (new Locks(new \Predis\Client(['tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'], ['cluster' => 'predis'])))->lock('stock')->acquire(),
         ] as $wrong) {
             $this->assertThrows(\InvalidArgumentException::class, $wrong);

@@ -202,6 +202,23 @@ final class TrapsTest extends TestCase
         }
     }
 
+    public function testAClosureThatThrowsIsAServerThatCannotBeReachedAndWrongArgumentsAreNotTriedAgain(): void
+    {
+        $down = new Locks(fn () => throw new \Exception('no primary is known'));
+        foreach ([0.0, 0.3] as $wait) {
+            $unavailable = $this->assertThrows(Unavailable::class, fn () => $down->lock('stock')->acquire($wait));
+            $this->assertFalse($unavailable->sent);
+            $this->assertStringContainsString('no primary is known', $unavailable->getMessage());
+        }
+        $made = 0;
+        $wrong = new Locks(function () use (&$made) {
+            $made++;
+            throw new \InvalidArgumentException('no such connection');
+        });
+        $this->assertThrows(\InvalidArgumentException::class, fn () => $wrong->lock('stock')->acquire(60));
+        $this->assertSame(1, $made);
+    }
+
     /** @dataProvider libraries */
     public function testAWaitWithoutLimitGivesUpOnAServerThatNeverReplies(string $library): void
     {

@@ -1,0 +1,91 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Mortise\Tests;
+
+use Mortise\Refused;
+
+/** Handlers of signals that run in the middle of a request: with phpredis when its reply has come, with Predis amid its lines, too. */
+final class SignalsTest extends TestCase
+{
+    /** Starts a process in which this is SIGUSR1's handler. */
+    private function child(callable $handler, callable $work): Child
+    {
+        return new Child(function () use ($handler, $work) {
+            pcntl_async_signals(true);
+            pcntl_signal(SIGUSR1, $handler);
+            return $work();
+        });
+    }
+
+    /** @dataProvider libraries */
+    public function testAHandlerThatThrowsDuringAWaitLeavesNoLock(string $library): void
+    {
+        self::$server->occupy('stock');
+        $waiting = $this->child(fn () => throw new \DomainException('stop'), function () use ($library) {
+            $locks = $this->locks($library);
+            $this->assertThrows(\DomainException::class, fn () => $locks->lock('stock')->acquire(60));
+            $left = self::$server->phpredis()->exists('stock');
+            $hold = $locks->lock('other')->acquire();
+            return [$left, $hold->owner === $locks->holders('other')[0]['owner'], $hold->token() === $locks->holders('other')[0]['token']];
+        });
+        eventually(fn () => self::$server->waiters() === 1);
+        posix_kill($waiting->pid, SIGUSR1);
+        self::$server->vacate('stock');
+        $this->assertSame([0, true, true], $waiting->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testAHandlerThatThrowsBeforeTheWholeReplyLeavesNoneForTheNextCommand(string $library): void
+    {
+        self::$server->occupy('stock');
+        $relay = new Relay(self::$server->port);
+        $asking = $this->child(fn () => throw new \DomainException('stop'), function () use ($library, $relay) {
+            $locks = $this->locks($library, $relay);
+            for ($thrown = null; !$thrown instanceof \DomainException;) { // a slow machine may exceed the time for a reply
+                $thrown = $this->assertThrows(\Exception::class, function () use ($locks) {
+                    while (true) {
+                        $locks->holders('stock');
+                    }
+                });
+            }
+            return $locks->lock('other')->acquire()->owner === $locks->holders('other')[0]['owner'];
+        });
+        $before = self::$server->calls('info');
+        eventually(fn () => self::$server->calls('info') > $before);
+        $relay->tell('hold replies'); // so that it waits for one
+        posix_kill($asking->pid, SIGUSR1);
+        $relay->tell('pass');
+        $this->assertTrue($asking->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testAHandlerThatUsesTheSameLocksDoesNotDisturbTheWait(string $library): void
+    {
+        self::$server->occupy('stock');
+        $waiting = $this->child(function () use (&$locks, &$refused) {
+            $refused = $this->assertThrows(Refused::class, fn () => $locks->call(['LOCK.INFO']));
+        }, function () use (&$locks, &$refused, $library) {
+            $locks = $this->locks($library);
+            $hold = $locks->lock('stock')->acquire(60);
+            return [$refused?->reason, $hold->owner === $locks->holders('stock')[0]['owner']];
+        });
+        eventually(fn () => self::$server->waiters() === 1);
+        posix_kill($waiting->pid, SIGUSR1);
+        self::$server->vacate('stock');
+        $this->assertSame(['ERR', true], $waiting->result());
+    }
+
+    /** @dataProvider libraries */
+    public function testAHandlerThatExitsDuringAWaitLeavesNoLock(string $library): void
+    {
+        self::$server->occupy('stock');
+        $waiting = proc_open([PHP_BINARY, __DIR__ . '/exits.php', $library, (string) self::$server->port], [], $pipes);
+        eventually(fn () => self::$server->waiters() === 1);
+        posix_kill(proc_get_status($waiting)['pid'], SIGUSR1);
+        self::$server->vacate('stock');
+        $this->assertSame(7, proc_close($waiting));
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+}
