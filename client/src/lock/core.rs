@@ -80,6 +80,8 @@ impl Core {
         for name in Mailboxes::close(&self.mailboxes) {
             self.leave(&name, Duration::ZERO);
         }
+        // Releases that other tasks await. Those that fail are repeated in the background.
+        self.endpoint.settled().await;
         self.unfinished.closed().await;
     }
 

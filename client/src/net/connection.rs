@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -41,8 +41,10 @@ pub(super) struct Connection {
     state: Mutex<State>,
     /// Something was sent, or refused.
     sent: Notify,
-    /// A request is late before those that were sent before it.
+    /// A request is late, or fails, before those that were sent before it.
     earlier: Notify,
+    /// Every request was answered or has failed.
+    settled: Notify,
 }
 
 #[derive(Default)]
@@ -86,6 +88,7 @@ impl Connection {
             state: Mutex::default(),
             sent: Notify::new(),
             earlier: Notify::new(),
+            settled: Notify::new(),
         })
     }
 
@@ -118,12 +121,12 @@ impl Connection {
         }
         state.in_flight.want_last();
         let number = state.in_flight.next_number() - 1;
-        let is_late_first = state.in_flight.is_late_first(first);
+        let is_due_first = state.in_flight.is_due_first(first);
         drop(state);
         if is_first {
             self.sent.notify_one();
         }
-        if is_late_first {
+        if is_due_first {
             self.earlier.notify_one();
         }
         Pending(Sent::InFlight(self.clone(), number))
@@ -171,7 +174,7 @@ impl Connection {
         state.is_open = false;
         state.out.clear();
         let count = state.in_flight.len();
-        let _ = answer(state, (0..count).map(|_| Err(reason.clone())));
+        let _ = self.answer(state, (0..count).map(|_| Err(reason.clone())));
     }
 
     /// It was not opened: what was sent by then has failed. What was sent later waits for the next attempt.
@@ -179,7 +182,7 @@ impl Connection {
         let mut state = lock(&self.state);
         let (count, length) = state.in_flight.sent_by(moment);
         state.out.drain(..length);
-        let _ = answer(state, (0..count).map(|_| Err(reason.clone())));
+        let _ = self.answer(state, (0..count).map(|_| Err(reason.clone())));
     }
 
     /// Refuses what is sent from now on.
@@ -215,7 +218,7 @@ impl Connection {
         let gives_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
         // A server that answers is asked again.
         state.refusal = None;
-        answer(state, replies.drain(..).map(Ok))?;
+        self.answer(state, replies.drain(..).map(Ok))?;
         match gives_up {
             true => Err(ConnectionError::new("the server is no longer a primary")),
             false => Ok(()),
@@ -224,9 +227,10 @@ impl Connection {
 
     /// Fails requests whose time is over; `true` if there are any.
     pub(super) fn expire(&self, now: BootInstant) -> bool {
-        let wakers = lock(&self.state).in_flight.expire(now);
+        let mut state = lock(&self.state);
+        let wakers = state.in_flight.expire(now);
         let has_expired = !wakers.is_empty();
-        wakers.into_iter().for_each(Waker::wake);
+        self.wake(state, wakers);
         has_expired
     }
 
@@ -239,25 +243,47 @@ impl Connection {
         lock(&self.state).in_flight.due(now)
     }
 
-    /// Resolves when a request was sent that is late before the others.
+    /// Resolves once every request was answered or has failed.
+    pub(super) async fn settled(&self) {
+        loop {
+            let mut settled = pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if lock(&self.state).in_flight.is_settled() {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// Resolves when a request was sent that is late, or fails, before the others.
     pub(super) async fn is_due_earlier(&self) {
         self.earlier.notified().await;
     }
-}
 
-/// Answers the oldest requests, and wakes the tasks that await them. An error if there are more answers than requests.
-fn answer(
-    mut state: MutexGuard<'_, State>,
-    mut answers: impl Iterator<Item = Answer>,
-) -> Result<(), ConnectionError> {
-    let mut wakers = Vec::new();
-    let answered = answers.try_for_each(|answer| {
-        wakers.extend(state.in_flight.answer(answer)?);
-        Ok(())
-    });
-    drop(state);
-    wakers.into_iter().for_each(Waker::wake);
-    answered
+    /// Answers the oldest requests, and wakes the tasks that await them. An error if there are more answers than requests.
+    fn answer(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        mut answers: impl Iterator<Item = Answer>,
+    ) -> Result<(), ConnectionError> {
+        let mut wakers = Vec::new();
+        let answered = answers.try_for_each(|answer| {
+            wakers.extend(state.in_flight.answer(answer)?);
+            Ok(())
+        });
+        self.wake(state, wakers);
+        answered
+    }
+
+    /// Wakes the tasks whose requests were answered or have failed.
+    fn wake(&self, state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+        let is_settled = state.in_flight.is_settled();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        if is_settled {
+            self.settled.notify_waiters();
+        }
+    }
 }
 
 impl State {

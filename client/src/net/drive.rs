@@ -62,6 +62,10 @@ impl Driven {
         self.connection.is_open()
     }
 
+    pub(super) async fn settled(&self) {
+        self.connection.settled().await;
+    }
+
     /// As [`Connection::send`].
     pub(super) fn send(
         &self,

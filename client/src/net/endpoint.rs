@@ -143,6 +143,13 @@ impl Endpoint {
         join_all(routes.iter().map(|it| it.send(command, now))).await
     }
 
+    /// Resolves once every request but those for letters was answered or has failed.
+    pub(crate) async fn settled(&self) {
+        let mut peers = self.seeds.clone();
+        peers.extend(lock(&self.map).peers.values().cloned());
+        join_all(peers.iter().map(|peer| peer.settled())).await;
+    }
+
     /// A node of the cluster.
     fn peer(&self, map: &mut Map, node: &str) -> Option<Arc<Peer>> {
         let seed = self.seeds.iter().find(|it| it.name == node);

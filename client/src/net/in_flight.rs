@@ -81,9 +81,15 @@ impl InFlight {
         }
     }
 
-    /// Whether one of those from this number on is late before all others.
-    pub(super) fn is_late_first(&self, number: u64) -> bool {
-        self.late.front().is_some_and(|late| late.number >= number)
+    /// Whether no request is in flight but those that have failed already.
+    pub(super) fn is_settled(&self) -> bool {
+        self.requests.len() == self.expired
+    }
+
+    /// Whether one of those from this number on is late, or fails, before all others.
+    pub(super) fn is_due_first(&self, number: u64) -> bool {
+        let is_late_first = self.late.front().is_some_and(|late| late.number >= number);
+        is_late_first || self.first + self.expired as u64 >= number
     }
 
     /// Times all from this moment.
@@ -256,12 +262,16 @@ mod tests {
         let answer = requests.poll(first, Waker::noop());
         assert!(matches!(answer, Poll::Ready(Err(NoReply::Unknown(_)))));
         assert!(requests.has_expired());
+        assert!(requests.is_due_first(second), "it is the next to time out");
+        let third = push(&mut requests, 300, 500, now + ms(100));
+        assert!(!requests.is_due_first(third));
         nil(&mut requests);
         assert!(!requests.has_expired());
         assert!(requests.poll(second, Waker::noop()).is_pending());
         requests.answer(Ok(Reply::Int(2))).unwrap();
         let answer = requests.poll(second, Waker::noop());
         assert!(matches!(answer, Poll::Ready(Ok(Reply::Int(2)))));
+        nil(&mut requests);
         assert!(requests.answer(Ok(Reply::Nil)).is_err(), "more than asked");
     }
 

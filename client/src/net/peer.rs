@@ -50,6 +50,11 @@ impl Peer {
         self.shared.is_open()
     }
 
+    /// Resolves once every request but those for letters was answered or has failed.
+    pub(super) async fn settled(&self) {
+        self.shared.settled().await;
+    }
+
     pub(super) fn fails_over(&self) -> bool {
         self.shared.connector.target.fails_over()
     }

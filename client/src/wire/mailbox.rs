@@ -24,7 +24,7 @@ fn forgotten() -> Answer {
 }
 
 /// So many calls in a row may fail before all that wait fail.
-const MOST_FAILURES: u32 = 2;
+const MOST_FAILURES: u32 = 3;
 
 #[derive(Debug)]
 struct Waiting {
@@ -152,7 +152,7 @@ impl Mailbox {
                 | NoReply::Closed
                 | NoReply::Forked),
             ) => Err(gone),
-            // Again on a new connection: the boxes outlive the old one, which may be silent for a second call until then.
+            // Again, on a new connection at last: the boxes outlive the old one, which may be silent for more calls until then.
             Err(_) if self.failures <= MOST_FAILURES => return Delivered::default(),
             // What was asked for waits there, or has been granted.
             Err(NoReply::NotSent(error) | NoReply::Unknown(error)) => Err(NoReply::Unknown(error)),

@@ -1,5 +1,6 @@
 //! The end of a process: `close` releases what it still holds.
 
+use futures_util::FutureExt;
 use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Server, cmd, is_nil};
 use tokio::runtime::Runtime;
@@ -28,6 +29,20 @@ fn closing_the_client_releases_a_guard_that_was_never_released() {
         drop(runtime);
         assert!(is_free(&server, "k"), "in round {round}");
     }
+}
+
+#[tokio::test]
+async fn closing_awaits_the_release_that_another_task_has_sent() {
+    let server = Server::start();
+    let client = Client::connect(server.url()).await.unwrap();
+    let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    cmd!(server.connect(), "CLIENT", "PAUSE", 500, "WRITE");
+    // A task that does not await it any more must not keep the client open.
+    let mut releasing = Box::pin(guard.release());
+    assert!(releasing.as_mut().now_or_never().is_none());
+    client.close().await;
+    assert!(is_free(&server, "k"));
+    releasing.await.unwrap();
 }
 
 #[test]
