@@ -14,13 +14,13 @@ let server;
 before(async () => (server = await Server.start()));
 after(() => server.close());
 
-test("TypeScript accepts the types, and `await using` acquires and releases", { timeout: 120_000 }, async () => {
+test("TypeScript accepts the types, and `await using` acquires and releases", { timeout: 600_000 }, async () => {
   await run(process.execPath, "node_modules/typescript/bin/tsc", "--project", ".").catch((error) => assert.fail(error.stdout));
   const { stdout } = await run(process.execPath, "build/examples/stock.js");
   assert.match(stdout, /inside, with the fencing token \d+\ngiven back: true/);
 });
 
-test("the published package has every file that it needs", { timeout: 60_000 }, async () => {
+test("the published package has every file that it needs", { timeout: 600_000 }, async () => {
   const { stdout } = await run("npm", "pack", "--dry-run", "--json", "--loglevel=silent");
   const [{ files }] = JSON.parse(stdout);
   const packed = new Set(files.map((file) => file.path));
@@ -48,7 +48,7 @@ const USE = `
     client.disconnect();
   }`;
 for (const [file, begin] of Object.entries(USES)) {
-  test(`the library can be ${file}`, { timeout: 60_000 }, async () => {
+  test(`the library can be ${file}`, { timeout: 600_000 }, async () => {
     const place = path.join(reader, file);
     const own = file.endsWith(".mjs") ? `import { createRequire } from "node:module"; const require = createRequire(import.meta.url);` : "";
     const call = begin.includes("use(") ? "" : "use(Locks, LockError);";
@@ -69,7 +69,7 @@ for (const [module, resolution, file, line] of [
   ["node16", "node16", "typed.cts", `import mortise = require("mortise-lock"); const { Locks } = mortise; type Lock = mortise.Lock;`],
   ["esnext", "bundler", "typed.ts", `import { Locks, type Lock } from "mortise-lock";`],
 ]) {
-  test(`TypeScript finds the types as ${module} in ${file}: ${line}`, { timeout: 120_000 }, async () => {
+  test(`TypeScript finds the types as ${module} in ${file}: ${line}`, { timeout: 600_000 }, async () => {
     const place = path.join(reader, file);
     try {
       await writeFile(place, `${line}\nimport { Redis } from "ioredis";\nexport async function use(): Promise<number> {
@@ -84,7 +84,7 @@ for (const [module, resolution, file, line] of [
   });
 }
 
-test("the example with readers runs", { timeout: 60_000 }, async () => {
+test("the example with readers runs", { timeout: 600_000 }, async () => {
   const { stdout } = await run(process.execPath, "examples/readers.js");
   assert.equal(stdout, "two readers: true true\na writer that gave up: TimeoutError\nthe writer, by a larger token\n");
 });
@@ -96,7 +96,7 @@ for (const [guide, place] of Object.entries(guides)) {
   const text = await readFile(path.join(folder, guide), "utf8");
   const compile = /^npx tsc .* stock\.mts$/m.exec(text)?.[0];
   for (const [number, [, language, block]] of [...text.matchAll(/```(js|ts)\n([^]*?)```/g)].entries()) {
-    test(`block ${number} of ${guide} runs as it stands there`, { timeout: 120_000 }, async () => {
+    test(`block ${number} of ${guide} runs as it stands there`, { timeout: 600_000 }, async () => {
       const name = place === reader ? "stock" : `guide-${process.pid}-${number}`;
       const files = [`${name}.mjs`, `${name}.mts`].map((file) => path.join(place, file));
       await server.admin.flushall();

@@ -33,12 +33,12 @@ async function output(guide, language) {
   }
 }
 
-test("jobs of one customer run one at a time in BullMQ's worker, those of several customers at the same time", { timeout: 120_000 }, async () => {
+test("jobs of one customer run one at a time in BullMQ's worker, those of several customers at the same time", { timeout: 600_000 }, async () => {
   assert.equal(await output("bullmq", "js"), "imported: 6 most at once for one customer: 1\n");
   assert.equal(await server.info("holders"), 0);
 });
 
-test("NestJS's services exclude each other, and a scheduled one runs once a period", { timeout: 120_000 }, async () => {
+test("NestJS's services exclude each other, and a scheduled one runs once a period", { timeout: 600_000 }, async () => {
   assert.equal(await output("nestjs", "ts"), "sold: 3\nreports: 1\n");
   assert.equal(await server.waiters("stock:42"), 0);
 });

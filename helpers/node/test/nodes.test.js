@@ -26,7 +26,7 @@ const sentinels = {
 };
 
 for (const [library, { make, end }] of Object.entries(clusters)) {
-  describe(`${library} in a cluster`, { timeout: 200_000 }, () => {
+  describe(`${library} in a cluster`, { timeout: 600_000 }, () => {
     let servers, client, locks;
     before(async () => {
       servers = await startCluster();
@@ -140,7 +140,7 @@ const nobody = {
 };
 describe("without a server", { concurrency: true }, () => {
   for (const [library, make] of Object.entries(nobody)) {
-    test(`${library}: a request for a lock ends, and can be aborted`, { timeout: 120_000 }, async () => {
+    test(`${library}: a request for a lock ends, and can be aborted`, { timeout: 600_000 }, async () => {
       const port = await claimPort();
       const client = make(port);
       const locks = new Locks(client);
@@ -161,7 +161,7 @@ describe("without a server", { concurrency: true }, () => {
   }
 });
 
-test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 120_000 }, async () => {
+test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 600_000 }, async () => {
   const servers = await startCluster();
   const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
   const locks = new Locks(client);
@@ -176,7 +176,7 @@ test("node-redis connects to a node that is gone for ever: requests for its lock
 });
 
 for (const [library, { make, end }] of Object.entries(sentinels)) {
-  test(`${library} follows Sentinel to the server that is promoted`, { timeout: 120_000 }, async () => {
+  test(`${library} follows Sentinel to the server that is promoted`, { timeout: 600_000 }, async () => {
     const primary = await Server.start();
     const replica = await Server.start(["--replicaof", `127.0.0.1 ${primary.port}`]);
     await eventually(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));

@@ -41,7 +41,7 @@ test("a late release by redlock does not end our lock", async () => {
   await ours.release();
 });
 
-test("redlock and this library compete for one lock, and are never inside together", { timeout: 60_000 }, async () => {
+test("redlock and this library compete for one lock, and are never inside together", { timeout: 600_000 }, async () => {
   const patient = new Redlock([client], { retryCount: 2_000, retryDelay: 5, retryJitter: 5 });
   const served = { old: 0, new: 0 };
   let inside = 0;

@@ -10,7 +10,7 @@ before(async () => (server = await Server.start()));
 after(() => server.close());
 
 for (const [library, own] of Object.entries(libraries)) {
-  describe(library, { timeout: 120_000 }, () => {
+  describe(library, { timeout: 600_000 }, () => {
     let locks;
     fresh(own, () => server, (made) => ({ locks } = made));
 

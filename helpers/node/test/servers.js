@@ -11,7 +11,7 @@ const root = path.resolve(import.meta.dirname, "../../..");
 const MODULE = process.env.MORTISE_MODULE ?? path.join(root, "target/release/libmortise.so");
 const SERVER = process.env.MORTISE_SERVER ?? "redis-server";
 
-export async function eventually(condition, seconds = 60) {
+export async function eventually(condition, seconds = 120) {
   for (const end = Date.now() + seconds * 1000; Date.now() < end; await sleep(10)) {
     const value = await condition();
     if (value) return value;
