@@ -173,7 +173,7 @@ class BaseLock:
                 reply = await node.answer(hold, reply[1], left)
             if not isinstance(reply, Exception):
                 node.heard = now()
-            known = reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False)
+            known = not hold.unheard and (reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False))
             if isinstance(reply, Exception):
                 raise reply if isinstance(reply, Failed) else self._problem(reply)
             if reply is None:

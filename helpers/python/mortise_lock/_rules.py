@@ -78,10 +78,12 @@ class Node:
         reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
         if not isinstance(reply, Exception):
             return self.deliver(sent, *reply)
+        if not isinstance(judged(reply), Failed):  # the server hands out no letters: what becomes of the requests is unknown
+            return self.settle_queued(reply, lambda hold: True)
         await self.session.pause(50)
         await self.session.refresh(self)
         moved = isinstance(reply, MovedError)
-        self.ask_again(lambda hold: moved or self.session.node(hold.key) is not self)
+        self.settle_queued(Failed(), lambda hold: moved or self.session.node(hold.key) is not self)
         if moved:
             self.new_box()
 
@@ -101,14 +103,15 @@ class Node:
                 hold.settle(judged(ResponseError(letter["error"].decode())) if result == b"refused" else None)
         if self.doubt:  # what was requested with another box is gone, or the next answer will show it
             self.doubt = False
-            self.ask_again(lambda hold: hold.since != since and hold.known_at < sent)
+            self.settle_queued(Failed(), lambda hold: hold.since != since and hold.known_at < sent)
             self.doubt = self.doubt or any(hold.since != since for hold in list(self.queued))
 
-    def ask_again(self, which):
+    def settle_queued(self, error, which):
+        """Ends waits without a letter: their names are left. A `Failed` makes them ask again."""
         for hold in list(self.queued):
             if which(hold):
                 self.queued.discard(hold)
-                hold.settle(Failed())
+                hold.settle(error, by_letter=False)
 
     async def keep(self):
         """Renews held locks, and leaves names of unknown outcome: many in one pipeline."""

@@ -104,13 +104,13 @@ class Hold:
     def __init__(self, key, owner, lease, event, max_hold=None, at_least=None):
         self.key, self.owner, self.lease, self.max_hold, self.pid = key, owner, lease, max_hold or math.inf, os.getpid()
         self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
-        self.since = self.answer = self.token = None
+        self.since, self.answer, self.token, self.unheard = None, None, None, False
         self.known_at, self.begin, self.until, self.deadline, self.rests_until = math.inf, -math.inf, -math.inf, -math.inf, -math.inf
 
-    def settle(self, answer, begin=-math.inf):
-        """Takes the answer that comes by letter."""
+    def settle(self, answer, begin=-math.inf, by_letter=True):
+        """Takes the answer to a request that was queued; one that comes by letter is the server's last word on it."""
         if not self.answered.sent:
-            self.answer, self.begin = answer, begin
+            self.answer, self.begin, self.unheard = answer, begin, not by_letter
             self.answered.send()
 
     def granted(self, token, begin):
