@@ -13,9 +13,13 @@ import threading
 import uuid
 import weakref
 
-from redis.exceptions import AskError, ConnectionError, MovedError, RedisClusterException, ResponseError
+from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
 from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
+
+def being_passed():
+    return Failed(LockError("The lock is being passed on: whether it is still held is not known yet"), known=True)
+
 
 class Worker:
     """Work in the background, that starts when there is some and ends a while after there is none."""
@@ -265,10 +269,12 @@ class Session:
     async def extend(self, hold, lease):
         """Whether the lock is held, for `lease` ms more from now on at least; the error if that is unknown."""
         sent = now()
+        if hold.passing:
+            return being_passed()
         reply = (await self.ask(*hold.renewal(lease)))[1] if hold.held() else None
         if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
             return reply
-        if reply != hold.token or not hold.held():
+        if reply != hold.token or not hold.lasts():  # a pass that began meanwhile may be refused
             hold.rests_until = -math.inf
             self.node(hold.key).lose(hold)
             return False
@@ -298,7 +304,10 @@ class Session:
         """The token by which another name holds it from now on; False where it was lost before. An error that came as a reply has
         changed nothing; otherwise an unknown outcome is left under both names."""
         node, known, unchanged = self.node(hold.key), False, False
-        renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody relies on it once this is sent
+        with self.mutex:
+            if hold.passing:
+                return being_passed()
+            renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody relies on it once this is sent
         node.holds.discard(hold)
         try:
             node, reply = await self.ask(*hold.handover(heir, lease)) if held else (node, None)
@@ -310,7 +319,7 @@ class Session:
             if not unchanged:
                 hold.rests_until = -math.inf
                 hold.ended.send()
-            elif renewed:
+            elif renewed and not hold.ended.sent:  # it may have been released meanwhile
                 node.hold(hold)
             if not known:
                 node.leave(hold)

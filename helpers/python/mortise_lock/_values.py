@@ -124,8 +124,12 @@ class Hold:
         self.until = max(self.until, min(begin + lease - lease / 100 - 2, self.last))
         self.renew_at = begin + self.lease / 3
 
+    def lasts(self):
+        return not self.ended.sent and now() < self.until
+
     def held(self):
-        return not (self.ended.sent or self.passing) and now() < self.until
+        """Whether somebody may rely on it: not while it is passed on."""
+        return self.lasts() and not self.passing
 
     def due_at(self):
         """When there is something to do about it."""

@@ -76,6 +76,74 @@ def test_a_lock_whose_pass_is_refused_stays_held_and_renewed(r, server):
     lock.release()
 
 
+@pytest.fixture
+def passing(server, relay):
+    """A lock whose pass is in flight, and will be refused: what starts that, and what lets it go on and awaits its end."""
+    client = redis.Redis(port=relay.port)
+
+    def start(**options):
+        lock = Lock(client, "job", thread_local=False, **options)
+        lock.acquire()
+        server.admin.execute_command("LOCK.LEAVE", "job", "gone", "FOR", 60_000)
+        relay.requests.clear()
+        passing = in_thread(lambda: lock.pass_to("gone", 60))
+        eventually(lambda: lock._hold.passing)
+
+        def finish():
+            relay.pass_all()
+            with pytest.raises(redis.ResponseError, match="LEFT"):
+                passing.result()
+
+        return lock, finish
+
+    yield start
+    assert close(client, 30)
+
+
+def test_a_lock_that_is_being_passed_on_can_neither_be_extended_nor_passed_again(passing, server):
+    lock, finish = passing(timeout=60)
+    for attempt in (lambda: lock.pass_to("other", 60), lambda: lock.extend(5), lock.reacquire):
+        with pytest.raises(LockError, match="being passed on"):
+            attempt()
+    finish()
+    assert lock.owned() and not lock.lost and lock.extend(5)
+    lock.release()
+    assert server.nothing_is_left()
+
+
+def test_a_lock_that_is_extended_when_its_pass_begins_and_is_refused_stays_held(server, relay):
+    lock = Lock(redis.Redis(port=relay.port), "job", timeout=60, thread_local=False)
+    lock.acquire()
+    server.admin.execute_command("LOCK.LEAVE", "job", "gone", "FOR", 60_000)
+    renewals = server.commands("renew")
+    relay.replies.clear()
+    extending = in_thread(lambda: lock.extend(5))
+    eventually(lambda: server.commands("renew") > renewals)
+    passing = in_thread(lambda: lock.pass_to("gone", 60))
+    eventually(lambda: lock._hold.passing)
+    relay.pass_all()
+    assert extending.result()
+    with pytest.raises(redis.ResponseError, match="LEFT"):
+        passing.result()
+    assert lock.owned() and not lock.lost
+    lock.release()
+    close(lock.redis)
+
+
+def test_a_lock_whose_release_and_pass_are_refused_is_renewed_no_more(passing, server):
+    lock, finish = passing(lease=1.5)
+    server.admin.execute_command("ACL", "SETUSER", "default", "-lock.release")
+    try:
+        hold, releasing = lock._hold, in_thread(lock.release)
+        eventually(lambda: hold.ended.sent)
+        finish()
+        with pytest.raises(RefusedError, match="LOCK.RELEASE"):
+            releasing.result()
+        eventually(server.nothing_is_left)
+    finally:
+        server.admin.execute_command("ACL", "SETUSER", "default", "+lock.release")
+
+
 def test_a_pass_whose_reply_is_lost_frees_the_lock_under_both_names(server, relay):
     client = redis.Redis(port=relay.port)
     lock = Lock(client, "job")
