@@ -25,7 +25,7 @@ final class Node {
 
     private static final Duration MAIL_WAIT = Duration.ofSeconds(2);
     private static final int MOST_COMMANDS = 512;
-    private static final long IDLE = 10_000; // for how long a box outlives the last who waited
+    private static final long IDLE = 10_000; // for how long a box outlives the last who waited, or the last call for letters
 
     private final Locks locks;
     private final String name;
@@ -101,17 +101,17 @@ final class Node {
             if (locks.isClosing()) { // nobody would end this wait
                 throw new LockException.Closed();
             }
-            long limit = left + 2 * TIMEOUT.toMillis();
-            Object reply = reply(send(words.toArray(String[]::new)), limit, interruptible);
+            long end = Clock.now() + left + 2 * TIMEOUT.toMillis();
+            Object reply = reply(send(words.toArray(String[]::new)), end - Clock.now(), interruptible);
             if (reply == null || reply instanceof Long) {
                 return new Answer(reply instanceof Long token ? token : 0, 0, null);
             } else if (reply instanceof LockException e) {
                 throw e;
             }
             letter.isIn((Long) ((List<?>) reply).get(1));
-            Answer answer = await(letter.answer, limit, interruptible);
+            Answer answer = await(letter.answer, end - Clock.now(), interruptible);
             if (answer == null) {
-                throw new LockException.Unanswered("no letter from the server", null);
+                throw new LockException.Unanswered("no letter from the server", letter.box.failure);
             } else if (answer.error() != null) {
                 throw answer.error();
             }
@@ -153,6 +153,7 @@ final class Node {
         final String name;
         volatile long since; // distinguishes it from an earlier one of the same name
         volatile boolean doubts; // a request may have been put to another than this
+        volatile RuntimeException failure; // why no letters can be collected; null while they can
 
         Box(String name) {
             this.name = name;
@@ -221,10 +222,14 @@ final class Node {
         }
     }
 
-    /** Collects letters while anybody waits for them, or did lately. A request that was made to another box is gone. */
+    /**
+     * Collects letters while anybody waits for them, or did lately. A request that was made to another box is gone, and so is a box whose
+     * letters could not be collected for long: then all ask again, and get what is free by now.
+     */
     private void listen(Box box) {
         long after = 0; // the last letter that was read
         long pause = Locks.FIRST_PAUSE;
+        long heard = Clock.now();
         for (long used = Clock.now(); isOfUse(box, used); ) {
             used = locks.get(pending::isEmpty) ? used : Clock.now();
             var words = new ArrayList<>(List.of("LOCK.MAIL", box.name, "WAIT", "" + MAIL_WAIT.toMillis()));
@@ -255,10 +260,17 @@ final class Node {
                     giveUp(p -> p.box == box && p.since != 0 && p.since != since, new LockException.Unanswered("the server forgot the request", null));
                 }
                 pause = Locks.FIRST_PAUSE;
+                heard = Clock.now();
+                box.failure = null;
                 continue;
             }
+            box.failure = reply instanceof RuntimeException e ? e : null;
             if (reply instanceof LockException.Refused refused && !refused.passes()) {
                 giveUp(p -> p.box == box, new LockException("no mail from the server: " + refused.getMessage(), refused));
+            }
+            if (Clock.now() - heard > IDLE) {
+                giveUp(p -> p.box == box, new LockException.Unanswered("no letter from the server", box.failure));
+                heard = Clock.now();
             }
             locks.refresh();
             LockSupport.parkNanos(pause * 1_000_000);

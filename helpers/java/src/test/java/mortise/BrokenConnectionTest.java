@@ -30,6 +30,9 @@ class BrokenConnectionTest {
     /** What happens to the broken command. */
     private enum Fate { LOST, REPLY_LOST, LATE }
 
+    /** What happens to new connections. */
+    private enum Door { OPEN, SHUT, SILENT }
+
     private final TestServer server = new TestServer();
     private final Set<Socket> clients = ConcurrentHashMap.newKeySet();
     private final AtomicReference<String> word = new AtomicReference<>();
@@ -39,11 +42,19 @@ class BrokenConnectionTest {
     private final ReentrantReadWriteLock replies = new ReentrantReadWriteLock(); // what comes stays where it is
     private volatile Fate fate;
     private volatile TestServer target = server; // of new connections
+    private volatile Door door = Door.OPEN;
     private ServerSocket listener;
     private Locks locks;
 
     /** Locks through a proxy, after a first lock that has connected them. */
     private Locks locks(EachClient.Via via) throws Exception {
+        connect(via, Door.OPEN);
+        locks.take("first").acquire().unlock();
+        return locks;
+    }
+
+    /** Locks through a proxy that has treated their second connection, the one for letters, and later ones like this. */
+    private Locks connect(EachClient.Via via, Door second) throws Exception {
         listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
         Locks.daemon("proxy", () -> {
             try {
@@ -55,16 +66,24 @@ class BrokenConnectionTest {
                 // the test is over
             }
         }).start();
+        door = Door.OPEN;
         locks = new Locks(via.connect(listener.getLocalPort()));
-        locks.take("first").acquire().unlock();
+        locks.take("first").wait(Duration.ZERO).acquire().unlock();
+        door = second;
         return locks;
     }
 
     @AfterEach
     void stop() throws IOException {
-        locks.close(Duration.ofSeconds(2));
-        listener.close();
+        stopLocks();
         server.close();
+    }
+
+    private void stopLocks() throws IOException {
+        if (locks != null) {
+            locks.close(Duration.ofSeconds(2));
+            listener.close();
+        }
     }
 
     private void breakNext(String command, Fate how) {
@@ -74,7 +93,13 @@ class BrokenConnectionTest {
 
     private void serve(Socket client) {
         clients.add(client);
+        if (door == Door.SILENT) {
+            return; // nobody reads, and nobody closes it
+        }
         try (client; var upstream = new Socket("127.0.0.1", target.port)) {
+            if (door == Door.SHUT) {
+                return;
+            }
             var mute = new CountDownLatch(1);
             Locks.daemon("replies", () -> {
                 try {
@@ -239,5 +264,37 @@ class BrokenConnectionTest {
             }
             waiting.get(30, TimeUnit.SECONDS).unlock();
         }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_wait_ends_in_time_though_no_connection_for_letters_comes_up(EachClient.Via via) throws Exception {
+        for (Door second : new Door[] {Door.SHUT, Door.SILENT}) {
+            stopLocks();
+            var locks = connect(via, second);
+            server.run("LOCK.WLOCK", "k", "somebody", "600000");
+            var e = assertThrows(LockException.Unanswered.class, () -> locks.take("k").wait(Duration.ofMillis(300)).acquire());
+            assertEquals("no letter from the server", e.getMessage());
+            assertTrue(second == Door.SILENT || e.getCause() != null, "it does not say why");
+            eventually("nobody waits", () -> server.waiters("k") == 0);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_taken_though_no_connection_for_letters_comes_up_and_waiters_are_granted_when_it_does(EachClient.Via via) throws Exception {
+        var locks = connect(via, Door.SHUT);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        var waiting = EachClient.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        eventually("its box is gone", () -> server.waiters("k") == 0);
+        server.run("LOCK.RELEASE", "k", "somebody");
+        Held held = waiting.get(40, TimeUnit.SECONDS);
+        var second = EachClient.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        door = Door.OPEN;
+        eventually("letters are collected", () -> server.calls("LOCK.MAIL") > 0);
+        held.unlock();
+        second.get(40, TimeUnit.SECONDS).unlock();
     }
 }
