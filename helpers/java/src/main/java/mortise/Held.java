@@ -299,8 +299,9 @@ public final class Held implements AutoCloseable {
         return nextLook();
     }
 
+    /** While it is being passed on, nothing is due before the reply. */
     long nextLook() {
-        return Math.min(renewal, until);
+        return passing ? until : Math.min(renewal, until);
     }
 
     /** Acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */

@@ -2,6 +2,7 @@ package mortise;
 
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -9,6 +10,7 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 
@@ -16,6 +18,7 @@ import org.junit.jupiter.api.Test;
 class RepliesTest extends EachClient {
     private final CountDownLatch sent = new CountDownLatch(1);
     private final CountDownLatch late = new CountDownLatch(1);
+    private final AtomicInteger looks = new AtomicInteger(); // for the server of a key
 
     /** Locks whose commands go through this; it gets what the real client would do with a command. */
     private Locks between(Relay relay) {
@@ -23,6 +26,7 @@ class RepliesTest extends EachClient {
         var locks = new Locks(new Client() {
             @Override
             public String node(String key) {
+                looks.incrementAndGet();
                 return real.node(key);
             }
 
@@ -94,6 +98,19 @@ class RepliesTest extends EachClient {
         assertThrows(ExecutionException.class, runner::get);
         late.countDown();
         eventually("it is free", () -> server.isFree("job"));
+    }
+
+    @Test
+    void a_lock_that_is_being_passed_on_is_not_looked_at_all_the_time() throws Exception {
+        var locks = between((words, real) -> words.get(0).equals("LOCK.PASS") ? delay(words, real) : real.apply(words));
+        Held held = locks.take("job").lease(Duration.ofMillis(1500)).wait(Duration.ZERO).acquire();
+        start(() -> held.passTo("queue", Duration.ofMinutes(1)));
+        sent.await();
+        int before = looks.get();
+        held.lost().get(); // a second after its renewal was due
+        int times = looks.get() - before;
+        late.countDown();
+        assertTrue(times < 20, times + " times");
     }
 
     @Test
