@@ -88,6 +88,23 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_closing_waits_for_a_release_or_a_refused_pass_in_flight_on_another_thread
+    [:release, ->(hold) { assert_raises(Mortise::Refused) { hold.pass(hold.owner, 600) } }].each do |work|
+      with_relay do |relay, far|
+        hold = Mortise::Lock.new(far, "stock", lease: 600).acquire
+        relay.hold_back(:requests)
+        working = in_thread { work.to_proc.call(hold) }
+        eventually { !hold.held? }
+        closing = in_thread { Mortise.close(far, timeout: 60) }
+        refute closing.join(0.3), "it did not wait"
+        relay.pass_all
+        assert closing.value
+        refute server.held?("stock")
+        working.value
+      end
+    end
+  end
+
   def test_what_is_to_be_left_is_over_where_the_key_is_of_another_type_by_then
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600, at_least: 60).acquire

@@ -86,7 +86,7 @@ module Mortise
       limit, session = limit(wait), Session.of(@redis)
       ends, failing = Mortise.now + limit, nil
       (1..).each do |tries|
-        outcome = attempt(session, limit.zero? ? 0 : ends - Mortise.now)
+        outcome = session.working { attempt(session, limit.zero? ? 0 : ends - Mortise.now) }
         return outcome unless outcome.is_a?(Failed)
 
         Lock.said(outcome.cause) if outcome.cause.is_a?(Refusal)
@@ -277,6 +277,20 @@ module Mortise
 
     # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
     def release
+      @session.working { give_back }
+    end
+
+    # Hands the lock over to `owner`, for so many seconds. What is left of `at_least` is forgotten.
+    #
+    # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
+    # unknown then whether the lock was passed, both names leave it.
+    def pass(owner, seconds)
+      @session.working { hand_over(owner, seconds * 1000) }
+    end
+
+    private
+
+    def give_back
       check_own
       held, rest, known = held?, resting, false
       @released = true
@@ -295,16 +309,12 @@ module Mortise
       Mortise.uninterrupted { @session.later(rest || @grant.leaving) } if known == false
     end
 
-    # Hands the lock over to `owner`, for so many seconds. What is left of `at_least` is forgotten.
-    #
-    # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
-    # unknown then whether the lock was passed, both names leave it.
-    def pass(owner, seconds)
+    def hand_over(owner, ms)
       check_own
       check!
       known, renewed = false, @session.stop_renewing(@grant)
       @released = true # nobody relies on it once this is sent
-      reply = @session.ask(*passing(owner, seconds * 1000))
+      reply = @session.ask(*passing(owner, ms))
       Mortise.uninterrupted do
         known = !reply.is_a?(Failed) || reply.known
         take_back(renewed) if known && !reply.is_a?(Integer) && !gone?(reply)
@@ -317,8 +327,6 @@ module Mortise
       @grant.over.set if @released
       Mortise.uninterrupted { [@grant.leaving, Leaving.new(key, owner)].each { |leaving| @session.later(leaving) } } if known == false
     end
-
-    private
 
     def check_own
       raise Error, "the lock #{key.inspect} was taken by another process, and is its own to release" if inherited?

@@ -127,7 +127,7 @@ module Mortise
 
     def initialize(driver)
       @pid, @uid, @count, @mutex, @closed = Process.pid, SecureRandom.uuid, 0, Mutex.new, false
-      @asked, @queued, @holds, @pending, @retry, @heard = {}, [], [], [], 20, -Float::INFINITY
+      @asked, @queued, @holds, @pending, @working, @retry, @heard = {}, [], [], [], 0, 20, -Float::INFINITY
       @wire, @mail = Wire.new(driver, 0), Wire.new(driver, MAIL_WAIT / 1000.0)
       @box, @since, @number, @doubt = SecureRandom.uuid, nil, 0, false
       @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? })
@@ -143,6 +143,15 @@ module Mortise
       number = @mutex.synchronize { @count += 1 }
       own = "#{@uid}:#{number.to_s(36)}"
       (task ? "#{task}###{own}" : own).b
+    end
+
+    # `close` waits until the block has ended: by then it is known what has to be left.
+    def working
+      counted = false
+      Mortise.uninterrupted { counted = @mutex.synchronize { @working += 1 } }
+      yield
+    ensure
+      Mortise.uninterrupted { @mutex.synchronize { @working -= 1 } } if counted
     end
 
     # A letter may overtake the reply to its request: so a hold is entered before the request is sent.
@@ -192,7 +201,8 @@ module Mortise
     end
 
     def keep_renewed(hold)
-      @mutex.synchronize { @holds << hold }
+      return give_up(hold) unless @mutex.synchronize { @holds << hold unless @closed }
+
       @keeper.wake(urgent: hold.due_at < Mortise.now + TICK)
     end
 
@@ -221,7 +231,8 @@ module Mortise
       later(hold.leaving)
     end
 
-    # Leaves all that waits or is renewed. Whether the server has acknowledged all of it within so many milliseconds.
+    # Leaves all that waits or is renewed. Whether the server has acknowledged all of it, and what is being released on other
+    # threads, within so many milliseconds.
     def close(ms)
       ends = Mortise.now + ms
       waiting = @mutex.synchronize { @closed = true and @asked.values.tap { @asked.clear } }
@@ -229,9 +240,9 @@ module Mortise
         hold.settle(Failed.new("closed", true)) and [hold, *hold.beside].each { |one| later(one.leaving) }
       end
       @holds.dup.each { |hold| give_up(hold) }
-      sleep 0.005 while @pending.any? && Mortise.now < ends
+      sleep 0.005 until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
       [@wire, @mail].each(&:hang_up)
-      @pending.empty?
+      done
     end
 
     private
