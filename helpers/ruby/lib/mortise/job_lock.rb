@@ -18,9 +18,7 @@ module Mortise
     # Whether the job may be queued: nobody else with this key waits or runs. The same job may ask again.
     def queue
       session = Session.of(@redis)
-      reply = session.ask("LOCK.ACQUIRE", @key, @owner, (@ttl * 1000).to_i, "HOLDS", 1)
-      session.later(Leaving.new(@key, @owner)) if reply.is_a?(Failed) && !reply.known
-      !Lock.said(reply).nil?
+      settling(session, Leaving.new(@key, @owner)) { session.ask("LOCK.ACQUIRE", @key, @owner, (@ttl * 1000).to_i, "HOLDS", 1) }
     end
 
     # Runs the block while no other job with this key runs. Raises Busy where one does, for longer than `wait`.
@@ -35,14 +33,27 @@ module Mortise
       return if @limit
 
       session, sent = Session.of(@redis), Mortise.now
-      grant = Grant.new(@key, session.name(nil), @lease * 1000)
-      reply = session.ask("LOCK.PASS", @key, @owner, grant.owner, grant.lease)
-      [Leaving.new(@key, @owner), grant.leaving].each { |leaving| session.later(leaving) } if reply.is_a?(Failed) && !reply.known
-      return if Lock.said(reply).nil?
+      grant = Grant.new(@key, session.name(nil), (@lease * 1000).to_i)
+      passed = settling(session, Leaving.new(@key, @owner), grant.leaving) do
+        reply = session.ask("LOCK.PASS", @key, @owner, grant.owner, grant.lease)
+        if reply.is_a?(Integer)
+          grant.granted(reply, sent, grant.lease)
+          session.keep_renewed(grant)
+        end
+        reply
+      end
+      Hold.new(session, grant) if passed
+    end
 
-      grant.granted(reply, sent, grant.lease)
-      session.keep_renewed(grant)
-      Hold.new(session, grant)
+    # Whether the server grants what the block requests. All `leavings` go out if that is unknown, also because the thread was interrupted.
+    def settling(session, *leavings)
+      reply = Failed.new
+      session.working do
+        reply = yield
+      ensure
+        Mortise.uninterrupted { leavings.each { |leaving| session.later(leaving) } } if reply.is_a?(Failed) && !reply.known
+      end
+      !Lock.said(reply).nil?
     end
 
     def taken
