@@ -47,7 +47,9 @@ class Refused extends LockException
     /** Whether the server only says "not here" or "not now": it has changed nothing, and a later attempt may succeed. */
     public function isPassing(): bool
     {
-        return in_array($this->reason, ['READONLY', 'MOVED', 'ASK', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'LOADING', 'UNBLOCKED', 'LEFT'], true);
+        $elsewhere = ['READONLY', 'MOVED', 'ASK', 'CLUSTERDOWN', 'MASTERDOWN', 'UNBLOCKED', 'LEFT'];
+        return in_array($this->reason, [...$elsewhere, 'TRYAGAIN', 'LOADING', 'NOREPLICAS', 'MISCONF', 'BUSY'], true)
+            || str_starts_with($this->getMessage(), 'ERR max number of clients');
     }
 }
 

@@ -6,6 +6,7 @@ namespace Mortise\Tests;
 
 use Mortise\LockException;
 use Mortise\Locks;
+use Mortise\Refused;
 use Mortise\Unavailable;
 
 /** What goes wrong when lock commands meet a client library's defaults, a broken network or a killed process, but not with this library. */
@@ -110,6 +111,59 @@ final class TrapsTest extends TestCase
         $this->relay->tell('cut');
         $this->relay->tell('pass');
         $this->assertNotNull($locks->lock('stock')->acquire(5));
+    }
+
+    public static function refusals(): array
+    {
+        $refusals = ['too few replicas' => ['min-replicas-to-write', 1, 0], 'too many clients' => ['maxclients', 1, 100]];
+        return array_merge(...array_map(fn ($library) => array_map(fn ($refusal) => [$library, ...$refusal], array_values($refusals)), ['phpredis', 'predis']));
+    }
+
+    /** @dataProvider refusals */
+    public function testALeaveThatTheServerCannotTakeNowIsRepeatedBeforeTheNextCommand(string $library, string $setting, int $bad, int $good): void
+    {
+        $server = new Server();
+        $locks = new Locks(fn () => $server->client($library));
+        $hold = $locks->lock('stock', lease: 600)->acquire();
+        $server->ask('CONFIG', 'SET', $setting, $bad);
+        $server->ask('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        $hold->release();
+        $server->ask('CONFIG', 'SET', $setting, $good);
+        $this->assertSame(1, $server->ask('EXISTS', 'stock'));
+        $this->assertNotNull($locks->lock('stock')->acquire());
+    }
+
+    /** @dataProvider libraries */
+    public function testAWaitAndARefreshBearAServerThatAcceptsNoWriteForAWhile(string $library): void
+    {
+        $server = new Server();
+        $locks = new Locks($server->client($library));
+        $hold = $locks->lock('stock', lease: 600)->acquire();
+        $server->ask('CONFIG', 'SET', 'min-replicas-to-write', 1);
+        $refused = $this->assertThrows(Refused::class, fn () => $locks->lock('other')->acquire(0.2));
+        $this->assertSame('NOREPLICAS', $refused->reason);
+        $mending = new Child(function () use ($server) {
+            usleep(300_000);
+            $server->phpredis()->rawCommand('CONFIG', 'SET', 'min-replicas-to-write', 0);
+        });
+        $this->assertNotNull($locks->lock('other')->acquire(60));
+        $hold->refresh();
+        $mending->result();
+    }
+
+    /** @dataProvider libraries */
+    public function testALeaveThatTheServerForbidsIsNotRepeated(string $library): void
+    {
+        $server = new Server();
+        $server->ask('ACL', 'SETUSER', 'default', '-lock.leave', '-lock.release');
+        $locks = new Locks($server->client($library));
+        $hold = $locks->lock('stock')->acquire();
+        $this->assertSame('NOPERM', $this->assertThrows(Refused::class, $hold->release(...))->reason);
+        $before = $server->ask('INFO', 'commandstats');
+        $this->assertNotNull($locks->lock('other')->acquire());
+        $rejected = fn (string $stats) => preg_match('/lock\.leave:.*rejected_calls=(\d+)/i', $stats, $found) ? $found[1] : null;
+        $this->assertSame('1', $rejected($before));
+        $this->assertSame('1', $rejected($server->ask('INFO', 'commandstats')));
     }
 
     /** @dataProvider libraries */
