@@ -138,7 +138,8 @@ final class Connection
             throw new \InvalidArgumentException('This \Redis has not been connected, so that nobody knows where to; hand over a closure that connects');
         }
         $client = new \Redis();
-        @$client->connect($model->getHost(), $model->getPort(), min($model->getTimeout() ?: self::CONNECT, self::CONNECT, $timeout));
+        $timeout = min(self::CONNECT, $timeout);
+        @$client->connect($model->getHost(), $model->getPort(), min($model->getTimeout() ?: $timeout, $timeout), null, 0, $timeout);
         if ($auth = $model->getAuth()) {
             $client->auth($auth);
         }

@@ -28,18 +28,34 @@ final class TrapsTest extends TestCase
         return $locks;
     }
 
-    /** @dataProvider libraries */
-    public function testAWaitLongerThanTheReadTimeOutKeepsItsPlaceAndIsSentOnce(string $library): void
+    /** Clients whose reads fail sooner than the wait is over. */
+    public static function impatient(): array
+    {
+        $connect = function (): \Redis {
+            $redis = new \Redis();
+            $redis->connect('127.0.0.1', self::$server->port, 1.0, null, 0, 0.2);
+            return $redis;
+        };
+        $option = function (): \Redis {
+            $redis = self::$server->phpredis();
+            $redis->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
+            return $redis;
+        };
+        $predis = fn () => new \Predis\Client(['port' => self::$server->port, 'read_write_timeout' => 0.2]);
+        return [
+            'connect' => [$connect], 'option' => [$option], 'predis' => [$predis],
+            'closure that connects' => [fn () => $connect], 'closure with option' => [fn () => $option], 'closure with predis' => [fn () => $predis],
+        ];
+    }
+
+    /** @dataProvider impatient */
+    public function testAWaitLongerThanTheReadTimeOutKeepsItsPlaceAndIsSentOnce(\Closure $client): void
     {
         self::$server->occupy('stock');
-        $impatient = $library === 'phpredis' ? self::$server->phpredis() : new \Predis\Client(['port' => self::$server->port, 'read_write_timeout' => 0.2]);
-        if ($library === 'phpredis') {
-            $impatient->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
-        }
         $before = self::$server->calls('acquire');
-        $waiting = new Child(function () use ($impatient) {
+        $waiting = new Child(function () use ($client) {
             ini_set('default_socket_timeout', '1');
-            $locks = new Locks($impatient);
+            $locks = new Locks($client());
             $locks->holders('any'); // a command whose reply has to come within two seconds
             return $locks->lock('stock')->acquire(60)->held();
         });
@@ -48,6 +64,24 @@ final class TrapsTest extends TestCase
         self::$server->vacate('stock');
         $this->assertTrue($waiting->result());
         $this->assertSame($before + 1, self::$server->calls('acquire'));
+    }
+
+    /** @dataProvider libraries */
+    public function testAServerThatIsSilentWhileItIsConnectedIsGivenUpInTime(string $library): void
+    {
+        $server = new Server();
+        $server->ask('CONFIG', 'SET', 'requirepass', 'secret');
+        $relay = new Relay($server->port);
+        if ($library === 'phpredis') {
+            ($client = $server->phpredis($relay->port))->auth('secret');
+        } else {
+            $client = new \Predis\Client(['port' => $relay->port, 'password' => 'secret']);
+        }
+        $this->assertNotNull((new Locks($client))->lock('stock')->acquire());
+        $relay->tell('hold replies');
+        $begin = hrtime(true);
+        $this->assertThrows(Unavailable::class, fn () => (new Locks($client))->lock('other')->acquire());
+        $this->assertLessThan(30, (hrtime(true) - $begin) / 1e9, 'not after default_socket_timeout, which is 60');
     }
 
     /** @dataProvider libraries */
