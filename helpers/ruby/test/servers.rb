@@ -147,6 +147,11 @@ class Relay
     Thread.new { accept }
   end
 
+  # Where new connections lead from now on.
+  def lead_to(port)
+    @target = port
+  end
+
   def hold_back(way)
     @mutex.synchronize { @gates[way] = false }
   end

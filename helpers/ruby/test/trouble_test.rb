@@ -196,6 +196,23 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_waiter_follows_a_fixed_address_to_the_new_primary
+    with_server do |old|
+      with_server do |new|
+        with_relay(old) do |relay, far|
+          Mortise::Lock.new(client(old.port), "stock", lease: 600, renew: false).acquire
+          waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+          eventually { old.waiters("stock") == 1 }
+          relay.lead_to(new.port) # no connection breaks
+          old.call("REPLICAOF", "127.0.0.1", new.port)
+          hold = waiting.value
+          assert_equal [hold.owner], new.holds("stock").map { |held| held["owner"] }
+          hold.release
+        end
+      end
+    end
+  end
+
   def test_fibers_of_one_thread_wait_for_each_other
     order = []
     in_thread do

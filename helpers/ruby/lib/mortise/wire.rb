@@ -177,6 +177,8 @@ module Mortise
       failure = Failed.new(nil, false)
       @connection ||= @driver.open(@extra)
       replies = @driver.exchange(@connection, batch.flat_map(&:commands)).map { |reply| judge(reply) }
+      # The primary may be another server by now, at the same name or address.
+      hang_up if replies.any? { |reply| reply.is_a?(Refusal) && reply.code == "READONLY" }
       batch.each { |job| job.replies = replies.shift(job.commands.size) }
     rescue *@driver.errors, IOError, SystemCallError, SocketError => error # and no others: a thread may be interrupted by any
       failure = @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, @driver.unsent?(error))
