@@ -70,12 +70,12 @@ func TestALockThatWasTakenOverIsRenewed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runner, _, err := locks.TakeOver(background, "job", "queue", token, mortise.Lease(600*time.Millisecond))
+		runner, _, err := locks.TakeOver(background, "job", "queue", token, mortise.Lease(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := s.calls("lock.renew")
-		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+4 })
+		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+2 })
 		if err := runner.Unlock(); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestALockThatWasTakenOverIsRenewed(t *testing.T) {
 
 func TestALockWhosePassIsRefusedStaysHeldAndRenewed(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		lock, held, err := connect().Lock(background, "job", mortise.Lease(900*time.Millisecond))
+		lock, held, err := connect().Lock(background, "job", mortise.Lease(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestALockWhosePassIsRefusedStaysHeldAndRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := s.calls("lock.renew")
-		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+4 })
+		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") >= before+2 })
 		if err := lock.Unlock(); err != nil || context.Cause(held) != mortise.ErrUnlocked {
 			t.Fatal(err, context.Cause(held))
 		}
@@ -168,15 +168,15 @@ func TestAtLeastWorksInTheGraceWhenTheServerPassesNothingOn(t *testing.T) {
 func TestARevokedHolderNoticesAtItsNextRenewalAndLeaves(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		for _, more := range [][]mortise.Option{nil, {mortise.AtLeast(1500 * time.Millisecond)}} {
-			lock, held, err := locks.Lock(background, "stock", append(more, mortise.Lease(1200*time.Millisecond))...)
+		for _, more := range [][]mortise.Option{nil, {mortise.AtLeast(4 * time.Second)}} {
+			lock, held, err := locks.Lock(background, "stock", append(more, mortise.Lease(3*time.Second))...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if left, err := locks.Revoke(background, "stock", "nobody"); err != nil || left != 0 {
 				t.Fatal(left, err)
 			}
-			if left, err := locks.Revoke(background, "stock", s.owner("stock")); err != nil || left <= 0 || left > 1500*time.Millisecond {
+			if left, err := locks.Revoke(background, "stock", s.owner("stock")); err != nil || left <= 0 || left > 4*time.Second {
 				t.Fatal(left, err)
 			}
 			<-held.Done()

@@ -76,12 +76,12 @@ func TestAWaiterForSeveralLocksHoldsNoneAndIsGrantedAllWhenTheLastIsFree(t *test
 func TestEachOfSeveralLocksIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		several, held, err := locks.LockAll(background, []string{"a", "b"}, mortise.Lease(900*time.Millisecond))
+		several, held, err := locks.LockAll(background, []string{"a", "b"}, mortise.Lease(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := s.calls("lock.renew")
-		eventually(t, "both are renewed", func() bool { return s.calls("lock.renew") >= before+6 })
+		eventually(t, "both are renewed", func() bool { return s.calls("lock.renew") >= before+4 })
 		if held.Err() != nil {
 			t.Fatal(context.Cause(held))
 		}

@@ -48,10 +48,10 @@ def test_never_more_are_inside_than_there_are_permits_whatever_each_takes(r):
 
 
 def test_permits_are_renewed_and_a_writer_of_the_name_drains_the_pool(r, server):
-    permit, writer = Semaphore(r, "pool", 2, lease=0.6), Lock(r, "pool", thread_local=False)
+    permit, writer = Semaphore(r, "pool", 2, lease=3), Lock(r, "pool", thread_local=False)
     with permit:
         renewals = server.commands("renew")
-        eventually(lambda: server.commands("renew") >= renewals + 3)
+        eventually(lambda: server.commands("renew") >= renewals + 2)
         waiting = in_thread(writer.acquire)
         eventually(lambda: server.waiters("pool") == 1)
         assert not Semaphore(r, "pool", 2).acquire(blocking=False)

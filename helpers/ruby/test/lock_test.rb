@@ -69,20 +69,20 @@ module LockTests
   end
 
   def test_a_lock_outlives_its_lease_unless_renewal_is_off
-    kept, ended = lock(lease: 0.6).acquire, lock("other", lease: 0.6, renew: false).acquire
+    kept, ended = lock(lease: 3).acquire, lock("other", lease: 0.6, renew: false).acquire
     before = server.count("total_renewals")
     assert ended.wait_lost(30)
-    eventually { server.count("total_renewals") >= before + 4 }
+    eventually { server.count("total_renewals") >= before + 2 }
     refute kept.lost?
     kept.release
     assert_raises(Mortise::Lost) { ended.release }
   end
 
   def test_a_lock_that_is_not_renewed_can_be_extended
-    hold = lock(lease: 0.8, renew: false).acquire
+    hold = lock(lease: 3, renew: false).acquire
     hold.extend(60)
     assert_operator server.holds("stock").first["lease"], :>, 50_000
-    refute hold.wait_lost(1)
+    refute hold.wait_lost(3.2)
     hold.release
   end
 
