@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 
 /** A lock that is held, until {@link #unlock} or until it is lost. */
@@ -169,6 +170,8 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Unanswered when the outcome is unknown: then both names leave the lock
      */
     public long passTo(String owner, Duration lease) {
+        long ms = Times.lease(lease);
+        Objects.requireNonNull(owner, "owner");
         follow();
         locks.job(+1);
         try {
@@ -176,7 +179,7 @@ public final class Held implements AutoCloseable {
             if (!held) {
                 throw new LockException.Lost(key);
             }
-            Object reply = node.send("LOCK.PASS", key, this.owner, owner, "" + Times.lease(lease), "TOKEN", "" + token).join();
+            Object reply = node.send("LOCK.PASS", key, this.owner, owner, "" + ms, "TOKEN", "" + token).join();
             return locks.get(() -> passed(reply, owner));
         } finally {
             locks.job(-1);

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
@@ -141,7 +142,7 @@ public final class Locks implements AutoCloseable {
         List<String> more = List.of(); // keys that are taken with it
 
         private Request(String key) {
-            this.key = key;
+            this.key = Objects.requireNonNull(key, "key");
         }
 
         /** To read, beside other readers. */
@@ -218,6 +219,7 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if it is held by others for that long
          */
         public Held acquire() throws InterruptedException {
+            more = List.of();
             return acquireAll().get(0);
         }
 

@@ -71,6 +71,16 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_pass_that_cannot_be_asked_for_leaves_the_lock_as_it_was(Via via) throws Exception {
+        Held held = locks(via).take("job").acquire();
+        assertThrows(IllegalArgumentException.class, () -> held.passTo("queue", Duration.ZERO));
+        assertThrows(NullPointerException.class, () -> held.passTo(null, MINUTE));
+        assertTrue(held.isHeld());
+        held.passTo("queue", MINUTE);
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_pass_without_a_reply_frees_the_lock_under_both_names(Via via) throws Exception {
         Held held = locks(via).take("job").acquire();
         try (var frozen = server.freeze()) {

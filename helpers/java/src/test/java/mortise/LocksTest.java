@@ -288,6 +288,7 @@ class LocksTest extends EachClient {
         refused("lease must be at least 3 ms, got PT-1M", () -> locks.lock("k", Duration.ofMinutes(-1)).tryLock());
         refused("lease must be at least 3 ms, got PT0S", () -> locks.readWriteLock("k", Duration.ZERO).readLock().tryLock());
         refused("maxHold must be at least 1 ms, got PT-1S", () -> locks.take("k").maxHold(Duration.ofSeconds(-1)).acquire());
+        assertThrows(NullPointerException.class, () -> locks.take(null));
         assertEquals(0, server.calls("LOCK.WLOCK") + server.calls("LOCK.RLOCK"));
         locks.take("k").wait(Duration.ofSeconds(Long.MIN_VALUE)).maxHold(Duration.ofSeconds(Long.MAX_VALUE)).acquire().unlock();
     }

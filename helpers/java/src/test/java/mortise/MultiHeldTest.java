@@ -35,6 +35,15 @@ class MultiHeldTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_request_that_took_several_locks_takes_one_when_it_is_used_again(Via via) throws Exception {
+        var request = locks(via).take("a");
+        request.acquireWith("b").unlock();
+        request.acquire().unlock();
+        assertTrue(areFree("a", "b"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_is_free(Via via) throws Exception {
         var locks = locks(via);
         Held b = locks.take("b").acquire();
