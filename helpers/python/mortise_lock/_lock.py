@@ -219,12 +219,12 @@ class BaseLock:
 
     async def _mine(self, session):
         """The hold of this lock's token, also where another process took it."""
-        token = self._bytes(self._token)
+        token, sent = self._bytes(self._token), now()
         for held in await self._holds(session) or []:
             owner = held["owner"]
             if self._hold is None and token in (owner, owner.rpartition(b"##")[0]):
                 self.local.hold = Hold(self._key, owner, held["lease"], session.event)
-                self.local.hold.granted(held["token"], now())
+                self.local.hold.granted(held["token"], sent)
             if self._hold is not None and self._hold.owner == owner:
                 return self._hold
 

@@ -11,7 +11,7 @@ from servers import Server, eventually
 from test_lock import in_thread, refused
 
 from mortise_lock import Lock, LockNotOwnedError, close
-from mortise_lock._values import Hold
+from mortise_lock._values import Hold, now
 
 
 @pytest.fixture
@@ -172,6 +172,23 @@ def test_a_grant_that_arrives_too_late_is_not_used(far, relay, r, server):
     eventually(lambda: server.admin.exists("stock") == 0)
     relay.pass_all()
     assert waiting.result() == (True, False, True)
+
+
+def test_a_lock_of_another_process_counts_from_before_the_server_was_asked(far, relay, r, server):
+    lock = Lock(r, "stock", timeout=60)
+    lock.acquire(token="order-17")
+    elsewhere = Lock(far, "stock", timeout=60, thread_local=False)
+    elsewhere.local.token = "order-17"
+    assert not Lock(far, "other").locked()
+    relay.replies.clear()
+    calls = server.commands("info")
+    owned = in_thread(elsewhere.owned)
+    eventually(lambda: server.commands("info") > calls)
+    answered = now()
+    time.sleep(0.5)  # of which the lease knows nothing
+    relay.pass_all()
+    assert owned.result() and elsewhere._hold.until <= answered + 59_450
+    lock.release()
 
 
 def test_requests_are_repeated_after_a_restart_of_the_server():
