@@ -328,7 +328,7 @@ class Session:
     async def take_over(self, hold, owner, token):
         """Whether what another name held is held by this one now; the error where it was not given. A reply that was lost is asked
         for again: nobody works under this name before."""
-        known, end, tries = False, now() + PATIENCE, 0
+        known, end, tries, node = False, now() + PATIENCE, 0, self.node(hold.key)
         try:
             while True:
                 sent, tries = now(), tries + 1

@@ -58,6 +58,9 @@ async def close(redis, timeout=2.0) -> bool:
     server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
+    if session is not None and session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
+        session.gone()
+        return not session.asked and not any(node.holds or node.unknown for node in session.nodes.values())
     return session is None or await session.close(ms)
 
 

@@ -232,6 +232,24 @@ async def test_a_lock_without_a_timeout_is_renewed_and_close_leaves_it(ar, serve
     assert lock.lost and server.admin.exists("stock") == 0
 
 
+async def test_a_cancelled_takeover_leaves_the_name(r, ar, relay, server):
+    job = Lock(ar, "job")
+    await job.acquire()
+    token = await job.pass_to("queue", 60)
+    far = redis.asyncio.Redis(port=relay.port)
+    assert not await Lock(far, "other").locked()
+    relay.replies.clear()
+    taking = asyncio.create_task(Lock(far, "job").take_over("queue", token))
+    await soon(lambda: server.commands("pass") >= 2)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    relay.pass_all()
+    await soon(lambda: server.admin.exists("job") == 0)
+    await close(far)
+    await far.aclose()
+
+
 def test_a_second_event_loop_gets_new_connections(server):
     client = redis.asyncio.Redis(port=server.port, single_connection_client=False)
 
@@ -244,6 +262,16 @@ def test_a_second_event_loop_gets_new_connections(server):
     asyncio.run(use())
     asyncio.run(use())
     eventually(server.nothing_is_left)
+
+
+def test_close_after_the_loop_of_a_lock_was_closed_says_that_the_lock_was_not_left(server):
+    async def take(timeout):
+        client = redis.asyncio.Redis(port=server.port)
+        assert await Lock(client, "stock", timeout=timeout).acquire()
+        return client
+
+    assert asyncio.run(close(asyncio.run(take(1)))) is True, "a lock with a timeout is not renewed, and not left"
+    assert asyncio.run(close(asyncio.run(take(None)))) is False
 
 
 def test_after_a_loop_ends_without_close_its_lock_lasts_for_its_lease_and_the_next_loop_works(server):
