@@ -89,12 +89,15 @@ final class Clock
 final class Connection
 {
     private const CONNECT = 2.0; // seconds
+    private const IDLE = 1000; // ms without use after which a PING asks whether the connection still exists
+    private const PING = 0.5; // seconds in which it has to be answered
 
     /** @var \Redis|\Predis\Client|null */
     private ?object $client = null;
     private float $timeout = 0;
     /** Whether an exchange has begun and not ended: after a signal's handler threw in the middle of one, or while a handler runs there. */
     private bool $busy = false;
+    private float $used = 0;
 
     /** @param \Closure(float): object $connect makes a client of its own; takes the seconds after which a read fails */
     private function __construct(private readonly \Closure $connect)
@@ -180,25 +183,27 @@ final class Connection
      */
     public function call(array $words, float $seconds, ?bool &$sent = null): mixed
     {
-        $sent = false;
         if ($this->busy) {
             $this->client = null; // a reply to something else will come there
+        } elseif ($this->client !== null && $words !== ['PING'] && Clock::now() > $this->used + self::IDLE) {
+            try {
+                $this->call(['PING'], self::PING);
+            } catch (Refused | Unavailable) {
+            }
         }
+        $sent = false;
         $this->busy = true;
         try {
             $this->connect($seconds);
             $sent = true;
             $reply = $this->client instanceof \Redis ? self::askPhpredis($this->client, $words) : self::askPredis($this->client, $words);
-            $this->busy = false;
-            return $reply;
-        } catch (Refused $refused) {
-            $this->busy = false;
-            throw $refused;
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();
             $this->busy = false;
             throw new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
         }
+        [$this->busy, $this->used] = [false, Clock::now()];
+        return $reply instanceof Refused ? throw $reply : $reply;
     }
 
     /** Makes sure that there is a connection on which a read fails after so many seconds. */
@@ -224,6 +229,7 @@ final class Connection
         $this->timeout = $seconds;
     }
 
+    /** The reply, or the error in its place. */
     private static function askPhpredis(\Redis $client, array $words): mixed
     {
         $client->clearLastError();
@@ -234,7 +240,7 @@ final class Connection
         }
         $error = $client->getLastError();
         if ($error !== null) {
-            throw self::refusal($error);
+            return self::refusal($error);
         }
         return $trouble ? throw $trouble : ($reply === false ? null : $reply);
     }
@@ -242,7 +248,7 @@ final class Connection
     private static function askPredis(\Predis\Client $client, array $words): mixed
     {
         $reply = $client->executeRaw(array_map(strval(...), $words), $error);
-        return $error ? throw self::refusal($reply) : $reply;
+        return $error ? self::refusal($reply) : $reply;
     }
 
     private static function refusal(string $error): Refused

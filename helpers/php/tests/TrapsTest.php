@@ -210,6 +210,25 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAConnectionThatWasClosedWhileNobodyUsedItIsReplacedBeforeACommandIsSent(string $library): void
+    {
+        $locks = $this->far($library);
+        $pause = function (string $what): void {
+            $this->relay->tell($what);
+            usleep(1_100_000);
+            $this->relay->tell('pass');
+        };
+        $pause('cut');
+        $hold = $locks->lock('stock')->acquire();
+        $pause('cut');
+        $this->assertSame('OK', $hold->guard('SET', 'level', 7));
+        $pause('cut');
+        $token = $hold->passTo('the-runner', 60);
+        $pause('cut');
+        $this->assertNotNull($locks->takeOver('stock', 'the-runner', $token));
+    }
+
+    /** @dataProvider libraries */
     public function testAWaiterWhoseConnectionBreaksAsksAgainUnderAnotherName(string $library): void
     {
         self::$server->occupy('stock');
