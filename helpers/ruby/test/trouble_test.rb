@@ -171,6 +171,20 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def watched(sentinel, **options)
+    name = Redis::VERSION < "5" ? { url: "redis://locks" } : { name: "locks" }
+    Redis.new(sentinels: [{ host: "127.0.0.1", port: sentinel.port }], role: :master, **name, **options)
+  end
+
+  def test_clients_of_the_same_sentinels_share_a_connection
+    with_server do |primary|
+      with_server(sentinel: "sentinel monitor locks 127.0.0.1 #{primary.port} 1\n") do |sentinel|
+        5.times { Mortise::Lock.new(watched(sentinel, id: "many"), "stock").synchronize { nil } }
+        assert_equal 1, primary.connections("many")
+      end
+    end
+  end
+
   def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes
     with_server do |primary|
       with_server("--replicaof", "127.0.0.1 #{primary.port}") do |replica|
@@ -180,9 +194,7 @@ class TroubleTest < Minitest::Test
         with_server(sentinel: watch) do |sentinel|
           eventually { sentinel.call("SENTINEL", "REPLICAS", "locks").any? }
           Mortise::Lock.new(client(primary.port), "stock", lease: 4, renew: false).acquire
-          sentinels = [{ host: "127.0.0.1", port: sentinel.port }]
-          watched = Redis::VERSION < "5" ? { url: "redis://locks" } : { name: "locks" }
-          followed = Redis.new(sentinels: sentinels, role: :master, **watched)
+          followed = watched(sentinel)
           waiting = in_thread { Mortise::Lock.new(followed, "stock").acquire }
           eventually { primary.waiters("stock") == 1 }
           primary.freeze

@@ -79,9 +79,8 @@ module Mortise
 
     # Clients of equal settings share a session.
     def identity
-      return @config if @config.sentinel?
-
-      [@config.server_url, @config.db, @config.username, @config.password, @config.ssl_params, @config.id]
+      place = @config.sentinel? ? watched : @config.server_url
+      [place, @config.db, @config.username, @config.password, @config.ssl_params, @config.id]
     end
 
     def open(extra)
@@ -106,6 +105,14 @@ module Mortise
     # Whether nothing was sent.
     def unsent?(error)
       error.is_a?(::RedisClient::CannotConnectError)
+    end
+
+    private
+
+    # What Sentinel watches. The address is its answer, and not asked here.
+    def watched
+      sentinels = @config.sentinels.map { |sentinel| [sentinel.server_url, sentinel.username, sentinel.password] }
+      [@config.name, @config.instance_variable_get(:@role), @config.ssl?, sentinels.sort_by(&:inspect)]
     end
   end
 
