@@ -17,6 +17,7 @@ from redis.exceptions import AskError, ConnectionError, LockError, MovedError, R
 
 from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
 
+
 def being_passed():
     return Failed(LockError("The lock is being passed on: whether it is still held is not known yet"), known=True)
 
@@ -82,7 +83,7 @@ class Node:
         reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
         if not isinstance(reply, Exception):
             return self.deliver(sent, *reply)
-        if not isinstance(judged(reply), Failed):  # the server hands out no letters: what becomes of the requests is unknown
+        if not isinstance(judged(reply), Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
             return self.settle_queued(reply, lambda hold: True)
         await self.session.pause(50)
         await self.session.refresh(self)

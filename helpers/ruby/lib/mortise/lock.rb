@@ -280,7 +280,7 @@ module Mortise
       @session.working { give_back }
     end
 
-    # Hands the lock over to `owner`, for so many seconds. What is left of `at_least` is forgotten.
+    # Passes the lock to `owner` with a lease of that many seconds. The rest of `at_least` ends.
     #
     # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
     # unknown then whether the lock was passed, both names leave it.
