@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
@@ -203,6 +204,14 @@ class BrokenConnectionTest {
         second.get().unlock();
     }
 
+    /** Waits for k, which somebody holds. */
+    private FutureTask<Held> waiter(Locks locks) throws Exception {
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        FutureTask<Held> waiting = EachClient.start(() -> locks.take("k").acquire());
+        eventually("it waits", () -> server.waiters("k") == 1);
+        return waiting;
+    }
+
     @ParameterizedTest
     @EnumSource
     void a_grant_that_arrives_too_late_is_not_used(EachClient.Via via) throws Exception {
@@ -223,9 +232,7 @@ class BrokenConnectionTest {
     @EnumSource
     void a_waiter_whose_box_was_closed_asks_again(EachClient.Via via) throws Exception {
         var locks = locks(via);
-        server.run("LOCK.WLOCK", "k", "somebody", "600000");
-        var waiting = EachClient.start(() -> locks.take("k").acquire());
-        eventually("it waits", () -> server.waiters("k") == 1);
+        var waiting = waiter(locks);
         server.run("CONFIG", "SET", "lock.mail-timeout", "100");
         requests.writeLock().lock();
         eventually("its box is gone", () -> server.waiters("k") == 0);
@@ -253,9 +260,7 @@ class BrokenConnectionTest {
     @EnumSource
     void locks_go_on_when_another_server_becomes_the_primary_behind_the_same_address(EachClient.Via via) throws Exception {
         var locks = locks(via);
-        server.run("LOCK.WLOCK", "k", "somebody", "600000");
-        var waiting = EachClient.start(() -> locks.take("k").acquire());
-        eventually("it waits", () -> server.waiters("k") == 1);
+        var waiting = waiter(locks);
         try (var promoted = new TestServer()) {
             target = promoted;
             server.run("REPLICAOF", "127.0.0.1", "" + promoted.port); // keeps the connections
@@ -284,9 +289,7 @@ class BrokenConnectionTest {
     @EnumSource
     void a_lock_is_taken_though_no_connection_for_letters_comes_up_and_waiters_are_granted_when_it_does(EachClient.Via via) throws Exception {
         var locks = connect(via, Door.SHUT);
-        server.run("LOCK.WLOCK", "k", "somebody", "600000");
-        var waiting = EachClient.start(() -> locks.take("k").acquire());
-        eventually("it waits", () -> server.waiters("k") == 1);
+        var waiting = waiter(locks);
         eventually("its box is gone", () -> server.waiters("k") == 0);
         server.run("LOCK.RELEASE", "k", "somebody");
         Held held = waiting.get(40, TimeUnit.SECONDS);
