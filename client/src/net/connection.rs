@@ -177,6 +177,19 @@ impl Connection {
         let _ = self.answer(state, (0..count).map(|_| Err(reason.clone())));
     }
 
+    /// It is closed: what was sent by then was not answered in time, and what was sent later is lost with it.
+    pub(super) fn time_out(&self, moment: BootInstant, reason: &NoReply) {
+        let lost = ConnectionError::new("an earlier request was not answered in time");
+        let lost = NoReply::Unknown(lost);
+        let mut state = lock(&self.state);
+        state.is_open = false;
+        state.out.clear();
+        let (late, _) = state.in_flight.sent_by(moment);
+        let rest = state.in_flight.len() - late;
+        let reasons = std::iter::repeat_n(reason, late).chain(std::iter::repeat_n(&lost, rest));
+        let _ = self.answer(state, reasons.map(|reason| Err(reason.clone())));
+    }
+
     /// It was not opened: what was sent by then has failed. What was sent later waits for the next attempt.
     pub(super) fn fail_sent_by(&self, moment: BootInstant, reason: &NoReply) {
         let mut state = lock(&self.state);

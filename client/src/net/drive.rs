@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select, try_join};
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryFutureExt, stream};
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -109,6 +109,20 @@ impl Drop for Driving {
     }
 }
 
+/// Why a connection has ended.
+struct Ended {
+    error: ConnectionError,
+    /// If the error is a time-out, it is that of the requests that were sent by then.
+    sent_by: Option<BootInstant>,
+}
+
+impl From<ConnectionError> for Ended {
+    fn from(error: ConnectionError) -> Ended {
+        let sent_by = None;
+        Ended { error, sent_by }
+    }
+}
+
 /// Opens a connection again and again, as long as there are requests for it, and moves its bytes.
 async fn drive(driving: Driving, connector: Arc<Connector>, timeouts: Timeouts) {
     let connection = &driving.0;
@@ -121,12 +135,15 @@ async fn drive(driving: Driving, connector: Arc<Connector>, timeouts: Timeouts) 
             Ok(link) => {
                 pause = FIRST_PAUSE;
                 connection.opened();
-                let error = serve(connection, &connector, timeouts, link).await;
+                let Ended { error, sent_by } = serve(connection, &connector, timeouts, link).await;
                 if fails_fast && error.is_timeout() {
                     // A silent server is not waited for until it is open again.
                     connection.refuse(NoReply::NotSent(error.clone()));
                 }
-                connection.fail(&NoReply::Unknown(error));
+                match sent_by.filter(|_| error.is_timeout()) {
+                    Some(moment) => connection.time_out(moment, &NoReply::Unknown(error)),
+                    None => connection.fail(&NoReply::Unknown(error)),
+                }
             }
             Err(error) => {
                 let reason = NoReply::NotSent(error);
@@ -170,12 +187,13 @@ async fn serve(
     connector: &Connector,
     timeouts: Timeouts,
     mut link: Link,
-) -> ConnectionError {
+) -> Ended {
     loop {
         let moving = pin!(transfer(connection, link));
         let watching = pin!(watch(connection, connector, timeouts));
         link = match select(moving, watching).await {
-            Either::Left((error, _)) | Either::Right((Err(error), _)) => return error,
+            Either::Left((ended, _)) => return ended,
+            Either::Right((Err(error), _)) => return error.into(),
             Either::Right((Ok(faster), _)) => faster,
         };
         let error = ConnectionError::new("another connection was open before this one answered");
@@ -184,19 +202,20 @@ async fn serve(
     }
 }
 
-async fn transfer(connection: &Connection, link: Link) -> ConnectionError {
+async fn transfer(connection: &Connection, link: Link) -> Ended {
     let ended = match link {
         Link::Stream(stream) => {
             let (reader, writer) = tokio::io::split(stream);
             try_join(write(connection, writer), read(connection, reader))
                 .await
                 .map(|(never, _)| never)
+                .map_err(Ended::from)
         }
         Link::Crate(other) => relay(connection, other).await,
     };
     match ended {
         Ok(never) => match never {},
-        Err(error) => error,
+        Err(ended) => ended,
     }
 }
 
@@ -222,17 +241,17 @@ async fn read(
     }
 }
 
-/// Over a connection of the `redis` crate: one that the application supplied, or one with TLS.
-async fn relay(
-    connection: &Connection,
-    other: MultiplexedConnection,
-) -> Result<Infallible, ConnectionError> {
+/// Over a connection of the `redis` crate: one that the application supplied, or one with TLS. It has a time limit of its own.
+async fn relay(connection: &Connection, other: MultiplexedConnection) -> Result<Infallible, Ended> {
     let batches = stream::unfold(connection, |connection| async move {
         // What comes next is written into it, and passed on with it.
         let spare = Vec::with_capacity(BATCH);
         Some((connection.next_batch(spare).await, connection))
     });
-    let answers = batches.boxed().map(|batch| ask(other.clone(), batch));
+    let answers = batches.boxed().map(|batch| {
+        let sent_by = Some(BootInstant::now());
+        ask(other.clone(), batch).map_err(move |error| Ended { error, sent_by })
+    });
     let mut answers = pin!(answers.buffered(BATCHES));
     loop {
         let mut replies = answers.select_next_some().await?;

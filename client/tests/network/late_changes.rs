@@ -2,7 +2,7 @@
 //! not end the owner's next hold.
 
 use mortise_client::server::redis::{self, AsyncConnectionConfig};
-use mortise_client::{Client, IntoServer, Lock, Loss, Owner};
+use mortise_client::{Client, Error, IntoServer, Lock, Loss, Owner};
 use mortise_harness::Server;
 #[cfg(feature = "cluster")]
 use mortise_harness::{Cluster, wait_for_sync};
@@ -69,6 +69,29 @@ async fn a_late_acquire_on_a_connection_of_the_application_does_not_change_the_n
     let guard = lock.acquire().await.unwrap();
     proxy.set(Traffic::Flows);
     assert_holds(guard, &server, "k").await;
+}
+
+#[tokio::test]
+async fn a_request_is_repeated_if_an_earlier_one_on_the_connection_of_the_application_times_out() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(ms(2000)));
+    let shared = redis::Client::open(proxy.url()).unwrap();
+    let shared = shared.get_multiplexed_async_connection_with_config(&patient);
+    let shared = shared.await.unwrap();
+    let over = proxy.url().into_server().unwrap().over(shared);
+    let builder = Client::builder(over).unwrap();
+    let builder = builder.response_timeout(ms(10_000));
+    let mine = builder.connect().await.unwrap();
+    proxy.set(Traffic::StallsOld);
+    let early = mine.lock("early");
+    let early = tokio::spawn(async move { early.acquire().await });
+    // Well before the early one times out. If this takes longer, there is nothing to repeat.
+    tokio::time::sleep(ms(1_000)).await;
+    let late = mine.lock("late").acquire().await.unwrap();
+    let error = early.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Connection { error, .. } if error.is_timeout()));
+    assert!(late.is_valid());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
