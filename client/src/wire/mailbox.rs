@@ -138,6 +138,8 @@ impl Mailbox {
             Ok(Reply::Error(line)) if is_elsewhere || line.starts_with("READONLY") => forgotten(),
             // A newer call of ours has taken its place, or an operator has unblocked its connection.
             Ok(Reply::Error(line)) if line.starts_with("UNBLOCKED") => return Delivered::default(),
+            // A script runs. The boxes outlive it.
+            Ok(Reply::Error(line)) if line.starts_with("BUSY ") => return Delivered::default(),
             Ok(Reply::Error(line)) => Err(NoReply::NoLetters(line)),
             Ok(reply) => match self.on_mail(reply, sent) {
                 Ok(delivered) => {
