@@ -150,7 +150,7 @@
 //! | `sentinel` | a `redis::sentinel::SentinelClient` as a server |
 //! | `cluster` | `Server::cluster` |
 //! | `tracing` | events: granted, refused, released, passed on, lost, renewal failed; spans: `acquire lock`, and `under lock` for the work in [`Lock::run`] |
-//! | `metrics` | counters: `mortise_client_acquired_total`, `…_waited_total` (requests that queued), `…_renewed_total`, `…_lost_total`; of a quorum the last two count each server, too |
+//! | `metrics` | counters: `mortise_client_acquired_total`, `…_waited_total` (requests that queued), `…_renewed_total`, `…_lost_total`; over a quorum, a renewal counts once for each server that confirms it |
 //! | `serde` | a [`Token`] in messages |
 //!
 //! Tasks run on the tokio runtime that a client is built in, which needs I/O and time enabled.

@@ -9,6 +9,7 @@ use futures_util::future::{Either, select};
 
 use crate::lock::hold::Lost;
 use crate::lock::retry::{Retries, WaitLimit};
+use crate::lock::server_hold::State;
 use crate::lock::{Failed, Hold, Request, ServerHold};
 use crate::net::{sleep_until, task};
 use crate::value::{BootInstant, ChangeFailed, Error, Lease, Loss, Mode, Token};
@@ -135,20 +136,27 @@ impl ServerHold {
         let asked = self.update(|state| {
             let is_to_read = state.is_to_read();
             let lease = state.belief.lease_to_ask(None, BootInstant::now());
-            is_to_read.then_some(lease.map(|lease| (lease, state.belief.token())))
+            is_to_read.then_some(lease.map(|lease| self.to_read(state, lease)))
         });
-        let Some(asked) = asked else {
+        let Some(verbs) = asked else {
             return Ok(());
         };
-        let (lease, token) = asked?;
-        let reads = self.acquire(Mode::Read, lease, token);
-        for verb in [reads, Verb::LowerWrites { to: 0, token }] {
+        for verb in verbs? {
             let granted = Request::new(&self.core, &self.name, verb).granted().await;
             // Refused, it writes as before.
             granted.map_err(|failed| self.explain(self.not_changed(failed)))?;
         }
-        self.update(|state| state.mode = Mode::Read);
+        self.update(|state| (state.mode, state.has_reads) = (Mode::Read, true));
         Ok(())
+    }
+
+    /// What makes it a reader. If it was one before, as many reads as it had are still there: nobody here may know how many
+    /// permits a hold has that was taken over.
+    fn to_read(&self, state: &State, lease: Lease) -> Vec<Verb> {
+        let token = state.belief.token();
+        let reads = (!state.has_reads).then(|| self.acquire(Mode::Read, lease, token));
+        let lowers = Verb::LowerWrites { to: 0, token };
+        reads.into_iter().chain([lowers]).collect()
     }
 
     /// What asks for the hold of this token in a mode.

@@ -33,8 +33,14 @@ pub(super) struct State {
     pub(super) shares: Shares,
     /// How it is held on the server.
     pub(super) mode: Mode,
+    /// The server counts reads of it, also while it writes.
+    pub(super) has_reads: bool,
+    /// Its name is used again after its release.
+    reuses_name: bool,
     /// How long the lock stays taken after its grant, however early it is given back.
     at_least: Duration,
+    /// A hold over several servers counts this one as its part there, and reports its own end.
+    is_part: bool,
     watchers: Watchers,
     /// When the background task looks after it next.
     pub(super) due: Option<Due>,
@@ -63,7 +69,10 @@ impl ServerHold {
             belief: Belief::new(grant, ask.acquire.lease, ask.max_hold),
             shares: Shares::default(),
             mode: ask.acquire.mode,
+            has_reads: ask.acquire.mode == Mode::Read,
+            reuses_name: false,
             at_least: ask.at_least,
+            is_part: false,
             watchers: Watchers::default(),
             due: None,
             renewal: Renewal::default(),
@@ -118,7 +127,7 @@ impl ServerHold {
         let (watchers, due) = (state.watchers.take(), state.due.take());
         let (token, lease) = (state.belief.token(), state.belief.longest_lease());
         state.is_left_last = loss == Loss::Denied && state.shares.guards > 0;
-        let is_left_last = state.is_left_last;
+        let (is_left_last, is_part) = (state.is_left_last, state.is_part);
         drop(state);
         // Not under the lock: subscribers and wakers may ask whether the lock is held.
         let scheduled = due.and_then(|due| lock(&self.core.holds).schedule.remove(due));
@@ -128,7 +137,10 @@ impl ServerHold {
             Loss::Unknown => self.core.leave(&self.name, lease),
             _ => self.core.leave_known(&self.name, lease),
         }
-        trace::ended(&self.name.key, token, loss);
+        match is_part {
+            true => trace::part_ended(&self.core.endpoint.name, &self.name.key, loss),
+            false => trace::ended(&self.name.key, token, loss),
+        }
         watchers.for_each(Waker::wake);
         drop(scheduled);
     }
@@ -172,9 +184,16 @@ impl ServerHold {
         self.update(|state| state.belief.limit(cap));
     }
 
-    /// However early it is given back, the lock stays taken for so long after its grant.
-    pub(crate) fn keep_at_least(&self, at_least: Duration) {
-        self.update(|state| state.at_least = at_least);
+    /// It is one server's part of a hold over several. However early that is given back, the lock stays taken for so long after its
+    /// grant.
+    pub(crate) fn become_part(&self, at_least: Duration) {
+        self.update(|state| (state.is_part, state.at_least) = (true, at_least));
+    }
+
+    /// The server will be asked for the lock under the same name once this is released. A release that arrives late, or twice, must
+    /// not end the next hold, so it names this one's token.
+    pub(crate) fn reuse_name(&self) {
+        self.update(|state| state.reuses_name = true);
     }
 
     pub(crate) fn lose(&self, loss: Loss) {
@@ -206,8 +225,9 @@ impl ServerHold {
     fn last_verb(&self, state: &State) -> Verb {
         let token = state.belief.token();
         let rest = state.at_least.saturating_sub(self.granted.elapsed());
+        let release = Verb::Release(state.reuses_name.then_some(token));
         if rest.is_zero() {
-            return Verb::Release;
+            return release;
         }
         match Lease::new(rest) {
             Ok(lease) => Verb::Pass {
@@ -216,7 +236,7 @@ impl ServerHold {
                 token,
             },
             // Too short to matter.
-            Err(_) => Verb::Release,
+            Err(_) => release,
         }
     }
 

@@ -81,6 +81,12 @@ pub(crate) fn ended(key: &[u8], token: Token, loss: Loss) {
     }
 }
 
+/// One server's part of a hold over several has ended. The lock may still be held.
+pub(crate) fn part_ended(server: &str, key: &[u8], loss: Loss) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(server, key = %text(key), %loss, "a server's part of a lock ended");
+}
+
 pub(crate) fn renewal_failed(server: &str, holds: usize, error: &Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(server, holds, %error, "renewal failed; it will be tried again");

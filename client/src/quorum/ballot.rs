@@ -205,6 +205,7 @@ impl<'a> Ballot<'a> {
         let Some(member) = self.take_member(server) else {
             return;
         };
+        member.hold.reuse_name();
         let giving_back = async move {
             let vote = match member.guard.release().await {
                 Ok(()) => Vote::Unasked,

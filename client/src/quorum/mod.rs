@@ -7,6 +7,7 @@ pub(crate) mod builder;
 mod member;
 pub(crate) mod proposal;
 mod quorum_hold;
+mod released;
 pub(crate) mod servers;
 pub(crate) mod votes;
 

@@ -16,7 +16,8 @@ use tokio::sync::Notify;
 use crate::lock::hold::Lost;
 use crate::lock::{Hold, ServerHold, Share, Shares, Terms, Watchers, trace};
 use crate::net::task;
-use crate::quorum::votes::believed_until;
+use crate::quorum::released::count_released;
+use crate::quorum::votes::{believed_until, weight};
 use crate::quorum::{Member, Servers};
 use crate::value::{BootInstant, Error, Lease, Loss, Mode, NodeReason, Token, lock};
 use crate::wire::Name;
@@ -99,7 +100,7 @@ impl QuorumHold {
 
     /// Has a member do what the hold is to do, and reports its loss here.
     fn attach(self: &Arc<Self>, member: &Arc<ServerHold>, is_renewed: bool) {
-        member.keep_at_least(self.at_least);
+        member.become_part(self.at_least);
         if !is_renewed {
             member.want_renewal(false);
         }
@@ -298,42 +299,6 @@ struct Renewed {
 async fn renew(server: usize, hold: Arc<ServerHold>, lease: Option<Lease>) -> Renewed {
     let result = hold.renew(lease).await;
     Renewed { server, result }
-}
-
-/// Of several losses the one that says most.
-fn weight(loss: &Loss) -> u8 {
-    match loss {
-        Loss::Denied => 0,
-        Loss::Unknown => 1,
-        Loss::Expired => 2,
-        Loss::HoldLimit => 3,
-        Loss::Passed | Loss::Released => 4,
-    }
-}
-
-type Releasing = FuturesUnordered<BoxFuture<'static, (usize, Result<(), Error>)>>;
-
-/// Whether a majority had it until its release.
-async fn count_released(servers: Arc<Servers>, mut releasing: Releasing) -> Result<(), Error> {
-    let (all, majority) = (servers.all.len(), servers.majority());
-    // Where it is not, there is nothing to be released.
-    let (mut held, mut lost, mut unknown) = (0, all - releasing.len(), 0);
-    let mut reasons = Vec::new();
-    while held < majority && lost <= all - majority {
-        match releasing.next().await {
-            Some((_, Ok(()))) => held += 1,
-            Some((_, Err(Error::Lost(Loss::Unknown)))) => unknown += 1,
-            Some((_, Err(Error::Lost(_)))) => lost += 1,
-            // It is repeated in the background.
-            Some((server, Err(error))) => reasons.push((server, NodeReason::of(error))),
-            None if held + unknown >= majority => return Err(Error::Lost(Loss::Unknown)),
-            None => return Err(servers.no_quorum(held, reasons)),
-        }
-    }
-    match held >= majority {
-        true => Ok(()),
-        false => Err(Error::Lost(Loss::Denied)),
-    }
 }
 
 impl Wake for QuorumHold {

@@ -5,7 +5,7 @@
 //! a later majority contains a server that exceeds it. One round trip if all have granted what was proposed to them;
 //! otherwise it is written back.
 
-use crate::value::{BootInstant, Token};
+use crate::value::{BootInstant, Loss, Token};
 use crate::wire::Grant;
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
@@ -112,6 +112,17 @@ pub(crate) fn believed_until(
 fn nth<T: Ord>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
     let smaller = |it: &T| values.clone().filter(|other| other < it).count();
     values.clone().filter(|it| smaller(it) <= n).max()
+}
+
+/// Of several losses the one that says most.
+pub(super) fn weight(loss: &Loss) -> u8 {
+    match loss {
+        Loss::Denied => 0,
+        Loss::Unknown => 1,
+        Loss::Expired => 2,
+        Loss::HoldLimit => 3,
+        Loss::Passed | Loss::Released => 4,
+    }
 }
 
 #[cfg(test)]

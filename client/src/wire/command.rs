@@ -69,8 +69,8 @@ impl Permits {
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
     Acquire(Acquire),
-    /// Gives back the whole hold.
-    Release,
+    /// Gives back the whole hold, of this token if one is named.
+    Release(Option<Token>),
     /// Lowers how often a hold of this token writes: to zero, which makes a writer a reader.
     LowerWrites {
         to: u32,

@@ -53,7 +53,10 @@ impl Args<'_> {
     fn verb(&mut self, name: &Name, verb: &Verb) {
         match *verb {
             Verb::Acquire(acquire) => self.acquire(name, &acquire),
-            Verb::Release => _ = self.text("LOCK.RELEASE").name(name).text("ALL"),
+            Verb::Release(token) => {
+                self.text("LOCK.RELEASE").name(name).text("ALL");
+                self.token("TOKEN", token);
+            }
             Verb::LowerWrites { to, token } => {
                 self.text("LOCK.RELEASE").name(name).text("WRITE");
                 self.option("HOLDS", to.into()).token("TOKEN", Some(token));
@@ -264,7 +267,9 @@ mod tests {
             of(Verb::Acquire(shared)),
             "LOCK.RLOCK k o 1000 HOLDS 3 LIMIT 9"
         );
-        assert_eq!(of(Verb::Release), "LOCK.RELEASE k o ALL");
+        assert_eq!(of(Verb::Release(None)), "LOCK.RELEASE k o ALL");
+        let by_token = of(Verb::Release(some));
+        assert_eq!(by_token, "LOCK.RELEASE k o ALL TOKEN 7");
         assert_eq!(
             of(Verb::LowerWrites { to: 0, token }),
             "LOCK.RELEASE k o WRITE HOLDS 0 TOKEN 7"

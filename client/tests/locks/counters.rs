@@ -10,6 +10,7 @@ use metrics::{
 };
 use mortise_harness::{Server, cmd};
 
+use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually, ms};
 
 #[derive(Default)]
@@ -64,5 +65,22 @@ async fn acquisitions_waits_renewals_and_losses_are_counted() {
     assert_eq!(counters.get("lost"), 0);
     cmd!(server.connect(), "DEL", "k");
     let _ = second.lost().await;
+    assert_eq!(counters.get("lost"), 1);
+}
+
+#[tokio::test]
+async fn the_loss_of_a_lock_over_three_servers_is_counted_once() {
+    let counters = Counters::default();
+    let _recorder = set_default_local_recorder(&counters);
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let guard = lock.acquire().await.unwrap();
+    let connections = servers.0.iter().map(Server::connect);
+    for mut server in connections {
+        cmd!(server, "DEL", "k");
+    }
+    guard.renew().await.unwrap_err();
+    let _ = guard.lost().await;
     assert_eq!(counters.get("lost"), 1);
 }

@@ -28,6 +28,22 @@ async fn permits_are_granted_up_to_the_limit_and_in_the_order_of_the_queue() {
 }
 
 #[tokio::test]
+async fn permits_that_were_taken_over_survive_an_upgrade_and_a_downgrade() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let pool = client.semaphore("pool", 4).lease(ms(60_000));
+    let giver = pool.acquire(3).await.unwrap();
+    let token = giver.pass_to("job", ms(60_000)).await.unwrap();
+    let lock = client.lock("pool").lease(ms(60_000));
+    let mut guard = lock.take_over("job", token).await.unwrap();
+    guard.upgrade().await.unwrap();
+    guard.downgrade().await.unwrap();
+    let two = pool.try_acquire(2).await.unwrap();
+    assert!(two.is_none(), "three of four are out");
+    assert!(pool.try_acquire(1).await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_writer_has_the_pool_alone_and_its_downgrade_keeps_the_permits_it_had() {
     let server = Server::start();
     let client = client(&server).await;
