@@ -147,8 +147,9 @@ class Session(rules.Session):
     def spawn(self, work):
         try:
             threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
-        except RuntimeError:  # the interpreter ends, and starts no more of them
-            in_thread(work)()
+        except RuntimeError:  # the interpreter ends, and starts no more of them: `close` does the work
+            return False
+        return True
 
     @staticmethod
     def hang_up(_, wires):

@@ -258,7 +258,8 @@ class BaseLock:
         hold = self._hold or await self._mine(session)
         if what == "release":
             self.local.token = self.local.hold = None
-        done = hold is not None and await work(session, hold)
+        with session.work():
+            done = hold is not None and await work(session, hold)
         if isinstance(done, Exception):
             raise self._problem(done)
         if not done:
@@ -279,7 +280,8 @@ class BaseLock:
         one gets it. False: it is not held by that name and token, or no longer. Raises RefusedError, and redis-py's own errors."""
         session, owner = await self._session(), self._bytes(owner)
         hold = self._new_hold(session)
-        taken = await session.take_over(hold, owner, token)
+        with session.work():
+            taken = await session.take_over(hold, owner, token)
         if isinstance(taken, Exception):
             raise self._problem(taken)
         if taken:

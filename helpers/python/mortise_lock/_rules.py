@@ -6,7 +6,7 @@ unknown, LOCK.LEAVE … FOR is repeated until the server replies, and late reque
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
 a coroutine runs to its end in one go.
 """
-import functools
+import contextlib
 import itertools
 import math
 import threading
@@ -16,37 +16,11 @@ import weakref
 from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
 from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
+from ._worker import Worker
 
 
 def being_passed():
     return Failed(LockError("The lock is being passed on: whether it is still held is not known yet"), known=True)
-
-
-class Worker:
-    """Work in the background, that starts when there is some and ends a while after there is none."""
-
-    def __init__(self, session, work, load):
-        self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
-
-    def wake(self, urgent=True):
-        with self.session.mutex:
-            start, self.running = not self.running, True
-            if urgent:
-                self.event.set()
-        if start:  # with the pool, which stays for as long as there is work: with it the connections would go
-            self.session.spawn(functools.partial(self.run, self.session.pool()))
-
-    async def run(self, _):
-        while self.running:
-            self.event.clear()
-            busy = self.load()
-            try:
-                await (self.work() if busy else self.session.wait(self.event, TICK))
-            except Exception:
-                log.exception("a lock's background work failed; it goes on")
-                await self.session.pause(TICK)
-            with self.session.mutex:
-                self.running = (busy and not self.session.closed) or self.event.is_set() or self.load()
 
 
 class Node:
@@ -83,6 +57,8 @@ class Node:
         reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
         if not isinstance(reply, Exception):
             return self.deliver(sent, *reply)
+        if code(reply) == "BUSY":  # it runs a script: the box outlives that
+            return await self.session.pause(50)
         if not isinstance(judged(reply), Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
             return self.settle_queued(reply, lambda hold: True)
         await self.session.pause(50)
@@ -190,13 +166,14 @@ class Node:
 
 
 class Session:
-    """What all locks of one pool of connections share; of a cluster, of one client. A driver adds `event`, `wait`, `spawn`,
-    `new_wire` and `hang_up`."""
+    """What all locks of one pool of connections share; of a cluster, of one client. A driver adds `event`, `wait`, `spawn` (whether it
+    could), `new_wire` and `hang_up`."""
 
     def __init__(self, pool, place):
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.in_cluster = hasattr(pool, "nodes_manager")
         self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
+        self.working = 0
 
     def name(self, task=None, holder=None):
         """A name that nobody has had. `holder` is for people; by `task` the server finds deadlocks."""
@@ -266,6 +243,17 @@ class Session:
             else:
                 break
         return node, judged(reply)
+
+    @contextlib.contextmanager
+    def work(self):
+        """`close` waits for what is done in here."""
+        with self.mutex:
+            self.working += 1
+        try:
+            yield
+        finally:
+            with self.mutex:
+                self.working -= 1
 
     async def extend(self, hold, lease):
         """Whether the lock is held, for `lease` ms more from now on at least; the error if that is unknown."""
@@ -372,8 +360,12 @@ class Session:
             latest = left if latest is None else max(latest, left or 0)
         return latest
 
+    def owes(self):
+        """Whether something is under way, or has to be left."""
+        return self.working > 0 or any(node.unknown for node in list(self.nodes.values()))
+
     async def close(self, ms):
-        """Leaves all locks that it waits for or renews. Whether all of it was confirmed."""
+        """Leaves all locks that it waits for or renews. Whether all of it was confirmed, and what others have begun."""
         end, self.closed = now() + ms, True
         for owner in list(self.asked):
             if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
@@ -382,7 +374,10 @@ class Session:
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
                 node.lose(hold)
-        while (owing := any(node.unknown for node in list(self.nodes.values()))) and now() < end:
+        while (owing := self.owes()) and now() < end:
+            for node in list(self.nodes.values()):
+                if node.unknown and not node.keeper.running:  # the interpreter ends, and starts no more threads
+                    await node.keep()
             await self.pause(5)
         for wire in list(self.wires.values()):
             await wire.hang_up()

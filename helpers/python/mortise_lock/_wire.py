@@ -39,8 +39,10 @@ class BaseWire:
         })
 
     async def exchange(self):
-        batch, known, cause = [self.jobs.popleft() for _ in range(min(len(self.jobs), MOST))], True, None
+        batch, known, cause = [], True, None
         try:
+            while self.jobs and len(batch) < MOST:
+                batch.append(self.jobs.popleft())
             if self.connection is None:
                 self.connection = self.connect()
                 await self.in_time(self.connection.connect(), self.connect_limit)

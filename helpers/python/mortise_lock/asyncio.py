@@ -60,7 +60,7 @@ async def close(redis, timeout=2.0) -> bool:
     session = vars(pool_of(redis)).pop("_mortise_session", None)
     if session is not None and session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
         session.gone()
-        return not session.asked and not any(node.holds or node.unknown for node in session.nodes.values())
+        return not session.asked and not session.owes() and not any(node.holds for node in session.nodes.values())
     return session is None or await session.close(ms)
 
 
@@ -120,6 +120,7 @@ class Session(rules.Session):
         task = self.place.create_task(work())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return True
 
     def new_wire(self, address, mail):
         return Wire(lambda: self.pool() if address is None else self.pool().get_node(*address), mail)

@@ -27,7 +27,7 @@ def in_thread(work):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.result = lambda: outcome.result(120)
+    thread.result = lambda seconds=120: outcome.result(seconds)
     return thread
 
 

@@ -1,0 +1,81 @@
+"""Clients that are closed, programs that end, and servers that run a script."""
+import concurrent.futures
+import subprocess
+import sys
+
+import pytest
+import redis
+from servers import Relay, eventually
+from test_lock import in_thread
+
+from mortise_lock import Lock, close
+
+
+@pytest.mark.parametrize("what", ["release", "pass"])
+def test_close_waits_for_what_another_thread_has_sent(relay, server, what):
+    client = redis.Redis(port=relay.port)
+    lock = Lock(client, "k", timeout=60, thread_local=False)
+    lock.acquire()
+    before = server.commands(what)
+    relay.replies.clear()
+    ending = in_thread(lock.release if what == "release" else lambda: lock.pass_to("heir", 60))
+    eventually(lambda: server.commands(what) > before)
+    closing = in_thread(lambda: close(client, 30))
+    with pytest.raises(concurrent.futures.TimeoutError):
+        closing.result(0.1)
+    relay.pass_all()
+    assert closing.result(30) is True
+    ending.join(30)
+
+
+def test_a_waiter_stays_in_the_queue_while_the_server_runs_a_script(own_server):
+    near, relay = redis.Redis(port=own_server.port), Relay(own_server.port)
+    far = redis.Redis(port=relay.port)
+    own_server.admin.config_set("busy-reply-threshold", 1)
+    holder = Lock(near, "k", timeout=60)
+    holder.acquire()
+    waiting = in_thread(lambda: Lock(far, "k", timeout=60).acquire())
+    eventually(lambda: own_server.mail_readers() == 1)
+    script = in_thread(lambda: near.eval("while true do end", 0))
+    eventually(lambda: not own_server.answers())
+    relay.cut()  # so that it asks for letters again
+    with pytest.raises(concurrent.futures.TimeoutError):
+        waiting.result(0.5)
+    own_server.admin.script_kill()
+    script.join(30)
+    holder.release()
+    assert waiting.result(30)
+    close(far)
+    relay.close()
+
+
+SILENT = """
+import contextlib, sys, threading, redis
+from mortise_lock import Lock
+port, what = int(sys.argv[1]), sys.argv[2]
+client = redis.Redis(port=port)
+lock = Lock(client, "mine", timeout=60 if what == "waits" else None, thread_local=False)
+lock.acquire()
+def use():
+    while True:
+        with contextlib.suppress(redis.RedisError):
+            Lock(client, "theirs").acquire() if what == "waits" else lock.reacquire()
+if what != "holds":
+    threading.Thread(target=use, daemon=True).start()
+print("begun", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("what", ["holds", "uses", "waits"])
+def test_a_program_ends_as_usual_though_the_server_is_silent(own_server, what):
+    theirs = Lock(redis.Redis(port=own_server.port), "theirs", timeout=60)
+    theirs.acquire()
+    command = [sys.executable, "-c", SILENT, str(own_server.port), what]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    if what == "waits":
+        eventually(lambda: own_server.waiters("theirs") == 1)
+    own_server.freeze()
+    _, errors = child.communicate("\n", timeout=60)
+    assert child.returncode == 0 and "Traceback" not in errors, errors
