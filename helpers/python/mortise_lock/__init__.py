@@ -87,7 +87,7 @@ def close(redis, timeout=2.0) -> bool:
     return session is None or session.place != os.getpid() or in_thread(session.close)(ms)
 
 
-making, sessions = threading.Lock(), weakref.WeakSet()
+making, sessions = threading.RLock(), weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
@@ -123,14 +123,29 @@ class Wire(BaseWire):
     """One connection that all threads share: the thread whose turn it is sends the requests of all."""
 
     in_time = staticmethod(settled)  # redis-py's own time-outs do
+    exchanging = None  # the thread that does
 
     async def call(self, commands):
+        if self.exchanging == threading.get_ident():
+            return await self.call_beside(commands)
         answers = Answers()
         self.jobs.append((commands, answers))
         with self.mutex:
-            while answers.replies is None:
-                await self.exchange()
+            self.exchanging = threading.get_ident()
+            try:
+                while answers.replies is None:
+                    await self.exchange()
+            finally:
+                self.exchanging = None
         return answers.replies
+
+    async def call_beside(self, commands):
+        """For a signal handler that runs in the midst of this thread's exchange: its replies are the next that come here."""
+        beside = Wire(self.pool, self.mail)
+        try:
+            return await beside.call(commands)
+        finally:
+            await beside.hang_up()
 
 
 class Session(rules.Session):

@@ -172,7 +172,7 @@ class Session:
     def __init__(self, pool, place):
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.in_cluster = hasattr(pool, "nodes_manager")
-        self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.Lock(), {}, {}, {}, -math.inf
+        self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.RLock(), {}, {}, {}, -math.inf
         self.working = 0
 
     def name(self, task=None, holder=None):

@@ -25,7 +25,7 @@ class BaseWire:
     """
 
     def __init__(self, pool, mail):
-        self.pool, self.mail, self.connection, self.jobs, self.mutex = pool, mail, None, collections.deque(), threading.Lock()
+        self.pool, self.mail, self.connection, self.jobs, self.mutex = pool, mail, None, collections.deque(), threading.RLock()
 
     def connect(self):
         """A connection like those of the pool, but not out of it, and one that never sends anything twice."""

@@ -1,7 +1,9 @@
-"""Clients that are closed, programs that end, and servers that run a script."""
+"""Clients that are closed, programs that end, signals, and servers that run a script."""
 import concurrent.futures
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import redis
@@ -79,3 +81,31 @@ def test_a_program_ends_as_usual_though_the_server_is_silent(own_server, what):
     own_server.freeze()
     _, errors = child.communicate("\n", timeout=60)
     assert child.returncode == 0 and "Traceback" not in errors, errors
+
+
+def test_a_signal_handler_uses_a_lock_in_the_midst_of_a_request(relay, server):
+    client = redis.Redis(port=relay.port)
+    with Lock(client, "warm"):
+        pass
+    held_back, relay.replies = relay.replies, threading.Event()  # those of the connection that is open
+    relay.replies.set()
+    held_back.clear()
+    outer, inner, before = Lock(client, "outer", timeout=60), Lock(client, "inner", timeout=60), server.commands("acquire")
+
+    def handle(*_):
+        inner.acquire()
+        held_back.set()
+
+    def interrupt():
+        eventually(lambda: server.commands("acquire") > before)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    usual = signal.signal(signal.SIGUSR1, handle)
+    try:
+        in_thread(interrupt)
+        assert outer.acquire()
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+    assert inner.owned() and outer.owned() and inner.fencing_token != outer.fencing_token
+    inner.release()
+    outer.release()
