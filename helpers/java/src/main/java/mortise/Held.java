@@ -77,7 +77,7 @@ public final class Held implements AutoCloseable {
         return locks.get(() -> state() && !passing);
     }
 
-    /** Completes when the lock is lost; never, where it is unlocked before. */
+    /** Completes when the lock is lost; never, where it is unlocked before. What depends on it may block: it has threads of its own. */
     public CompletableFuture<Void> lost() {
         return lost.copy();
     }
@@ -168,6 +168,7 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused after which it is held as before
      * @throws LockException.Unanswered when the outcome is unknown: then both names leave the lock
+     * @throws IllegalStateException while another thread passes it on
      */
     public long passTo(String owner, Duration lease) {
         long ms = Times.lease(lease);
@@ -175,7 +176,12 @@ public final class Held implements AutoCloseable {
         follow();
         locks.job(+1);
         try {
-            boolean held = locks.get(() -> passing = state());
+            boolean held = locks.get(() -> {
+                if (passing) {
+                    throw new IllegalStateException("the lock " + key + " is being passed on already");
+                }
+                return passing = state();
+            });
             if (!held) {
                 throw new LockException.Lost(key);
             }
@@ -347,7 +353,7 @@ public final class Held implements AutoCloseable {
             wasLost = true;
             locks.tell(key, this::farewell);
             end();
-            lost.completeAsync(() -> null);
+            lost.completeAsync(() -> null, locks.listeners);
         }
     }
 

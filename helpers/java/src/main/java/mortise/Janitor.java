@@ -8,7 +8,7 @@ import java.util.function.Supplier;
 /** Repeats commands that a server has to answer, until it does. It has a thread of its own, because a client may block it. */
 final class Janitor implements AutoCloseable {
     private final Locks locks;
-    private final ScheduledThreadPoolExecutor executor = Locks.executor("mortise-janitor");
+    private final ScheduledThreadPoolExecutor executor = Threads.executor("mortise-janitor");
 
     Janitor(Locks locks) {
         this.locks = locks;

@@ -15,7 +15,7 @@ final class Keeper implements AutoCloseable {
     private static final long LONGEST = 1000; // ms between two looks
 
     private final Locks locks;
-    private final ScheduledThreadPoolExecutor executor = Locks.executor("mortise-keeper");
+    private final ScheduledThreadPoolExecutor executor = Threads.executor("mortise-keeper");
     private final Set<Held> holds = ConcurrentHashMap.newKeySet();
     private ScheduledFuture<?> look; // under the mutex
     private long lookAt; // under the mutex: when it does

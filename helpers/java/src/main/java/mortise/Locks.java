@@ -8,8 +8,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
@@ -46,6 +45,7 @@ public final class Locks implements AutoCloseable {
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
     private final CompletableFuture<Void> closing = new CompletableFuture<>(); // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
+    final Executor listeners = Threads.listeners();
     final Keeper keeper = new Keeper(this);
     private final Janitor janitor = new Janitor(this);
 
@@ -102,7 +102,10 @@ public final class Locks implements AutoCloseable {
         return others.revoke(key, owner);
     }
 
-    /** Unlocks all locks, ends all waits, and returns when the servers have answered, after 10 s at most. Closes the client. */
+    /**
+     * Unlocks all locks, ends all waits, and returns when the servers have answered, after 10 s at most, also where the thread is
+     * interrupted. Closes the client.
+     */
     @Override
     public void close() {
         close(Duration.ofSeconds(10));
@@ -110,14 +113,18 @@ public final class Locks implements AutoCloseable {
 
     /** The same, within that time: locks without an answer by then end with their leases. */
     public void close(Duration limit) {
+        Threads.uninterrupted(() -> end(limit)); // a client may send nothing for a thread that is interrupted
+    }
+
+    private void end(Duration limit) {
         closing.complete(null);
         with(() -> nodes.values().forEach(node -> node.giveUp(p -> true, new LockException.Closed())));
         keeper.releaseAll();
         job(0);
         try {
-            Node.await(stopped, limit.toMillis(), true);
+            Node.await(stopped, limit.toMillis(), false);
         } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            throw new AssertionError(e); // never
         }
         stopped.complete(null);
         with(() -> nodes.values().forEach(node -> node.send("PING", ""))); // wakes its thread, which ends
@@ -312,7 +319,7 @@ public final class Locks implements AutoCloseable {
         try {
             String name = client.node(key);
             return get(() -> nodes.computeIfAbsent(name, n -> new Node(this, n)));
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) { // a client's Error must not end a thread that serves all locks
             throw new LockException.Unanswered("no server for the key " + key, e);
         }
     }
@@ -342,7 +349,7 @@ public final class Locks implements AutoCloseable {
     void refresh() {
         long last = refreshed.get();
         if (Clock.now() - last > 100 && refreshed.compareAndSet(last, Long.MAX_VALUE)) {
-            daemon("mortise-refresh", () -> {
+            Threads.daemon("mortise-refresh", () -> {
                 try {
                     client.refresh();
                 } catch (RuntimeException e) {
@@ -384,15 +391,5 @@ public final class Locks implements AutoCloseable {
             run.run();
             return null;
         });
-    }
-
-    static Thread daemon(String name, Runnable run) {
-        var thread = new Thread(run, name);
-        thread.setDaemon(true);
-        return thread;
-    }
-
-    static ScheduledThreadPoolExecutor executor(String name) {
-        return new ScheduledThreadPoolExecutor(1, run -> daemon(name, run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     }
 }

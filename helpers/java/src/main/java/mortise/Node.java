@@ -41,7 +41,7 @@ final class Node {
     Node(Locks locks, String name) {
         this.locks = locks;
         this.name = name;
-        Locks.daemon("mortise-commands " + name, this::pump).start();
+        Threads.daemon("mortise-commands " + name, this::pump).start();
     }
 
     /** Has the command sent. Never blocks; there always is a reply: a LockException where the server has none. */
@@ -67,7 +67,7 @@ final class Node {
             try {
                 replies = exchange(batch.stream().map(Command::words).toList());
                 locks.answered = true;
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on
                 replies = Collections.nCopies(batch.size(), new LockException.Unanswered("no answer from the server", e));
             }
             for (int i = 0; i < batch.size(); i++) {
@@ -195,7 +195,7 @@ final class Node {
                     return null; // somebody else was faster
                 } else if (served != seen) {
                     box = served;
-                    Locks.daemon("mortise-mail " + name, () -> listen(served)).start();
+                    Threads.daemon("mortise-mail " + name, () -> listen(served)).start();
                 }
                 pending.put(owner, new Pending(served, owner));
                 return pending.get(owner);
@@ -240,8 +240,8 @@ final class Node {
             Object reply;
             try {
                 reply = locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
-            } catch (RuntimeException e) {
-                reply = e;
+            } catch (RuntimeException | Error e) {
+                reply = new LockException.Unanswered("no letter from the server", e);
             }
             if (reply instanceof List<?> mail && mail.size() == 3) {
                 long since = (Long) mail.get(0);

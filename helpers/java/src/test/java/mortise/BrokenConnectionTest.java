@@ -57,11 +57,11 @@ class BrokenConnectionTest {
     /** Locks through a proxy that has treated their second connection, the one for letters, and later ones like this. */
     private Locks connect(EachClient.Via via, Door second) throws Exception {
         listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
-        Locks.daemon("proxy", () -> {
+        Threads.daemon("proxy", () -> {
             try {
                 while (true) {
                     Socket client = listener.accept();
-                    Locks.daemon("proxied", () -> serve(client)).start();
+                    Threads.daemon("proxied", () -> serve(client)).start();
                 }
             } catch (IOException e) {
                 // the test is over
@@ -102,7 +102,7 @@ class BrokenConnectionTest {
                 return;
             }
             var mute = new CountDownLatch(1);
-            Locks.daemon("replies", () -> {
+            Threads.daemon("replies", () -> {
                 try {
                     var buffer = new byte[65536];
                     for (int n; (n = upstream.getInputStream().read(buffer)) > 0; ) {

@@ -48,7 +48,7 @@ final class Interop {
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[1]);
         var over = new CountDownLatch(1);
-        Locks.daemon("input", () -> {
+        Threads.daemon("input", () -> {
             try {
                 System.in.transferTo(OutputStream.nullOutputStream());
             } catch (IOException e) {
@@ -56,7 +56,7 @@ final class Interop {
             }
             over.countDown();
         }).start();
-        Locks.daemon("limit", () -> {
+        Threads.daemon("limit", () -> {
             pause((long) (Double.parseDouble(args[3]) * 1e9));
             over.countDown();
         }).start();

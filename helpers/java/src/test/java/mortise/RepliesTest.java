@@ -85,7 +85,7 @@ class RepliesTest extends EachClient {
         long token = (Long) server.run("LOCK.WLOCK", "job", "queue", "600000");
         var runner = start(() -> {
             var thread = Thread.currentThread();
-            Locks.daemon("interrupts", () -> {
+            Threads.daemon("interrupts", () -> {
                 try {
                     sent.await();
                     thread.interrupt();
@@ -126,6 +126,28 @@ class RepliesTest extends EachClient {
             server.kill();
             server.start();
         }
+    }
+
+    @Test
+    void an_error_in_the_client_ends_neither_renewals_nor_waits() throws Exception {
+        var broken = new AtomicInteger(); // how many commands meet an Error
+        var locks = between((words, real) -> {
+            if (broken.getAndDecrement() > 0) {
+                throw new StackOverflowError();
+            }
+            return real.apply(words);
+        });
+        server.run("LOCK.WLOCK", "theirs", "somebody", "600000");
+        var waiting = start(() -> locks.take("theirs").acquire());
+        eventually("it waits", () -> server.waiters("theirs") == 1);
+        Held held = locks.take("mine").lease(Duration.ofSeconds(6)).acquire();
+        broken.set(4);
+        eventually("all were met", () -> broken.get() <= 0);
+        long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
+        eventually("it is renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") > before);
+        server.run("LOCK.RELEASE", "theirs", "somebody");
+        waiting.get(60, TimeUnit.SECONDS).unlock();
+        held.unlock();
     }
 
     /** Mail as from servers of which the first one's clock is ahead by more than a century; numbers stay below 2^53. */

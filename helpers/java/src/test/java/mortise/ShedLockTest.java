@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.text.MessageFormat;
 import java.time.Clock;
 import java.time.Duration;
 import java.time.Instant;
@@ -18,6 +19,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import javax.tools.ToolProvider;
 import mortise.jedis.JedisClient;
 import mortise.shedlock.MortiseLockProvider;
@@ -67,6 +71,35 @@ class ShedLockTest {
         lock.unlock();
         assertTrue(isFree());
         lock(HOUR, Duration.ZERO).orElseThrow().unlock();
+    }
+
+    @Test
+    void an_unlock_that_the_server_forbids_is_reported() {
+        var logger = Logger.getLogger(MortiseLockProvider.class.getName());
+        var messages = new ArrayList<String>();
+        var handler = new Handler() {
+            @Override
+            public void publish(LogRecord line) {
+                messages.add(MessageFormat.format(line.getMessage(), line.getParameters()));
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        SimpleLock lock = lock(HOUR, Duration.ZERO).orElseThrow();
+        server.run("ACL", "SETUSER", "default", "-lock.release");
+        logger.addHandler(handler);
+        try {
+            lock.unlock();
+        } finally {
+            logger.removeHandler(handler);
+            server.run("ACL", "SETUSER", "default", "+@all");
+        }
+        assertEquals(1, messages.size());
+        assertTrue(messages.get(0).contains("shedlock:report") && messages.get(0).contains("NOPERM"), messages.get(0));
     }
 
     @Test

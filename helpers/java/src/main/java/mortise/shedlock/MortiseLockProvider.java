@@ -131,6 +131,10 @@ public final class MortiseLockProvider implements ExtensibleLockProvider, AutoCl
                     LOG.log(System.Logger.Level.WARNING, "{0} took longer than its lockAtMostFor: its lock was over before it ended", key);
                 }
             } catch (RuntimeException e) {
+                if (e instanceof LockException.Refused refused && refused.code().equals("NOPERM")) {
+                    LOG.log(System.Logger.Level.WARNING, "{0} stays locked until its lockAtMostFor is over: {1}", key, e.getMessage());
+                    return;
+                }
                 repeat(end, taken + lockConfiguration.getLockAtMostFor().toMillis());
             }
         }

@@ -1,0 +1,49 @@
+package mortise;
+
+import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What threads do to each other: those of the library, and those of a program. */
+class ThreadsTest extends EachClient {
+    private static final Duration MINUTE = Duration.ofMinutes(1);
+
+    @ParameterizedTest
+    @EnumSource
+    void a_loss_is_told_by_a_thread_of_the_library(Via via) throws Exception {
+        Held held = locks(via).take("k").lease(Duration.ofSeconds(3)).acquire();
+        var told = new CompletableFuture<String>();
+        held.lost().thenRun(() -> told.complete(Thread.currentThread().getName()));
+        server.run("DEL", "k");
+        assertEquals("mortise-lost", told.get(60, TimeUnit.SECONDS), "the common pool is the program's, which may block it");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void close_in_a_thread_that_is_interrupted_unlocks_and_keeps_the_interrupt(Via via) throws Exception {
+        var locks = locks(via);
+        locks.take("k").acquire();
+        Thread.currentThread().interrupt();
+        locks.close();
+        assertTrue(Thread.interrupted());
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_lock_is_passed_on_by_one_thread_at_a_time(Via via) throws Exception {
+        Held held = locks(via).take("k").acquire();
+        try (var frozen = server.freeze()) {
+            var first = start(() -> held.passTo("one", MINUTE));
+            eventually("it is being passed on", () -> !held.isHeld());
+            assertThrows(IllegalStateException.class, () -> held.passTo("two", MINUTE));
+        }
+    }
+}
