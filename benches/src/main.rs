@@ -34,6 +34,8 @@ mod samples;
 mod scale;
 mod schemes;
 mod several;
+#[cfg(feature = "clients")]
+mod stops;
 mod uncontended;
 mod wire;
 
@@ -62,10 +64,24 @@ const BENCHES: &[(&str, Bench)] = &[
     ("several", several::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
+    #[cfg(feature = "clients")]
+    ("stops", stops::run),
 ];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
+    #[cfg(feature = "clients")]
+    if let [option, url] = args.as_slice()
+        && option == stops::HOLD
+    {
+        return match stops::hold(url) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let is_there = |option: &str| args.iter().any(|arg| arg == option);
     let (quick, write) = (is_there("--quick"), is_there("--write"));
     let wanted: Vec<&str> = args

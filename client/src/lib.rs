@@ -65,7 +65,8 @@
 //! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
 //! [`Lock::run`] cancels its work. Servers that still have a lost lock keep it for its guard: until that is dropped, or its deadline
 //! has passed, nobody else gets the lock. A process that was stopped for longer than its lease learns that from the first
-//! `is_valid` after waking. After a wait the lease counts from the grant. If more than half of it is over when
+//! `is_valid` after waking. In the worst moment, just before a renewal, two thirds of a lease are left: **a lease should be more
+//! than one and a half times as long as the longest pause of the process** (`docs/numbers.md`, "Leases and pauses"). After a wait the lease counts from the grant. If more than half of it is over when
 //! the answer arrives, the client confirms the lock before it returns the guard.
 //!
 //! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, blocks others.
