@@ -330,3 +330,34 @@ func startSentinel(t *testing.T, primary *server) *server {
 		return []string{conf, "--sentinel", "--port", fmt.Sprint(port), "--dir", dir}
 	})
 }
+
+func TestWhoeverGivesUpDoesNotWaitForAnothersSearchForServers(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		lock, _, err := locks.Lock(background, "warm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Unlock()
+		for _, s := range c {
+			defer s.freeze()()
+		}
+		patient, end := context.WithCancel(background)
+		defer end()
+		var done sync.WaitGroup
+		defer done.Wait()
+		defer end()
+		for i := range 20 { // each looks for the servers again
+			done.Go(func() { _, _, _ = locks.Lock(patient, fmt.Sprint("patient:", i)) })
+		}
+		for range 5 {
+			ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
+			began := time.Now()
+			_, _, err := locks.Lock(ctx, "impatient")
+			cancel()
+			if took := time.Since(began); err == nil || took > time.Second {
+				t.Errorf("%v after %v", err, took)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}

@@ -19,8 +19,9 @@ type client struct {
 	rueidis.Client
 	cluster bool
 
-	mu    sync.Mutex
-	slots []slots // empty where they have to be asked for
+	asking chan struct{} // full while somebody asks for the slots
+	mu     sync.Mutex
+	slots  []slots // empty where they have to be asked for
 }
 
 type slots struct {
@@ -40,7 +41,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster}, nil
+	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster, asking: make(chan struct{}, 1)}, nil
 }
 
 func (c *client) command(words []string) rueidis.Completed {
@@ -69,16 +70,13 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 	if !c.cluster {
 		return "", nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.slots) == 0 {
-		if err := c.load(ctx); err != nil {
-			return "", err
-		}
+	known, err := c.known(ctx)
+	if err != nil {
+		return "", err
 	}
 	command := c.command([]string{"TYPE", key})
 	slot := int64(command.Slot())
-	for _, s := range c.slots {
+	for _, s := range known {
 		if s.first <= slot && slot <= s.last {
 			return s.addr, nil
 		}
@@ -86,26 +84,62 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
 }
 
-// load asks any node for the slots. c.mu is held.
-func (c *client) load(ctx context.Context) error {
+// known are the slots. One caller at a time asks for them; the others wait for it until their contexts end.
+func (c *client) known(ctx context.Context) ([]slots, error) {
+	if known := c.current(); len(known) > 0 {
+		return known, nil
+	}
+	select {
+	case c.asking <- struct{}{}:
+		defer func() { <-c.asking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if known := c.current(); len(known) > 0 { // somebody else has asked meanwhile
+		return known, nil
+	}
+	loaded, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots = loaded
+	return loaded, nil
+}
+
+func (c *client) current() []slots {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slots
+}
+
+// load asks any node for the slots.
+func (c *client) load(ctx context.Context) ([]slots, error) {
 	ranges, err := c.Client.Do(ctx, c.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var loaded []slots
 	for _, message := range ranges {
 		parts, err := message.ToArray()
 		if err != nil || len(parts) < 3 {
-			return errors.Join(err, errors.New("rueidisconn: a strange reply to CLUSTER SLOTS"))
+			return nil, errors.Join(err, errStrange)
 		}
 		first, _ := parts[0].AsInt64()
 		last, _ := parts[1].AsInt64()
-		node, _ := parts[2].ToArray()
+		node, err := parts[2].ToArray()
+		if err != nil || len(node) < 2 {
+			return nil, errors.Join(err, errStrange)
+		}
 		host, _ := node[0].ToString()
 		port, _ := node[1].AsInt64()
-		c.slots = append(c.slots, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+		loaded = append(loaded, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
 	}
-	return nil
+	return loaded, nil
 }
+
+var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
 
 func (c *client) Refresh(context.Context) {
 	c.mu.Lock()
