@@ -16,8 +16,7 @@ use crate::watched::{
 fn info_names_the_wrong_setting_under_sentinel_even_after_a_failover() {
     let watched = Watched::start(SAFE);
     assert_wrong_settings_are_named(&watched.primary, SAFE);
-    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
-    let promoted = watched.successor_of(&watched.primary);
+    let promoted = watched.fail_over();
     watched.await_demotion(&watched.primary, promoted);
     assert_wrong_settings_are_named(promoted, SAFE);
 }
@@ -120,8 +119,7 @@ fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
         "WAIT",
         0
     );
-    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
-    let promoted = watched.successor_of(&watched.primary);
+    let promoted = watched.fail_over();
     clients.go_to(promoted.port());
     let granted_or_gone = waiter.recv_within(PATIENCE).expect("answered");
     if let Err(error) = granted_or_gone {
@@ -177,9 +175,9 @@ fn a_waiter_that_a_failover_unblocks_asks_again_where_sentinel_says_and_is_grant
     eventually_within(PATIENCE, "b waits", || {
         queue_of(&mut old.connect(), "other") == ["b"]
     });
-    cmd!(watched.sentinels[0].connect(), "SENTINEL", "FAILOVER", NAME);
+    let promoted = watched.fail_over();
     let (token, renewed, port, refusals) = waiter.join().expect("b is granted");
     assert_eq!(renewed, token);
-    assert_eq!(port, watched.successor_of(old).port());
+    assert_eq!(port, promoted.port());
     assert!(!refusals.is_empty(), "b was unblocked");
 }

@@ -136,6 +136,27 @@ impl Watched {
         self.wait_for_sync(new, old);
     }
 
+    /// Has a Sentinel promote a replica, and returns it.
+    ///
+    /// A Sentinel gives up on a replica whose disk keeps it busy for too long. Whoever asked must then ask again.
+    #[track_caller]
+    pub(crate) fn fail_over(&self) -> &Server {
+        let old = self.primary_port().to_string();
+        eventually_within(PATIENCE, "a replica has been promoted", || {
+            let mut sentinel = self.sentinels[0].connect();
+            let seen = as_map(&cmd!(sentinel, "SENTINEL", "MASTER", NAME));
+            let (port, flags) = (text(&seen["port"]), text(&seen["flags"]));
+            if port != old {
+                return Ok(());
+            }
+            if !flags.contains("failover_in_progress") {
+                cmd!(sentinel, "SENTINEL", "FAILOVER", NAME);
+            }
+            Err(flags)
+        });
+        self.successor_of(&self.primary)
+    }
+
     /// The primary that the Sentinels name, once it is not `old`.
     #[track_caller]
     pub(crate) fn successor_of(&self, old: &Server) -> &Server {
