@@ -2,7 +2,7 @@
 """The plot of the long haul, drawn from docs/haul.json.
 
     benches/haul.py            prints the picture
-    benches/haul.py --write    takes figures from stdin, and writes them and the picture into docs
+    benches/haul.py --write    takes the figures of a journey from stdin, and writes them and the picture into docs
 
 `make haul ARGS=--write` calls the second.
 """
@@ -77,12 +77,15 @@ def lines(told):
 
 def main():
     figures = DOCS / "haul.json"
+    told = json.loads(figures.read_text()) if figures.exists() else {"journeys": []}
     if "--write" in sys.argv:
-        text = lines({"date": f"{datetime.date.today()}", "journeys": json.load(sys.stdin)})
-        figures.write_text(text)
-        (DOCS / "haul.svg").write_text(draw(json.loads(text)))
+        journey = json.load(sys.stdin)
+        journeys = {it["name"]: it for it in told["journeys"]} | {journey["name"]: journey}
+        told = {"date": f"{datetime.date.today()}", "journeys": list(journeys.values())}
+        figures.write_text(lines(told))
+        (DOCS / "haul.svg").write_text(draw(told))
     else:
-        print(draw(json.loads(figures.read_text())), end="")
+        print(draw(told), end="")
 
 
 main()

@@ -186,8 +186,8 @@ impl fmt::Display for Journey {
     }
 }
 
-/// Writes `docs/haul.json` and the picture of it.
-pub(crate) fn write(journeys: &[Journey]) -> io::Result<()> {
+/// Writes it into `docs/haul.json`, in place of an earlier one of its name, and draws the picture anew.
+pub(crate) fn write(journey: &Journey) -> io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches");
     let mut drawing = Command::new("python3")
         .arg(root.join("haul.py"))
@@ -195,7 +195,7 @@ pub(crate) fn write(journeys: &[Journey]) -> io::Result<()> {
         .stdin(Stdio::piped())
         .spawn()?;
     let mut figures = drawing.stdin.take().expect("a pipe");
-    figures.write_all(&serde_json::to_vec(journeys)?)?;
+    figures.write_all(&serde_json::to_vec(journey)?)?;
     drop(figures);
     match drawing.wait()?.success() {
         true => Ok(()),
