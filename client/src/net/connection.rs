@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::awaiting::Awaiting;
 use super::in_flight::{Due, InFlight, Patience, Request};
 use crate::value::{BootInstant, ConnectionError, lock};
 use crate::wire::{Answer, Command, NoReply, Reply};
@@ -208,33 +209,22 @@ impl Connection {
         while lock(&self.state).out.is_empty() {
             self.sent.notified().await;
         }
-        // The tasks that are ready send theirs first, so that one call of the system takes what all have sent. (tokio's own
-        // way to yield would have the system asked for events first.)
-        let mut has_yielded = false;
-        std::future::poll_fn(|context| {
-            if mem::replace(&mut has_yielded, true) {
-                return Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
         spare.clear();
         mem::replace(&mut lock(&self.state).out, spare)
     }
 
-    /// Delivers replies to the requests that were sent first.
-    pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<(), ConnectionError> {
+    /// Delivers replies to the requests that were sent first, and returns the tasks that await them.
+    pub(super) fn deliver(&self, replies: &mut Vec<Reply>) -> Result<Awaiting, ConnectionError> {
         let is_demoted =
             |it: &Reply| matches!(it, Reply::Error(line) if line.starts_with("READONLY"));
         let mut state = lock(&self.state);
         let gives_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
         // A server that answers is asked again.
         state.refusal = None;
-        self.answer(state, replies.drain(..).map(Ok))?;
+        let awaiting = self.answer(state, replies.drain(..).map(Ok))?;
         match gives_up {
             true => Err(ConnectionError::new("the server is no longer a primary")),
-            false => Ok(()),
+            false => Ok(awaiting),
         }
     }
 
@@ -243,7 +233,7 @@ impl Connection {
         let mut state = lock(&self.state);
         let wakers = state.in_flight.expire(now);
         let has_expired = !wakers.is_empty();
-        self.wake(state, wakers);
+        drop(self.awaiting(state, wakers));
         has_expired
     }
 
@@ -273,29 +263,30 @@ impl Connection {
         self.earlier.notified().await;
     }
 
-    /// Answers the oldest requests, and wakes the tasks that await them. An error if there are more answers than requests.
+    /// Answers the oldest requests. An error if there are more answers than requests.
     fn answer(
         &self,
         mut state: MutexGuard<'_, State>,
         mut answers: impl Iterator<Item = Answer>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<Awaiting, ConnectionError> {
         let mut wakers = Vec::new();
         let answered = answers.try_for_each(|answer| {
             wakers.extend(state.in_flight.answer(answer)?);
             Ok(())
         });
-        self.wake(state, wakers);
-        answered
+        let awaiting = self.awaiting(state, wakers);
+        answered.map(|()| awaiting)
     }
 
-    /// Wakes the tasks whose requests were answered or have failed.
-    fn wake(&self, state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+    /// The tasks whose requests were answered or have failed.
+    fn awaiting(&self, state: MutexGuard<'_, State>, wakers: Vec<Waker>) -> Awaiting {
         let is_settled = state.in_flight.is_settled();
+        // Not under the lock: who is woken may ask this connection.
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
         if is_settled {
             self.settled.notify_waiters();
         }
+        Awaiting::new(wakers)
     }
 }
 

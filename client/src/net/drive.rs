@@ -237,7 +237,7 @@ async fn read(
     let (mut input, mut replies) = (Vec::with_capacity(CHUNK), Vec::new());
     loop {
         receive(&mut stream, &mut input, &mut replies).await?;
-        connection.deliver(&mut replies)?;
+        connection.deliver(&mut replies)?.wake().await;
     }
 }
 
@@ -255,7 +255,7 @@ async fn relay(connection: &Connection, other: MultiplexedConnection) -> Result<
     let mut answers = pin!(answers.buffered(BATCHES));
     loop {
         let mut replies = answers.select_next_some().await?;
-        connection.deliver(&mut replies)?;
+        connection.deliver(&mut replies)?.wake().await;
     }
 }
 

@@ -4,6 +4,7 @@
 pub(crate) mod address;
 #[cfg(not(simulated))]
 mod alarm;
+mod awaiting;
 pub(crate) mod connect;
 pub(crate) mod connection;
 mod drive;
