@@ -134,8 +134,8 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
         proxies.push(Proxy::of(server).await);
     }
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
-    let quorum = quorum.node_timeout(ms(100)).connect().await.unwrap();
-    let guard = quorum.lock("k").lease(ms(700)).acquire().await.unwrap();
+    let quorum = quorum.node_timeout(ms(500)).connect().await.unwrap();
+    let guard = quorum.lock("k").lease(ms(2_000)).acquire().await.unwrap();
     for proxy in &proxies[..2] {
         proxy.set(Traffic::Stalls);
     }
@@ -213,10 +213,9 @@ async fn one_server_under_three_addresses_is_refused_as_a_quorum() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let localhost = format!("redis://localhost:{}/", server.port());
-    let error = Quorum::connect([server.url(), localhost, proxy.url()])
-        .await
-        .map(drop)
-        .unwrap_err();
+    let quorum = Quorum::builder([server.url(), localhost, proxy.url()]).unwrap();
+    let quorum = quorum.node_timeout(ms(4_000)).connect().await;
+    let error = quorum.map(drop).unwrap_err();
     assert!(
         matches!(&error, Error::Invalid(text) if text.contains("the same server")),
         "{error:?}"
