@@ -45,6 +45,7 @@ impl Terms {
             max_hold: self.max_hold,
             at_least: self.at_least,
             renews: self.renews,
+            is_part: false,
         }
     }
 }

@@ -14,4 +14,6 @@ pub(crate) struct Ask {
     /// How long the lock stays taken after its grant, however early it is given back.
     pub(crate) at_least: Duration,
     pub(crate) renews: bool,
+    /// One server of several is asked: what it grants is a part of a hold, which reports its own end.
+    pub(crate) is_part: bool,
 }

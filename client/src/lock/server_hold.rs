@@ -39,7 +39,7 @@ pub(super) struct State {
     reuses_name: bool,
     /// How long the lock stays taken after its grant, however early it is given back.
     at_least: Duration,
-    /// A hold over several servers counts this one as its part there, and reports its own end.
+    /// It is a part of a hold over several servers, which reports its own end.
     is_part: bool,
     watchers: Watchers,
     /// When the background task looks after it next.
@@ -72,7 +72,7 @@ impl ServerHold {
             has_reads: ask.acquire.mode == Mode::Read,
             reuses_name: false,
             at_least: ask.at_least,
-            is_part: false,
+            is_part: ask.is_part,
             watchers: Watchers::default(),
             due: None,
             renewal: Renewal::default(),
@@ -184,10 +184,9 @@ impl ServerHold {
         self.update(|state| state.belief.limit(cap));
     }
 
-    /// It is one server's part of a hold over several. However early that is given back, the lock stays taken for so long after its
-    /// grant.
-    pub(crate) fn become_part(&self, at_least: Duration) {
-        self.update(|state| (state.is_part, state.at_least) = (true, at_least));
+    /// However early it is given back, the lock stays taken for so long after its grant.
+    pub(crate) fn keep_for(&self, at_least: Duration) {
+        self.update(|state| state.at_least = at_least);
     }
 
     /// The server will be asked for the lock under the same name once this is released. A release that arrives late, or twice, must

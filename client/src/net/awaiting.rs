@@ -1,8 +1,8 @@
-//! Wakes the tasks that await replies which were read together, a few at a time.
+//! Wakes the tasks that await replies which were read together, a few at a time; and how a task lets others run.
 
 use std::future::poll_fn;
 use std::mem;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::vec;
 
 /// So many tasks at least are woken together; of many, such a part.
@@ -25,7 +25,8 @@ impl Awaiting {
         // One alone is woken by the drop: nothing is to be done meanwhile.
         while self.0.len() > 1 {
             self.0.by_ref().take(few).for_each(Waker::wake);
-            let_others_run().await;
+            let mut yielded = Yielded(false);
+            poll_fn(|context| yielded.poll(context)).await;
         }
     }
 }
@@ -36,17 +37,18 @@ impl Drop for Awaiting {
     }
 }
 
-/// Resolves when the tasks that are ready have run. (tokio's own way to yield would have the system asked for events first.)
-async fn let_others_run() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if mem::replace(&mut has_yielded, true) {
+/// Whether a task has let the others run that are ready. (tokio's own way to yield would have the system asked for events first.)
+pub(super) struct Yielded(pub(super) bool);
+
+impl Yielded {
+    /// Ready when the task is polled again.
+    pub(super) fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        if mem::replace(&mut self.0, true) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
         Poll::Pending
-    })
-    .await;
+    }
 }
 
 #[cfg(test)]
@@ -54,7 +56,7 @@ mod tests {
     use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Wake};
+    use std::task::Wake;
 
     use super::*;
 

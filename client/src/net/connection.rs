@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::awaiting::Awaiting;
+use super::awaiting::{Awaiting, Yielded};
 use super::in_flight::{Due, InFlight, Patience, Request};
 use crate::value::{BootInstant, ConnectionError, lock};
 use crate::wire::{Answer, Command, NoReply, Reply};
@@ -78,8 +78,9 @@ pub(crate) struct Pending(Sent);
 
 enum Sent {
     InFlight(Arc<Connection>, u64),
-    /// It was not sent.
-    Refused(NoReply),
+    /// It was not sent. The task yields once before it learns that: one that asks again and again without a pause would keep
+    /// a runtime with one thread from ever opening the connection.
+    Refused(NoReply, Yielded),
     Answered,
 }
 
@@ -313,7 +314,7 @@ impl State {
 impl Pending {
     /// What was not sent.
     pub(crate) fn refused(reason: NoReply) -> Pending {
-        Pending(Sent::Refused(reason))
+        Pending(Sent::Refused(reason, Yielded(false)))
     }
 }
 
@@ -321,9 +322,11 @@ impl Future for Pending {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let (connection, number) = match &self.0 {
+        let (connection, number) = match &mut self.0 {
             Sent::InFlight(connection, number) => (connection, *number),
-            Sent::Refused(reason) => return Poll::Ready(Err(reason.clone())),
+            Sent::Refused(reason, yielded) => {
+                return yielded.poll(context).map(|()| Err(reason.clone()));
+            }
             Sent::Answered => panic!("an answer is taken once"),
         };
         let polled = lock(&connection.state)
@@ -350,7 +353,7 @@ impl fmt::Debug for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Sent::InFlight(..) => "InFlight",
-            Sent::Refused(_) => "Refused",
+            Sent::Refused(..) => "Refused",
             Sent::Answered => "Answered",
         })
     }

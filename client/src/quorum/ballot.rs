@@ -61,6 +61,7 @@ impl<'a> Ballot<'a> {
             ask: Ask {
                 at_least: Duration::ZERO,
                 renews: false,
+                is_part: true,
                 ..ask
             },
             votes: (0..count).map(|_| Vote::Unasked).collect(),

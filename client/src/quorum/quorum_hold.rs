@@ -100,7 +100,7 @@ impl QuorumHold {
 
     /// Has a member do what the hold is to do, and reports its loss here.
     fn attach(self: &Arc<Self>, member: &Arc<ServerHold>, is_renewed: bool) {
-        member.become_part(self.at_least);
+        member.keep_for(self.at_least);
         if !is_renewed {
             member.want_renewal(false);
         }

@@ -1,14 +1,15 @@
 //! The counters that the client reports to an application's recorder.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     set_default_local_recorder,
 };
-use mortise_harness::{Server, cmd};
+use mortise_harness::{Server, cmd, int};
 
 use crate::support::quorum::Servers;
 use crate::support::{await_waiters, client, eventually, ms};
@@ -83,4 +84,39 @@ async fn the_loss_of_a_lock_over_three_servers_is_counted_once() {
     guard.renew().await.unwrap_err();
     let _ = guard.lost().await;
     assert_eq!(counters.get("lost"), 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_was_never_won_is_not_counted_as_lost() {
+    let counters = Counters::default();
+    let _recorder = set_default_local_recorder(&counters);
+    let mut servers = Servers::start(3);
+    let mut quorums = Vec::new();
+    for _ in 0..100 {
+        let quorum = servers.builder().node_timeout(ms(500));
+        quorums.push(quorum.connect().await.unwrap());
+    }
+    servers.0[2].sigkill();
+    let mut ahead = servers.0[1].connect();
+    let mut behind = servers.0[0].connect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let deleting = thread::spawn({
+        let is_over = is_over.clone();
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                cmd!(behind, "DEL", "k");
+            }
+        }
+    });
+    for quorum in &quorums {
+        // The tokens of the two servers differ, so the lower one needs a FENCE, and often has nothing left to raise.
+        let token = int(&cmd!(ahead, "LOCK.ACQUIRE", "push", "x", 1000));
+        cmd!(ahead, "LOCK.FENCE", "push", "x", token + 9_000);
+        let _ = quorum.lock("k").try_acquire().await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    deleting.join().unwrap();
+    let (won, lost) = (counters.get("acquired"), counters.get("lost"));
+    assert!(won < 100, "none was deleted in time");
+    assert!(lost <= won, "{lost} lost of {won}");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use mortise_client::{Client, Error, Quorum};
 use mortise_harness::{Conn, Server, cmd, text};
@@ -33,6 +34,20 @@ async fn waiting_requests_survive_a_restart_of_the_server_and_others_fail() {
     for waiting in waiting {
         let guard = tokio::time::timeout(3 * PATIENCE, waiting).await;
         assert!(guard.unwrap().unwrap().unwrap().is_valid());
+    }
+}
+
+#[tokio::test]
+async fn attempts_without_a_pause_do_not_keep_the_client_from_connecting_again() {
+    let mut server = Server::start();
+    let client = Client::connect(server.url()).await.unwrap();
+    server.sigkill();
+    client.lock("k").try_acquire().await.unwrap_err();
+    server.start_again();
+    let begun = Instant::now();
+    // On one thread: a future that never yields would keep the connection's task from running.
+    while client.lock("k").try_acquire().await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "it does not connect");
     }
 }
 

@@ -111,9 +111,15 @@ mod cluster {
         // All are renewed, whatever their slots.
         let mut guards = Vec::new();
         for key in ["d", "e", "foo", "b"] {
-            guards.push(client.lock(key).lease(ms(400)).acquire().await.unwrap());
+            let lock = client.lock(key).lease(ms(3_000));
+            guards.push(lock.acquire().await.unwrap());
         }
-        tokio::time::sleep(ms(1000)).await;
+        let deadlines: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
+        support::eventually("all are renewed", || async {
+            let mut held = guards.iter().zip(&deadlines);
+            held.all(|(guard, before)| guard.deadline() > *before)
+        })
+        .await;
         assert!(guards.iter().all(|guard| guard.is_valid()));
     }
 }
