@@ -49,6 +49,9 @@ func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
 
 // isRefused reports whether the server replied an error, of that code if one is given.
 func isRefused(err error, code string) bool {
+	if err == nil {
+		return false
+	}
 	var refused *Refused
 	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }

@@ -55,7 +55,7 @@ func (k *Lock) Unlock() error {
 	k.locks.mu.Lock()
 	over, n := k.state(), k.node
 	k.finish(ErrUnlocked)
-	rests := k.rests > now()
+	rests := k.rests > 0 && k.rests > now()
 	k.locks.mu.Unlock()
 	if over == ErrLost {
 		return ErrLost
@@ -146,7 +146,10 @@ func isGone(reply any) bool {
 
 // granted takes the server's answer: the token, and when the lease began at the earliest.
 func (k *Lock) granted(token int64, begun time.Duration) {
-	k.token, k.limit = token, now()+k.maxHold
+	k.token, k.limit = token, forever
+	if k.maxHold != forever {
+		k.limit = now() + k.maxHold
+	}
 	if k.atLeast > 0 {
 		k.rests = now() + k.atLeast
 	}

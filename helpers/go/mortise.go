@@ -221,13 +221,11 @@ func (l *Locks) take(ctx context.Context, command, key string, options []Option)
 func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Context, error) {
 	l.job(+1)
 	defer l.job(-1)
-	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
+	waiting, cancel, end := r.limited(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
-	end := now() + r.wait
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		left := max(end-now(), 0)
-		locks, err := l.attempt(waiting, r, left)
+		locks, err := l.attempt(waiting, r, left(end))
 		if err == nil {
 			if held := l.start(ctx, locks...); held != nil {
 				return locks, held, nil
@@ -242,7 +240,7 @@ func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Conte
 			return nil, nil, over
 		}
 		isThere := l.answered.Load() || pause <= 2*firstPause // else it has the wrong address more likely than it is in trouble
-		if !isThere || !old && !passing(err) || end-now() <= pause {
+		if !isThere || !old && !passing(err) || left(end) <= pause {
 			if old {
 				err = ErrBusy
 			}
@@ -251,6 +249,24 @@ func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Conte
 		sleep(waiting, pause)
 		l.lookForServers(waiting)
 	}
+}
+
+// limited is the context of a wait, and when the wait is over.
+func (r *request) limited(ctx context.Context) (context.Context, context.CancelFunc, time.Duration) {
+	if r.wait == forever {
+		waiting, cancel := context.WithCancel(ctx)
+		return waiting, cancel, forever
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
+	return waiting, cancel, now() + r.wait
+}
+
+// left is for how long to wait still, if the wait is over then.
+func left(end time.Duration) time.Duration {
+	if end == forever {
+		return forever
+	}
+	return max(end-now(), 0)
 }
 
 // attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -25,7 +26,9 @@ type node struct {
 	locks *Locks
 	name  string
 	queue []command
-	sends bool // there is a pump
+	sends bool          // there is a pump
+	idle  bool          // it waits for more
+	more  chan struct{} // there is
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
@@ -49,7 +52,7 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nodes[name] == nil {
-		l.nodes[name] = &node{locks: l, name: name, pending: map[string]*pending{}}
+		l.nodes[name] = &node{locks: l, name: name, more: make(chan struct{}, 1), pending: map[string]*pending{}}
 	}
 	return l.nodes[name], nil
 }
@@ -65,23 +68,19 @@ func (l *Locks) lookForServers(ctx context.Context) {
 // send queues the command, and delivers its reply, or an error if the server has none. The mutex is held.
 func (n *node) send(reply func(any), args ...any) {
 	n.queue = append(n.queue, command{words(args...), reply})
-	if !n.sends {
+	switch {
+	case !n.sends:
 		n.sends = true
 		go n.pump()
+	case n.idle:
+		n.idle = false
+		n.more <- struct{}{}
 	}
 }
 
-// pump sends what is queued, then what was queued meanwhile.
+// pump sends what is queued, then what was queued meanwhile, until nothing may be sent any more.
 func (n *node) pump() {
-	for {
-		n.locks.mu.Lock()
-		batch := n.queue[:min(len(n.queue), mostCommands)]
-		n.queue = n.queue[len(batch):]
-		n.sends = len(batch) > 0
-		n.locks.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
+	for batch := n.next(); batch != nil; batch = n.next() {
 		commands := make([][]string, len(batch))
 		for i, c := range batch {
 			commands[i] = c.words
@@ -96,6 +95,28 @@ func (n *node) pump() {
 			c.reply(replies[i])
 		}
 	}
+}
+
+// next waits for commands and takes them from the queue. A goroutine of its own for each would have to grow its stack each time.
+func (n *node) next() []command {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	for len(n.queue) == 0 {
+		n.idle = true
+		n.locks.mu.Unlock()
+		select {
+		case <-n.more:
+		case <-n.locks.stopped.Done():
+		}
+		n.locks.mu.Lock()
+		if n.idle { // nothing has come, or will be sent
+			n.idle, n.sends = false, false
+			return nil
+		}
+	}
+	batch := n.queue[:min(len(n.queue), mostCommands)]
+	n.queue = n.queue[len(batch):]
+	return batch
 }
 
 // call sends the command and waits for its reply until ctx ends.
@@ -176,10 +197,14 @@ func sleep(ctx context.Context, pause time.Duration) {
 func words(args ...any) []string {
 	words := make([]string, len(args))
 	for i, arg := range args {
-		if d, ok := arg.(time.Duration); ok {
-			arg = int64((d + time.Millisecond - 1) / time.Millisecond)
+		switch arg := arg.(type) {
+		case string:
+			words[i] = arg
+		case time.Duration:
+			words[i] = strconv.FormatInt(int64((arg+time.Millisecond-1)/time.Millisecond), 10)
+		default:
+			words[i] = fmt.Sprint(arg)
 		}
-		words[i] = fmt.Sprint(arg)
 	}
 	return words
 }

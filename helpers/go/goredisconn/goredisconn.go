@@ -151,11 +151,13 @@ func (c *client) Close() error {
 	return errors.Join(c.one.Close(), c.mail.Close())
 }
 
+// args are pointers, which need no memory of their own as values of any; go-redis reads the command's name as a string.
 func args(words []string) []any {
 	args := make([]any, len(words))
-	for i, word := range words {
-		args[i] = word
+	for i := range words {
+		args[i] = &words[i]
 	}
+	args[0] = words[0]
 	return args
 }
 
