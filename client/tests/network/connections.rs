@@ -213,7 +213,7 @@ mod sentinel {
         let sentinels = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
         let builder = Client::builder(sentinels.unwrap()).unwrap();
         // The primary may take this long. The silent Sentinel takes longer.
-        let client = builder.connect_timeout(ms(400)).build().unwrap();
+        let client = builder.connect_timeout(ms(1_500)).build().unwrap();
         let is_up = async || client.info("k").await.is_ok();
         support::eventually("a Sentinel names the primary", is_up).await;
         exercise(&client, "k").await;
