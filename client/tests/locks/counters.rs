@@ -93,8 +93,8 @@ async fn a_lock_that_was_never_won_is_not_counted_as_lost() {
     let mut servers = Servers::start(3);
     let mut quorums = Vec::new();
     for _ in 0..100 {
-        let quorum = servers.builder().node_timeout(ms(500));
-        quorums.push(quorum.connect().await.unwrap());
+        let quorum = servers.builder().node_timeout(ms(2_000));
+        quorums.push(quorum.build().unwrap());
     }
     servers.0[2].sigkill();
     let mut ahead = servers.0[1].connect();
