@@ -29,7 +29,7 @@ setup: ## Install what building and running need, if missing
 	@scripts/setup $(SETUP)
 
 # The tests need more than the module.
-test test-servers valgrind mutants fuzz: SETUP := tests
+test test-servers valgrind mutants mutations fuzz: SETUP := tests
 
 .PHONY: build
 build: setup ## Build the module: target/release/libmortise.so (the default)
@@ -66,6 +66,10 @@ test: setup ## Run all tests
 .PHONY: mutants
 mutants: setup ## Take protections out of a copy, one at a time, and see their tests fail: make mutants [ARGS="NAME …"] [ARGS=--check]
 	@scripts/mutants $(ARGS)
+
+.PHONY: mutations
+mutations: setup ## Run the tests with each mutation that cargo-mutants makes up: make mutations [AREAS="core lock"]
+	@scripts/mutations $(or $(AREAS),core wire lock quorum)
 
 .PHONY: valgrind
 valgrind: build ## Run tests with servers whose memory valgrind watches: make valgrind [PROGRAMS="mail guard"]

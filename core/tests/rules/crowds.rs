@@ -224,3 +224,24 @@ fn no_command_on_a_crowd_frees_more_than_a_few_holds() {
         );
     }
 }
+
+#[test]
+fn as_many_as_are_dropped_at_a_time_do_not_leave_in_one_piece() {
+    let mut crowd = Crowd::new(64, &[b"left"]);
+    let ended = &mut crowd.ended;
+    let mut live = crowd.lock.at(NOW.after(10), |_, _| *ended += 1);
+    assert!(live.take_remains().is_none());
+    assert_eq!((crowd.lock.len(), crowd.ended), (1, 64));
+}
+
+#[test]
+fn the_only_holder_is_the_first_and_its_lease_the_next_and_the_last_to_end() {
+    let mut crowd = Crowd::new(0, &[b"only"]);
+    let end = NOW.after(1_000);
+    assert_eq!(crowd.lock.last_deadline(), Some(end));
+    assert_eq!(crowd.lock.next_live_deadline(NOW.after(999)), Some(end));
+    assert_eq!(crowd.lock.next_live_deadline(end), None);
+    let live = crowd.lock.at(NOW, |_, _| {});
+    let (first, _) = live.first().expect("somebody holds");
+    assert_eq!(first.as_ref(), owner(b"only"));
+}
