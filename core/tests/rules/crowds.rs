@@ -242,6 +242,6 @@ fn the_only_holder_is_the_first_and_its_lease_the_next_and_the_last_to_end() {
     assert_eq!(crowd.lock.next_live_deadline(NOW.after(999)), Some(end));
     assert_eq!(crowd.lock.next_live_deadline(end), None);
     let live = crowd.lock.at(NOW, |_, _| {});
-    let (first, _) = live.first().expect("somebody holds");
+    let (first, _) = live.first().expect("a holder");
     assert_eq!(first.as_ref(), owner(b"only"));
 }
