@@ -4,6 +4,7 @@
 //! once another one is open, or none can be opened.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,6 +47,8 @@ pub(super) struct Connection {
     earlier: Notify,
     /// Every request was answered or has failed.
     settled: Notify,
+    /// Everything that has arrived was delivered.
+    delivered: Notify,
 }
 
 #[derive(Default)]
@@ -59,6 +62,8 @@ struct State {
     /// What is to be written.
     out: Vec<u8>,
     in_flight: InFlight,
+    /// Replies have arrived that are not delivered yet.
+    is_behind: bool,
     given_up: Option<GivenUp>,
 }
 
@@ -91,6 +96,7 @@ impl Connection {
             sent: Notify::new(),
             earlier: Notify::new(),
             settled: Notify::new(),
+            delivered: Notify::new(),
         })
     }
 
@@ -212,6 +218,32 @@ impl Connection {
         }
         spare.clear();
         mem::replace(&mut lock(&self.state).out, spare)
+    }
+
+    /// Awaits what the server sends next. While there is nothing, everything that has arrived was delivered.
+    pub(super) async fn listen<T>(&self, next: impl Future<Output = T>) -> T {
+        let mut next = pin!(next);
+        poll_fn(|context| {
+            let polled = next.as_mut().poll(context);
+            lock(&self.state).is_behind = polled.is_ready();
+            if polled.is_pending() {
+                self.delivered.notify_waiters();
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Resolves once everything that has arrived was delivered.
+    pub(super) async fn delivered(&self) {
+        loop {
+            let mut delivered = pin!(self.delivered.notified());
+            delivered.as_mut().enable();
+            if !lock(&self.state).is_behind {
+                return;
+            }
+            delivered.await;
+        }
     }
 
     /// Delivers replies to the requests that were sent first, and returns the tasks that await them.

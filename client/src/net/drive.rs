@@ -29,6 +29,8 @@ const CHUNK: usize = 16 * 1024;
 /// Between attempts to open a connection again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest sleep of the runtime.
+const TURN: Duration = Duration::from_millis(1);
 /// The room in a batch that need not grow for some requests.
 const BATCH: usize = 512;
 /// So many batches are on their way at once over a connection of the `redis` crate.
@@ -236,7 +238,8 @@ async fn read(
 ) -> Result<Infallible, ConnectionError> {
     let (mut input, mut replies) = (Vec::with_capacity(CHUNK), Vec::new());
     loop {
-        receive(&mut stream, &mut input, &mut replies).await?;
+        let receiving = receive(&mut stream, &mut input, &mut replies);
+        connection.listen(receiving).await?;
         connection.deliver(&mut replies)?.wake().await;
     }
 }
@@ -254,7 +257,7 @@ async fn relay(connection: &Connection, other: MultiplexedConnection) -> Result<
     });
     let mut answers = pin!(answers.buffered(BATCHES));
     loop {
-        let mut replies = answers.select_next_some().await?;
+        let mut replies = connection.listen(answers.select_next_some()).await?;
         connection.deliver(&mut replies)?.wake().await;
     }
 }
@@ -268,7 +271,7 @@ async fn watch(
 ) -> Result<Link, ConnectionError> {
     let mut beside: Option<BoxFuture<'_, Result<Link, ConnectionError>>> = None;
     loop {
-        let now = BootInstant::now();
+        let now = heard_by(connection).await;
         if connection.expire(now) && timeouts.while_closed == WhileClosed::FailFast {
             // A silent server is not waited for until it answers.
             let silence = ConnectionError::silence("no reply", timeouts.answer);
@@ -287,13 +290,26 @@ async fn watch(
                 Either::Right(_) => continue,
             }
         };
+        let now = heard_by(connection).await;
         match opened {
-            Ok(link) if connection.due(BootInstant::now()).is_late => return Ok(link),
+            Ok(link) if connection.due(now).is_late => return Ok(link),
             Err(error) if connection.is_silent() => return Err(error),
             // It has answered meanwhile, or may still do so in time.
             _ => beside = None,
         }
     }
+}
+
+/// Now. If something is due, what has arrived by now is delivered first: a client that was kept from its work must not take its own
+/// delay for the server's.
+async fn heard_by(connection: &Connection) -> BootInstant {
+    let now = BootInstant::now();
+    if connection.due(now).is_by(now) {
+        // The runtime asks the system what has arrived before it ends a sleep.
+        sleep(TURN).await;
+        connection.delivered().await;
+    }
+    now
 }
 
 /// Resolves as the future does, if there is one.

@@ -37,6 +37,12 @@ pub(super) struct Due {
     pub(super) next: Option<BootInstant>,
 }
 
+impl Due {
+    pub(super) fn is_by(self, now: BootInstant) -> bool {
+        self.is_late || self.next.is_some_and(|next| next <= now)
+    }
+}
+
 /// When a request is late.
 struct Late {
     number: u64,

@@ -2,6 +2,7 @@
 //! failovers.
 
 mod absent;
+mod busy_client;
 #[cfg(feature = "cluster")]
 mod cluster_hanging;
 #[cfg(feature = "cluster")]

@@ -134,12 +134,12 @@ async fn requirement_6_a_dead_minority_costs_nothing() {
 async fn requirement_7_without_a_majority_there_is_no_lock_and_the_error_names_the_reason_of_each_server()
  {
     let mut servers = Servers::start(5);
-    let quorum = servers.quorum_with(ms(100)).await;
+    let quorum = servers.quorum_with(ms(1000)).await;
     servers.0[0].sigkill();
     servers.0[1].stop_signal();
     servers.occupy(&[2], "k", 60_000);
     servers.0[4].sigkill();
-    let error = quorum.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+    let error = quorum.lock("k").wait(ms(1500)).acquire().await.unwrap_err();
     let Error::NoQuorum {
         needed: 3,
         granted,
