@@ -56,7 +56,7 @@ async fn a_guard_without_renewal_is_lost_at_its_deadline_before_the_server_ends_
 async fn a_guard_whose_key_was_deleted_is_lost_with_the_next_renewal() {
     let server = Server::start();
     let client = client(&server).await;
-    let guard = client.lock("k").lease(ms(600)).acquire().await.unwrap();
+    let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
     cmd!(server.connect(), "DEL", "k");
     assert_eq!(guard.lost().await, Loss::Denied);
 }

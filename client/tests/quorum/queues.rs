@@ -135,7 +135,8 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
     }
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
     let quorum = quorum.node_timeout(ms(500)).connect().await.unwrap();
-    let guard = quorum.lock("k").lease(ms(2_000)).acquire().await.unwrap();
+    let lock = quorum.lock("k").lease(ms(2_000)).wait(ms(30_000));
+    let guard = lock.acquire().await.unwrap();
     for proxy in &proxies[..2] {
         proxy.set(Traffic::Stalls);
     }
@@ -146,7 +147,7 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
         proxy.set(Traffic::Flows);
     }
     servers.await_free("k").await;
-    assert!(quorum.lock("k").acquire().await.unwrap().is_valid());
+    assert!(lock.acquire().await.unwrap().is_valid());
 }
 
 #[tokio::test]

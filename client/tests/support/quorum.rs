@@ -44,6 +44,7 @@ impl Servers {
         let guard = quorum
             .lock("warm")
             .lease(ms(60_000))
+            .wait(ms(30_000))
             .acquire()
             .await
             .unwrap();
