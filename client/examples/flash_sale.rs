@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mortise_client::Client;
 use mortise_client::server::redis::aio::MultiplexedConnection;
-use mortise_client::server::redis::{self, AsyncCommands};
+use mortise_client::server::redis::{self, AsyncCommands, AsyncConnectionConfig};
 use tokio::task::JoinSet;
 
 const STOCK: i64 = 500;
@@ -22,7 +22,11 @@ async fn main() -> Result<(), Failure> {
         .unwrap_or_else(|| "redis://127.0.0.1/".into());
     let client = Client::connect(&url).await?;
     let redis = redis::Client::open(url)?;
-    let mut connection = redis.get_multiplexed_async_connection().await?;
+    // All buyers share it, so a reply may take longer than the crate's limit of half a second.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+    let mut connection = redis
+        .get_multiplexed_async_connection_with_config(&patient)
+        .await?;
 
     connection.set::<_, _, ()>("sale:stock", STOCK).await?;
     let started = Instant::now();

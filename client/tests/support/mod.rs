@@ -48,13 +48,13 @@ pub(crate) async fn await_free(client: &Client, key: &str) {
     .await;
 }
 
-/// Waits until this many requests queue for the lock.
+/// Waits until this many requests queue for the lock. A connection that breaks meanwhile is opened again.
 pub(crate) async fn await_waiters(client: &Client, key: &str, count: u64) -> LockInfo {
     let started = Instant::now();
     loop {
-        let info = client.info(key).await.unwrap();
+        let info = client.info(key).await;
         match info {
-            Some(info) if info.waiters == count => return info,
+            Ok(Some(info)) if info.waiters == count => return info,
             _ => assert!(
                 started.elapsed() < 3 * PATIENCE,
                 "not {count} waiters: {info:?}"
