@@ -9,7 +9,7 @@ use mortise_harness::{
 };
 use tokio::task::JoinHandle;
 
-use crate::support::{PATIENCE, await_free, await_waiters, eventually, ms};
+use crate::support::{PATIENCE, await_free, await_waiters, eventually_in, ms};
 
 const KEY: &str = "key";
 
@@ -182,9 +182,14 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
         hand_over(&client).await;
     }
     // The client finds out in the background which nodes have slots.
-    eventually("no connection to the node without slots", async || {
-        hand_over(&client).await;
-        connections() == 0
-    })
+    let limit = 3 * PATIENCE;
+    eventually_in(
+        limit,
+        "no connection to the node without slots",
+        async || {
+            hand_over(&client).await;
+            connections() == 0
+        },
+    )
     .await;
 }

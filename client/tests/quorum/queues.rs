@@ -183,8 +183,8 @@ async fn a_waiter_does_not_skip_a_server_whose_connection_is_still_opening() {
     let proxy = Proxy::of(&servers.0[0]).await;
     let mut urls = servers.urls();
     urls[0] = proxy.url();
-    let quorum = Quorum::builder(urls).unwrap().node_timeout(ms(4_000));
-    let quorum = quorum.connect_timeout(ms(10_000));
+    let quorum = Quorum::builder(urls).unwrap().node_timeout(ms(10_000));
+    let quorum = quorum.connect_timeout(ms(20_000));
     let quorum = quorum.connect().await.unwrap();
     servers.warm(&quorum).await;
     servers.occupy(&[0, 1, 2], "k", 60_000);

@@ -32,10 +32,19 @@ pub(crate) async fn client_of(url: &str) -> Client {
 }
 
 /// Checks a condition until it holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl FnMut() -> F) {
+    eventually_in(PATIENCE, what, holds).await;
+}
+
+/// The same, for as long as `limit`.
+pub(crate) async fn eventually_in<F: Future<Output = bool>>(
+    limit: Duration,
+    what: &str,
+    mut holds: impl FnMut() -> F,
+) {
     let started = Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(started.elapsed() < limit, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
