@@ -32,7 +32,9 @@ async fn main() -> Result<(), Error> {
         println!("name the servers, an odd number of them: redis://HOST:PORT/ …");
         return Ok(());
     }
-    let quorum = Quorum::connect(&servers).await?;
+    // A quarter of the lease at most. The shorter, the sooner an acquisition goes on without a server that is silent.
+    let quorum = Quorum::builder(&servers)?.node_timeout(Duration::from_millis(500));
+    let quorum = quorum.connect().await?;
     let store = Store::default();
     let lock = quorum.lock("ledger").lease(Duration::from_secs(2));
 

@@ -141,14 +141,6 @@ impl Store {
         }
     }
 
-    pub(crate) fn last_deadline(&self) -> Option<Instant> {
-        match self {
-            Self::Free => None,
-            Self::One(_, stake) => Some(stake.deadline()),
-            Self::Many(readers) => readers.with(|readers| readers.last_deadline()),
-        }
-    }
-
     /// When the first lease ends that is not over at `now`.
     pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
         match self {

@@ -41,11 +41,6 @@ impl Lock {
         self.store.next_deadline()
     }
 
-    /// When the last lease is over; `None` if nobody holds.
-    pub fn last_deadline(&self) -> Option<Instant> {
-        self.store.last_deadline()
-    }
-
     /// Every hold, those included whose lease is over, by owner in byte order.
     pub fn holds(&self) -> Holds<'_> {
         self.store.iter()

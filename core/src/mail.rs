@@ -288,11 +288,6 @@ impl Mail {
         first(&self.by_asked, asked).or_else(|| first(&self.by_delivered, delivered))
     }
 
-    /// When LOCK.MAIL last named the box that has waited longest for one.
-    pub fn next_asked(&self) -> Option<Instant> {
-        self.by_asked.first().map(|(asked, _)| *asked)
-    }
-
     /// SWAPDB has exchanged two databases, and with them the locks that letters are about.
     pub fn swap(&mut self, one: Db, other: Db) {
         if self.letters > 0 {

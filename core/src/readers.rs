@@ -213,10 +213,6 @@ impl Readers {
         self.deadline(self.first)
     }
 
-    pub(crate) fn last_deadline(&self) -> Option<Instant> {
-        self.deadline(tree::last(&self.holds, self.root))
-    }
-
     /// When the first lease ends that is not over at `now`.
     pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
         self.deadline(self.first_live(now))

@@ -1,6 +1,7 @@
 //! The rules of locks without a server: random programs compared with models of the contract, the bytes of every version, and
 //! the cost of it all.
 
+mod admission;
 mod allocations;
 mod codec;
 mod crowds;

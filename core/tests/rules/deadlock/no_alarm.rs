@@ -1,7 +1,7 @@
 //! Waits that close no cycle, or no longer close one. Owners are A to D, keys are numbers.
 
 use mortise_core::Mode::{Read, Write};
-use mortise_core::{Instant, Lock, Verdict};
+use mortise_core::{Db, Instant, Lock, Verdict};
 
 use super::story::{A, B, C, D, Story};
 use crate::queues::server::{Patience, owner};
@@ -187,4 +187,22 @@ fn a_wait_stays_at_its_key_when_the_lock_is_replaced() {
     story.waits(B, Write, 0);
     let lock = &story.server.locks[&1];
     assert!(lock.hold(owner(A).as_ref()).is_some());
+}
+
+#[test]
+fn holders_that_a_flush_has_ended_close_no_cycle_before_their_keys_are_settled() {
+    for (db, is_over) in [(None, true), (Some(Db(0)), true), (Some(Db(1)), false)] {
+        let mut story = Story::default();
+        story.takes(B, Write, 1);
+        story.waits(A, Write, 1);
+        story.server.queues.forget_all_holders(db);
+        if is_over {
+            story.server.locks.clear();
+        }
+        story.takes(A, Write, 2);
+        match is_over {
+            true => drop(story.waits(B, Write, 2)),
+            false => story.deadlocks(B, Write, 2, &[2, 1]),
+        }
+    }
 }

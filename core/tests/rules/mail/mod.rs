@@ -6,10 +6,10 @@ mod reference;
 use std::rc::Rc;
 
 use mortise_core::mail::{
-    BoxId, Leaving, Letter, NotYours, Outcome, Posted, UndeliveredLetter, Undo,
+    BoxId, Leaving, Letter, NotYours, Outcome, Posted, UndeliveredLetter, Undo, age,
 };
 use mortise_core::{
-    Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
+    Db, Instant, KeyId, KeyList, Lease, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
 };
 use proptest::prelude::*;
 
@@ -446,6 +446,85 @@ fn after_a_swap_a_grant_is_withdrawn_where_its_lock_is_and_a_refusal_where_its_q
     assert_eq!(dbs(&mut mail), [0], "it was sent");
     assert!(mail.withdraw(&at(0), name).any);
     assert_eq!(mail.letters(), 0);
+}
+
+#[test]
+fn a_letter_that_is_deleted_leaves_the_swap_as_it_is_for_the_others() {
+    let now = Instant::from_millis(0);
+    let mut mail = Mail::new();
+    let id = mail.make(b"box", b"", 1, now);
+    for key in [0, 1] {
+        let (waiter, number) = (WaiterId(key.into()), 2 + u64::from(key));
+        let kind = Kind {
+            key,
+            owner: 0,
+            write: true,
+            result: 0,
+        };
+        mail.expect(waiter, id);
+        mail.post(waiter, number, letter(kind, number));
+    }
+    mail.swap(Db(0), Db(7));
+    mail.ask(id, Some(2), now);
+    assert_eq!(mail.letters(), 1);
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    let moved = KeyId {
+        db: Db(7),
+        ..key(1)
+    };
+    assert!(!mail.withdraw(&key(1), name).any);
+    assert!(mail.withdraw(&moved, name).any);
+    assert_eq!((mail.letters(), mail.requests(), mail.len()), (0, 0, 1));
+}
+
+#[test]
+fn a_repeat_withdraws_the_refusal_of_the_same_keys_only() {
+    let now = Instant::from_millis(0);
+    let mut mail = Mail::new();
+    let id = mail.make(b"box", b"", 1, now);
+    let both = KeyList::new(vec![key(0), key(1)]);
+    let kind = Kind {
+        key: 0,
+        owner: 0,
+        write: true,
+        result: 2,
+    };
+    let refusal = Letter {
+        keys: Some(both.clone()),
+        ..letter(kind, 2)
+    };
+    mail.expect_several(WaiterId(1), id, 2);
+    assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
+    mail.post(WaiterId(1), 2, refusal);
+    assert_eq!((mail.letters(), mail.requests()), (1, 0));
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    let others = KeyList::new(vec![key(0), key(2)]);
+    for (keys, mode) in [
+        (None, Mode::Write),
+        (Some(&others), Mode::Write),
+        (Some(&both), Mode::Read),
+    ] {
+        mail.withdraw_refusal(&key(0), keys, name, mode);
+        assert_eq!(mail.letters(), 1, "{keys:?} {mode:?}");
+    }
+    let turned = KeyList::new(vec![key(1), key(0)]);
+    mail.withdraw_refusal(&key(0), Some(&turned), name, Mode::Write);
+    assert_eq!(mail.letters(), 0);
+}
+
+#[test]
+fn a_grant_is_as_old_as_the_milliseconds_that_have_begun_since() {
+    let granted = Instant::from_millis(1_000);
+    for (now, old) in [
+        (999_000, 0),
+        (1_000_000, 0),
+        (1_000_001, 1),
+        (3_000_000, 2_000),
+    ] {
+        assert_eq!(age(granted, now), old, "{now} µs");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use mortise_core::{
 };
 
 use super::compare::nothing_is_left;
-use super::server::{Answer, Asked, Handed, Patience, Server, owner};
+use super::server::{Answer, Asked, Handed, Patience, Server, key_id, owner};
 
 fn asked(owner: usize, write: bool) -> Asked {
     Asked {
@@ -284,4 +284,16 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
     assert_eq!(seen, 100);
     assert_eq!(*queues.waiting_keys().slots(), SlotSet::default());
     nothing_is_left(&queues);
+}
+
+#[test]
+fn a_key_with_waiters_is_due_in_the_millisecond_in_which_its_lease_ends_and_once() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    let end = server.now.after(1_000);
+    assert_eq!(server.queues.next_deadline(), Some(end));
+    assert_eq!(server.queues.due(server.now.after(999)), None);
+    assert_eq!(server.queues.due(end), Some(key_id(0)));
+    assert_eq!(server.queues.due(end), None);
 }
