@@ -225,8 +225,9 @@ impl Connection {
         let mut next = pin!(next);
         poll_fn(|context| {
             let polled = next.as_mut().poll(context);
-            lock(&self.state).is_behind = polled.is_ready();
-            if polled.is_pending() {
+            let is_behind = polled.is_ready();
+            let was_behind = mem::replace(&mut lock(&self.state).is_behind, is_behind);
+            if was_behind && !is_behind {
                 self.delivered.notify_waiters();
             }
             polled
