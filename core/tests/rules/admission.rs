@@ -36,22 +36,19 @@ fn permits(limit: u32) -> Sharing {
 fn a_lock_may_admit_what_it_grants_and_nothing_else() {
     let (write, read) = (Sharing::from(Mode::Write), Sharing::from(Mode::Read));
     let asked = [
-        request(b"a", write.clone(), 1),
-        request(b"a", read.clone(), 2),
-        request(b"b", write.clone(), 1),
-        request(b"b", read.clone(), 1),
+        request(b"a", write, 1),
+        request(b"a", read, 2),
+        request(b"b", write, 1),
+        request(b"b", read, 1),
         request(b"b", permits(3), 2),
         request(b"b", permits(4), 2),
     ];
     let held: [&[Request<'_>]; 5] = [
         &[],
         &[request(b"a", write, 1)],
-        &[request(b"a", read.clone(), 2)],
-        &[
-            request(b"a", read.clone(), 2),
-            request(b"b", read.clone(), 1),
-        ],
-        &[request(b"a", read.clone(), 1), request(b"c", read, 1)],
+        &[request(b"a", read, 2)],
+        &[request(b"a", read, 2), request(b"b", read, 1)],
+        &[request(b"a", read, 1), request(b"c", read, 1)],
     ];
     for holds in held {
         // While they hold, and when their leases are over and they were not dropped yet.
@@ -78,10 +75,10 @@ fn a_lock_may_admit_what_it_grants_and_nothing_else() {
 fn in_the_grace_an_upgrade_is_told_from_other_requests() {
     let (write, read) = (Sharing::from(Mode::Write), Sharing::from(Mode::Read));
     let mut lock = Lock::free();
-    assert!(acquire(&mut lock, NOW, &request(b"a", read.clone(), 1)));
+    assert!(acquire(&mut lock, NOW, &request(b"a", read, 1)));
     let live = lock.at(NOW, |_, _| {});
     for (name, sharing, busy) in [
-        (&b"a"[..], write.clone(), Busy::Upgrade),
+        (&b"a"[..], write, Busy::Upgrade),
         (b"a", read, Busy::Held),
         (b"b", write, Busy::Held),
     ] {
