@@ -62,7 +62,7 @@ struct State {
     /// What is to be written.
     out: Vec<u8>,
     in_flight: InFlight,
-    /// Replies have arrived that are not delivered yet.
+    /// Since the last delivery nobody has looked whether more has arrived.
     is_behind: bool,
     given_up: Option<GivenUp>,
 }
@@ -225,9 +225,7 @@ impl Connection {
         let mut next = pin!(next);
         poll_fn(|context| {
             let polled = next.as_mut().poll(context);
-            let is_behind = polled.is_ready();
-            let was_behind = mem::replace(&mut lock(&self.state).is_behind, is_behind);
-            if was_behind && !is_behind {
+            if polled.is_pending() && mem::take(&mut lock(&self.state).is_behind) {
                 self.delivered.notify_waiters();
             }
             polled
@@ -237,14 +235,7 @@ impl Connection {
 
     /// Resolves once everything that has arrived was delivered.
     pub(super) async fn delivered(&self) {
-        loop {
-            let mut delivered = pin!(self.delivered.notified());
-            delivered.as_mut().enable();
-            if !lock(&self.state).is_behind {
-                return;
-            }
-            delivered.await;
-        }
+        self.until(&self.delivered, |state| !state.is_behind).await;
     }
 
     /// Delivers replies to the requests that were sent first, and returns the tasks that await them.
@@ -255,6 +246,8 @@ impl Connection {
         let gives_up = replies.iter().any(is_demoted) && state.gives_up(BootInstant::now());
         // A server that answers is asked again.
         state.refusal = None;
+        // More may have arrived.
+        state.is_behind = true;
         let awaiting = self.answer(state, replies.drain(..).map(Ok))?;
         match gives_up {
             true => Err(ConnectionError::new("the server is no longer a primary")),
@@ -282,13 +275,19 @@ impl Connection {
 
     /// Resolves once every request was answered or has failed.
     pub(super) async fn settled(&self) {
+        let is_settled = |state: &State| state.in_flight.is_settled();
+        self.until(&self.settled, is_settled).await;
+    }
+
+    /// Resolves once `holds`, which `changed` tells of.
+    async fn until(&self, changed: &Notify, holds: impl Fn(&State) -> bool) {
         loop {
-            let mut settled = pin!(self.settled.notified());
-            settled.as_mut().enable();
-            if lock(&self.state).in_flight.is_settled() {
+            let mut told = pin!(changed.notified());
+            told.as_mut().enable();
+            if holds(&lock(&self.state)) {
                 return;
             }
-            settled.await;
+            told.await;
         }
     }
 

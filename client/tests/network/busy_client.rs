@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use mortise_client::{Client, Error};
-use mortise_harness::Server;
+use mortise_harness::{Server, eventually_within};
 use tokio::task::JoinSet;
 
-use crate::support::ms;
+use crate::support::{PATIENCE, ms};
 
 /// Their replies take several reads, and fit into what the system keeps for a socket.
 const TASKS: usize = 3_000;
@@ -17,9 +17,9 @@ const TASKS: usize = 3_000;
 /// Keeps the client's only thread until the server has replied to all, and the time for that is over.
 fn compute(server: &Server, until: Instant) {
     let mut connection = server.connect();
-    while connection.cmd(&["DBSIZE"]) != redis::Value::Int(TASKS as i64) {
-        thread::sleep(ms(1));
-    }
+    eventually_within(PATIENCE, "the server has replied to all", || {
+        connection.cmd(&["DBSIZE"]) == redis::Value::Int(TASKS as i64)
+    });
     thread::sleep(until.saturating_duration_since(Instant::now()));
 }
 
