@@ -71,7 +71,7 @@ pub fn waiters(bytes: &[u8]) {
 
 /// Boxes and letters.
 pub fn letters(bytes: &[u8]) {
-    mail::run(each(&mail::op(), bytes));
+    mail::program::run(each(&mail::program::op(), bytes));
 }
 
 /// Random states with waiters, and the waits that close a cycle.

@@ -1,6 +1,6 @@
 //! The contract of boxes and letters, written as simply as possible: lists that are searched.
 
-use super::Kind;
+use super::program::Kind;
 
 #[derive(Debug)]
 struct Mailbox {

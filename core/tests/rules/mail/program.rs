@@ -1,0 +1,336 @@
+//! Random programs of boxes and letters, which run on the contract's model too.
+
+use std::rc::Rc;
+
+use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
+use mortise_core::{Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Token, Touched, WaiterId};
+use proptest::prelude::*;
+
+use super::reference::{Reference, Sent};
+
+const BOXES: u8 = 3;
+const OWNERS: u8 = 3;
+const WAITERS: u64 = 6;
+
+/// The next step of a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Queue {
+        waiter: u64,
+        mailbox: u8,
+    },
+    Forget {
+        waiter: u64,
+    },
+    Post {
+        waiter: u64,
+        letter: Kind,
+    },
+    Ask {
+        mailbox: u8,
+        forgets: Option<u8>,
+    },
+    Tell {
+        mailbox: u8,
+        count: usize,
+    },
+    /// Delivers to a client that never reads it.
+    TellInVain {
+        mailbox: u8,
+        count: usize,
+    },
+    Withdraw {
+        key: u8,
+        owner: u8,
+    },
+    AskAgain {
+        key: u8,
+        owner: u8,
+        write: bool,
+    },
+    Close {
+        mailbox: u8,
+    },
+    CloseAll,
+    LetLeave {
+        pieces: u8,
+    },
+    Pass {
+        ms: u64,
+    },
+    Overdue {
+        asked: u64,
+        delivered: u64,
+    },
+}
+
+/// The parts of a delivered letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) key: u8,
+    pub(crate) owner: u8,
+    pub(crate) write: bool,
+    /// 0 granted, 1 denied, 2 refused.
+    pub(crate) result: u8,
+}
+
+pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
+    proptest::collection::vec(op(), 1..60)
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let kind =
+        (0..2_u8, 0..OWNERS, any::<bool>(), 0..3_u8).prop_map(|(key, owner, write, result)| Kind {
+            key,
+            owner,
+            write,
+            result,
+        });
+    prop_oneof![
+        5 => (0..WAITERS, 0..BOXES).prop_map(|(waiter, mailbox)| Op::Queue { waiter, mailbox }),
+        1 => (0..WAITERS).prop_map(|waiter| Op::Forget { waiter }),
+        6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
+        3 => (0..BOXES, proptest::option::of(0..5_u8)).prop_map(|(mailbox, forgets)| Op::Ask { mailbox, forgets }),
+        3 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::Tell { mailbox, count }),
+        1 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::TellInVain { mailbox, count }),
+        1 => (0..2_u8, 0..OWNERS).prop_map(|(key, owner)| Op::Withdraw { key, owner }),
+        1 => (0..2_u8, 0..OWNERS, any::<bool>()).prop_map(|(key, owner, write)| Op::AskAgain { key, owner, write }),
+        1 => (0..BOXES).prop_map(|mailbox| Op::Close { mailbox }),
+        1 => Just(Op::CloseAll),
+        2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
+        2 => (1..50_u64).prop_map(|ms| Op::Pass { ms }),
+        2 => (0..80_u64, 0..80_u64).prop_map(|(asked, delivered)| Op::Overdue { asked, delivered }),
+    ]
+}
+
+#[derive(Default)]
+struct Run {
+    mail: Mail,
+    model: Reference,
+    now: u64,
+    /// The last number of a box or a letter.
+    number: u64,
+}
+
+pub(crate) fn owner(number: u8) -> String {
+    format!("owner{number}")
+}
+
+pub(super) fn key(number: u8) -> KeyId {
+    KeyId {
+        db: Db(0),
+        name: Rc::from([number]),
+    }
+}
+
+pub(super) fn letter(kind: Kind, number: u64) -> Letter {
+    let name = owner(kind.owner);
+    Letter {
+        keys: None,
+        key: key(kind.key),
+        owner: OwnerRef::new(name.as_bytes())
+            .expect("in bounds")
+            .to_owner(),
+        mode: if kind.write { Mode::Write } else { Mode::Read },
+        outcome: match kind.result {
+            0 => Outcome::Granted {
+                token: Token::new(number).expect("in bounds"),
+                lease: Lease::from_millis(1_000).expect("not 0"),
+                at: Instant::from_millis(0),
+                undo: Undo {
+                    granted: Touched::by(number),
+                    token: Token::new(number).expect("in bounds"),
+                    before: None,
+                },
+            },
+            1 => Outcome::Denied,
+            _ => Outcome::Refused("DEADLOCK".into()),
+        },
+    }
+}
+
+/// The number of the grant to undo.
+fn returned(undelivered: &UndeliveredLetter) -> u64 {
+    undelivered.undo.token.get()
+}
+
+impl Run {
+    fn now(&self) -> Instant {
+        Instant::from_millis(self.now)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Finds the box, or makes it.
+    fn open(&mut self, mailbox: u8) -> BoxId {
+        let name = [mailbox];
+        assert_eq!(
+            self.mail.find(&name, b"other").is_err(),
+            self.model.since(mailbox).is_some()
+        );
+        let found = self.mail.find(&name, b"user").expect("of this user");
+        assert_eq!(found.map(|id| id.0), self.model.since(mailbox));
+        found.unwrap_or_else(|| {
+            let (since, now) = (self.next(), self.now());
+            self.model.make(mailbox, since, self.now);
+            self.mail.make(&name, b"user", since, now)
+        })
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Queue { waiter, mailbox } => {
+                let id = self.open(mailbox);
+                self.mail.expect(WaiterId(waiter), id);
+                self.model.expect(waiter, mailbox);
+            }
+            Op::Forget { waiter } => {
+                let forgot = self.mail.forget_request(WaiterId(waiter));
+                assert_eq!(forgot, self.model.forget(waiter));
+            }
+            Op::Post {
+                waiter,
+                letter: kind,
+            } => self.post(waiter, kind),
+            Op::Ask { mailbox, forgets } => {
+                let id = self.open(mailbox);
+                let after = forgets.map(|nth| self.model.number_of(mailbox, nth));
+                self.mail.ask(id, after, self.now());
+                self.model.ask(mailbox, after, self.now);
+            }
+            Op::TellInVain { mailbox, count } => {
+                let (id, now) = (self.open(mailbox), self.now());
+                let before = self.mail.delivered(id);
+                self.mail.deliver(id, count, now).for_each(drop);
+                self.mail.undeliver(id, before);
+            }
+            Op::Tell { mailbox, count } => {
+                let (id, now) = (self.open(mailbox), self.now());
+                let delivered: Vec<u64> = self
+                    .mail
+                    .deliver(id, count, now)
+                    .map(|delivered| delivered.number)
+                    .collect();
+                assert_eq!(delivered, self.model.deliver(mailbox, count, self.now));
+            }
+            Op::Withdraw { key: k, owner: o } => {
+                let name = owner(o);
+                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+                assert_eq!(
+                    self.mail.withdraw(&key(k), name).any,
+                    self.model.withdraw(k, o)
+                );
+            }
+            Op::AskAgain {
+                key: k,
+                owner: o,
+                write,
+            } => {
+                let name = owner(o);
+                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+                let mode = if write { Mode::Write } else { Mode::Read };
+                self.mail.withdraw_refusal(&key(k), None, name, mode);
+                self.model.withdraw_refusal(k, o, write);
+            }
+            Op::Close { mailbox } => {
+                if let Some(since) = self.model.since(mailbox) {
+                    self.mail.close(BoxId(since));
+                    self.model.close(since);
+                }
+            }
+            Op::CloseAll => {
+                self.mail.close_all();
+                self.model.close_all();
+            }
+            Op::LetLeave { pieces } => {
+                for _ in 0..pieces {
+                    self.let_leave();
+                }
+            }
+            Op::Pass { ms } => self.now += ms,
+            Op::Overdue { asked, delivered } => {
+                let before = |ms| Instant::from_millis(self.now.saturating_sub(ms));
+                let overdue = self.mail.overdue(before(asked), before(delivered));
+                let expected = self.model.overdue(
+                    self.now.saturating_sub(asked),
+                    self.now.saturating_sub(delivered),
+                );
+                assert_eq!(overdue.is_some(), !expected.is_empty());
+                assert!(overdue.is_none_or(|id| expected.contains(&id.0)));
+            }
+        }
+    }
+
+    fn post(&mut self, waiter: u64, kind: Kind) {
+        // An answer that becomes no letter leaves its number to the next.
+        let number = self.number + 1;
+        let posted = self
+            .mail
+            .post(WaiterId(waiter), number, letter(kind, number));
+        let expected = self.model.post(waiter, number, kind);
+        match (posted, expected) {
+            (Posted::In(id), Sent::In(since)) => {
+                assert_eq!(id.0, since);
+                self.number = number;
+            }
+            (Posted::Returned(undelivered), Sent::Returned(back)) => {
+                assert_eq!(undelivered.as_ref().map(returned), back);
+            }
+            (Posted::NotByMail(_), Sent::NotByMail) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Frees one part of a closed box. False if there is none.
+    fn let_leave(&mut self) -> bool {
+        match self.mail.next_leaving() {
+            None => {
+                assert!(self.model.has_left());
+                return false;
+            }
+            Some(Leaving::Request(id)) => self.model.request_leaves(id.0),
+            Some(Leaving::Grant(undelivered)) => self.model.grant_leaves(returned(&undelivered)),
+            Some(Leaving::Letter) => {}
+        }
+        true
+    }
+
+    fn compare(&self) {
+        assert_eq!(self.mail.boxes(), self.model.boxes());
+        for mailbox in 0..BOXES {
+            if let Some(since) = self.model.since(mailbox) {
+                assert_eq!(self.mail.box_len(BoxId(since)), self.model.box_len(mailbox));
+                assert_eq!(
+                    self.mail.has_letters_after(BoxId(since), None),
+                    self.model.has_letters(mailbox)
+                );
+            }
+        }
+        for waiter in 0..WAITERS {
+            assert_eq!(
+                self.mail.box_of(WaiterId(waiter)).map(|id| id.0),
+                self.model.box_of(waiter)
+            );
+        }
+    }
+}
+
+pub(crate) fn run(ops: Vec<Op>) {
+    let mut run = Run::default();
+    for op in ops {
+        run.step(op);
+        run.compare();
+    }
+    // Box by box, so that undelivered grants are undone. Closing all at once undoes none.
+    for mailbox in 0..BOXES {
+        run.step(Op::Close { mailbox });
+        while run.let_leave() {}
+    }
+    run.mail.close_all();
+    run.model.close_all();
+    while run.let_leave() {}
+    assert!(run.mail.is_empty());
+}
