@@ -1,6 +1,7 @@
 //! The ledgers of the workers in other languages (`helpers/README.md`): times at which they proved to be inside.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::clock::Offset;
 use super::record::{Granted, Mode, Record};
@@ -8,28 +9,58 @@ use super::record::{Granted, Mode, Record};
 /// How many permits the workers' semaphore has.
 const LIMIT: u64 = 5;
 
+/// What a worker is inside by.
+enum Share {
+    Lock,
+    Permits(u64),
+    /// Several locks at once, by one token.
+    Locks(Vec<String>),
+}
+
+impl Share {
+    /// `word` ends the line, if it is not the lock `key` alone: a number of permits, or numbers of locks, of which 0 is for `key`.
+    fn read(word: Option<&str>, key: &str) -> Option<Self> {
+        let lock = |number: &str| match number {
+            "0" => Some(key.to_owned()),
+            "1" | "2" => Some(format!("{key}:{number}")),
+            _ => None,
+        };
+        match word {
+            None => Some(Self::Lock),
+            Some(word) if word.contains(',') => word
+                .split(',')
+                .map(lock)
+                .collect::<Option<_>>()
+                .map(Self::Locks),
+            Some(word) => word.parse().ok().map(Self::Permits),
+        }
+    }
+}
+
 /// The records of one ledger, whose times are those of the monotonic clock.
 pub(crate) fn records(text: &str, key: &str, offset: Offset) -> Result<Vec<Record>, String> {
     let mut grants: Vec<Granted> = Vec::new();
-    let mut known: HashMap<(String, u64), usize> = HashMap::new();
+    let mut known: HashMap<(String, u64), Range<usize>> = HashMap::new();
     for line in text.lines() {
         let fault = || format!("no line of a ledger: {line}");
         let mut words = line.split(' ');
         let mut next = || words.next().ok_or_else(fault);
         let (word, token, at, who) = (next()?, next()?, next()?, next()?);
-        let permits: u64 = match words.next() {
-            Some(permits) => permits.parse().map_err(|_| fault())?,
-            None => 0,
-        };
+        let share = Share::read(words.next(), key).ok_or_else(fault)?;
         let token: u64 = token.parse().map_err(|_| fault())?;
         let at: u64 = at.parse().map_err(|_| fault())?;
         let name = (who.to_owned(), token);
         match (word, known.get(&name)) {
             ("enter", None) => {
-                known.insert(name, grants.len());
-                grants.push(entered(who, key, token, permits, offset.latest(at)));
+                let first = grants.len();
+                grants.extend(entered(who, key, token, share, offset.latest(at)));
+                known.insert(name, first..grants.len());
             }
-            ("leave", Some(place)) => grants[*place].until = offset.earliest(at),
+            ("leave", Some(places)) => {
+                for grant in &mut grants[places.clone()] {
+                    grant.until = offset.earliest(at);
+                }
+            }
             // Tasks that share permits have different tokens, so a name and a token occur once.
             _ => return Err(fault()),
         }
@@ -37,25 +68,30 @@ pub(crate) fn records(text: &str, key: &str, offset: Offset) -> Result<Vec<Recor
     Ok(grants.into_iter().map(Record::Granted).collect())
 }
 
-/// Before it leaves, it has proved only this moment.
-fn entered(who: &str, key: &str, token: u64, permits: u64, at: u64) -> Granted {
+/// A grant for each key. Before the worker leaves, it has proved only this moment.
+fn entered(who: &str, key: &str, token: u64, share: Share, at: u64) -> Vec<Granted> {
     let owner = format!("{who}#{token}");
-    let is_lock = permits == 0;
-    Granted {
+    let lock = |key: String, together: &[String]| Granted {
         ask: owner.clone(),
-        owner,
-        key: if is_lock {
-            key.to_owned()
-        } else {
-            format!("{key}:permits")
-        },
-        mode: if is_lock { Mode::Write } else { Mode::Read },
-        weight: permits.max(1),
-        limit: if is_lock { 0 } else { LIMIT },
+        owner: owner.clone(),
+        key,
+        mode: Mode::Write,
+        weight: 1,
+        limit: 0,
         token,
         from: at,
         until: at,
-        together: Vec::new(),
+        together: together.to_owned(),
+    };
+    match share {
+        Share::Lock => vec![lock(key.to_owned(), &[])],
+        Share::Permits(weight) => vec![Granted {
+            mode: Mode::Read,
+            weight,
+            limit: LIMIT,
+            ..lock(format!("{key}:permits"), &[])
+        }],
+        Share::Locks(keys) => keys.iter().map(|it| lock(it.clone(), &keys)).collect(),
     }
 }
 
@@ -80,9 +116,29 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_is_inside_each_of_several_locks_by_one_token() {
+        let offset = Offset { low: 0, high: 0 };
+        let text = "enter 7 10 a:1 2,0\nleave 7 15 a:1 2,0\n";
+        let records = records(text, "k", offset).unwrap();
+        let [Record::Granted(one), Record::Granted(other)] = &records[..] else {
+            panic!("{records:?}");
+        };
+        assert_eq!((&*one.key, &*other.key), ("k:2", "k"));
+        for grant in [one, other] {
+            assert_eq!((grant.from, grant.until, grant.token), (10, 15, 7));
+            assert_eq!(grant.together, ["k:2", "k"]);
+        }
+    }
+
+    #[test]
     fn a_malformed_line_of_a_ledger_is_an_error() {
         let offset = Offset { low: 0, high: 0 };
-        for text in ["leave 7 10 a:1", "enter x 10 a:1", "enter 7"] {
+        for text in [
+            "leave 7 10 a:1",
+            "enter x 10 a:1",
+            "enter 7",
+            "enter 7 10 a:1 3,0",
+        ] {
             assert!(records(text, "k", offset).is_err(), "{text}");
         }
     }
