@@ -1,24 +1,19 @@
 //! What a lock says of a request before it is granted.
 
 use mortise_core::{
-    AcquireError, Busy, Count, Instant, Lease, Lock, Micros, Mode, OwnerRef, Request, Sharing,
-    Terms, TokenClock, Turn,
+    AcquireError, Busy, Count, Instant, Lock, Mode, Request, Sharing, Terms, TokenClock, Turn,
 };
 
-const NOW: Instant = Instant::from_millis(1_000_000);
-const WALL: Micros = Micros(1_700_000_000_000_000);
+use crate::requests::{self, NOW, WALL};
 
 fn request(name: &[u8], sharing: Sharing, holds: u32) -> Request<'_> {
+    let request = requests::request(name, sharing, 100);
     Request {
-        owner: OwnerRef::new(name).expect("1 to 255 bytes"),
         terms: Terms {
-            sharing,
-            lease: Lease::from_millis(100).expect("at least 1"),
             holds: Count::new(holds),
-            fence: None,
-            token: None,
-            client: 7,
+            ..request.terms
         },
+        ..request
     }
 }
 

@@ -3,19 +3,15 @@
 use allocation_counter::{AllocationInfo, measure};
 use mortise_core::codec::{Arrival, BootId, Effect, Stamp, decode_effect, encode_effect};
 use mortise_core::{
-    AcquireError, Grant, How, Instant, Lease, LeaseId, LeaseOrder, Lock, Micros, Mode, Owner,
-    OwnerRef, Release, Request, Terms, Token, TokenClock, Turn,
+    AcquireError, Grant, How, Lease, LeaseId, LeaseOrder, Lock, Micros, Mode, Owner, Release,
+    Token, TokenClock, Turn,
 };
+
+use crate::requests::{NOW, WALL, owner, request};
 
 /// Owners up to this length live in the lock, and so do UUIDs with up to 6 bytes behind them.
 const INLINE: usize = 22;
 const UUID: &[u8] = b"0f8fad5b-d9cb-469f-a165-70867728950e";
-const NOW: Instant = Instant::from_millis(1_000_000);
-const WALL: Micros = Micros(1_700_000_000_000_000);
-
-fn owner(bytes: &[u8]) -> OwnerRef<'_> {
-    OwnerRef::new(bytes).expect("1 to 255 bytes")
-}
 
 fn lease(ms: u64) -> Lease {
     Lease::from_millis(ms).expect("at least 1")
@@ -27,19 +23,8 @@ fn acquire(
     name: &[u8],
     mode: Mode,
 ) -> Result<Grant, AcquireError> {
-    let request = Request {
-        owner: owner(name),
-        terms: Terms {
-            sharing: mode.into(),
-            lease: lease(30_000),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 7,
-        },
-    };
     lock.at(NOW, |_, _| {})
-        .acquire(&request, Turn::First, tokens, WALL)
+        .acquire(&request(name, mode, 30_000), Turn::First, tokens, WALL)
 }
 
 fn release(lock: &mut Lock, name: &[u8]) {

@@ -2,31 +2,13 @@
 
 use allocation_counter::measure;
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, How, Instant, Lease, Lock, Micros, Mode, OwnerRef, Release,
-    ReleaseError, Request, Sharing, Terms, TokenClock, Turn,
+    AcquireError, Busy, Count, Grant, How, Instant, Lease, Lock, Mode, Release, ReleaseError,
+    Sharing, TokenClock, Turn,
 };
 
-const NOW: Instant = Instant::from_millis(1_000_000);
-const WALL: Micros = Micros(1_700_000_000_000_000);
+use crate::requests::{NOW, WALL, owner, request};
+
 const CROWD: usize = 1_000;
-
-fn owner(name: &[u8]) -> OwnerRef<'_> {
-    OwnerRef::new(name).expect("1 to 255 bytes")
-}
-
-fn request(name: &[u8], mode: Mode, ms: u64) -> Request<'_> {
-    Request {
-        owner: owner(name),
-        terms: Terms {
-            sharing: mode.into(),
-            lease: Lease::from_millis(ms).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 7,
-        },
-    }
-}
 
 struct Crowd {
     lock: Lock,

@@ -12,6 +12,7 @@ mod locks;
 mod mail;
 mod observed;
 mod queues;
+mod requests;
 mod several;
 mod steps;
 mod strays;

@@ -1,33 +1,15 @@
 //! What the queues can read of a lock without opening its key.
 
-use mortise_core::{
-    How, Instant, Lease, Lock, Micros, Mode, Observed, ObservedReaders, OwnerRef, Release, Request,
-    Terms, TokenClock, Turn,
-};
+use mortise_core::{How, Lock, Mode, Observed, ObservedReaders, Release, TokenClock, Turn};
 
-const NOW: Instant = Instant::from_millis(1_000_000);
-
-fn owner(name: &[u8]) -> OwnerRef<'_> {
-    OwnerRef::new(name).expect("1 to 255 bytes")
-}
+use crate::requests::{NOW, WALL, owner, request};
 
 fn acquire(lock: &mut Lock, name: &[u8], mode: Mode, ms: u64) {
-    let request = Request {
-        owner: owner(name),
-        terms: Terms {
-            sharing: mode.into(),
-            lease: Lease::from_millis(ms).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 7,
-        },
-    };
     let granted = lock.at(NOW, |_, _| {}).acquire(
-        &request,
+        &request(name, mode, ms),
         Turn::First,
         &mut TokenClock::new(),
-        Micros(1_700_000_000_000_000),
+        WALL,
     );
     granted.expect("compatible");
 }
