@@ -225,7 +225,12 @@ fn a_queued_request_must_be_granted_before_later_ones() {
     };
     let second = hold("b", Mode::Write, 8, (5, 10, 11));
     assert_eq!(found(vec![first(6), second.clone()]), []);
-    assert_eq!(found(vec![first(4), second]), [Rule::Overtaken]);
+    assert_eq!(found(vec![first(4), second.clone()]), [Rule::Overtaken]);
+    let failover = |from, to| vec![Record::Failover { from, to }];
+    let found = |from, to| found(vec![first(4), second.clone(), failover(from, to)]);
+    assert_eq!(found(3, 6), [], "they may have come to two primaries");
+    assert_eq!(found(5, 6), [Rule::Overtaken]);
+    assert_eq!(found(3, 5), [Rule::Overtaken]);
 }
 
 #[test]

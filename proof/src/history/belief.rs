@@ -1,6 +1,7 @@
 //! When each client believed that it was inside.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::record::{Answer, Ask, Break, Granted, Record, Seen, Way, Write};
 
@@ -23,6 +24,8 @@ pub(crate) struct History {
     pub(crate) writes: Vec<Write>,
     pub(crate) seen: Vec<Seen>,
     pub(crate) breaks: Vec<Break>,
+    /// From when to when there could be two primaries.
+    pub(crate) failovers: Vec<Range<u64>>,
     /// Unanswered requests of clients that ended properly.
     pub(crate) unanswered: Vec<Ask>,
     pub(crate) answers: Vec<Answer>,
@@ -110,6 +113,7 @@ impl History {
                 Record::Write(write) => self.writes.push(write),
                 Record::Seen(seen) => self.seen.push(seen),
                 Record::Break(cut) => self.breaks.push(cut),
+                Record::Failover { from, to } => self.failovers.push(from..to),
                 Record::Fault { .. } | Record::Closed { .. } => {}
             }
         }

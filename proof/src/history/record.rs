@@ -66,6 +66,8 @@ pub(crate) enum Record {
     Break(Break),
     /// A disturbance of servers, clients or links, for human readers.
     Fault { what: String, from: u64, to: u64 },
+    /// While it lasted, two servers could be primaries of the same lock, each with a queue of its own.
+    Failover { from: u64, to: u64 },
     /// The client ended properly.
     Closed { at: u64 },
 }

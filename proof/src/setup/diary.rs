@@ -40,6 +40,14 @@ impl Diary {
         done
     }
 
+    /// Runs disturbances by which another server becomes the primary, and records from when to when there could be two.
+    pub(crate) fn failover<T>(&self, failover: impl FnOnce() -> T) -> T {
+        let from = now();
+        let done = failover();
+        self.log.write(&Record::Failover { from, to: now() });
+        done
+    }
+
     /// Makes a server break all locks, which ends all earlier grants.
     pub(crate) fn break_locks(&self, server: &Server, command: &[&str], may_return: bool) {
         let from = now();

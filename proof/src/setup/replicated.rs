@@ -245,8 +245,10 @@ impl Setup for Replicated {
             Spoiled::MinReplicas => Failover::Divided,
             _ => *dice.pick(&FAILOVERS),
         };
-        diary.fault(&format!("failover, the primary: {how:?}"), || {
-            self.fail_over(how, dice);
+        diary.failover(|| {
+            diary.fault(&format!("failover, the primary: {how:?}"), || {
+                self.fail_over(how, dice);
+            });
         });
         // During a grace there is nothing to lose.
         diary.fault("quiet until locks are granted again", || {

@@ -186,14 +186,13 @@ impl Setup for Watched {
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let fault = *dice.pick(&FAULTS);
-        diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
-        diary.fault(
-            "until the Sentinels agree, and locks are granted again",
-            || {
-                self.await_agreement();
-                thread::sleep(Duration::from_millis(dice.roll(4_000)));
-            },
-        );
+        diary.failover(|| {
+            diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
+            diary.fault("until the Sentinels agree", || self.await_agreement());
+        });
+        diary.fault("quiet until locks are granted again", || {
+            thread::sleep(Duration::from_millis(dice.roll(4_000)));
+        });
     }
 
     fn heal(&mut self, _: &Diary) {
