@@ -137,6 +137,8 @@ mod tests {
         for n in 0..1_000_000 {
             deque.push_back(n);
         }
+        assert!(!deque.is_empty());
+        assert_eq!(deque.chunks.len(), 1_000_000_usize.div_ceil(CHUNK));
         while deque.pop_front().is_some() {}
         assert_eq!(deque.chunks.len(), 1);
         assert!(deque.chunks.capacity() <= 4 * CHUNK);

@@ -225,11 +225,6 @@ impl<K> LeaseOrder<K> {
     pub fn drop_some(&mut self) -> bool {
         self.entries.drop_some()
     }
-
-    /// Bytes allocated, keys not included.
-    pub fn heap_size(&self) -> usize {
-        self.buckets.heap_size() + self.entries.heap_size()
-    }
 }
 
 impl Buckets {
@@ -340,11 +335,6 @@ impl Buckets {
             return (self.cursor..self.end()).find(|tick| self.ring[ring_index(*tick)] != NIL);
         }
         self.beyond.first_key_value().map(|(tick, _)| *tick)
-    }
-
-    fn heap_size(&self) -> usize {
-        self.ring.capacity() * size_of::<u32>()
-            + self.beyond.len() * (size_of::<(u64, u32)>() * 4 / 3)
     }
 }
 

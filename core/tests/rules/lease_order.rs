@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allocation_counter::measure;
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
@@ -198,6 +199,11 @@ impl World {
             let Some((id, &key)) = self.order.due(at(self.now)) else {
                 let next = self.order.next_due();
                 assert!(next.is_none_or(|next| next > at(self.now)), "due then");
+                let first = self
+                    .by_due
+                    .first()
+                    .map(|(due, _)| at((due / WIDTH + 1) * WIDTH));
+                assert!(next <= first, "due later than the first");
                 assert_eq!(next.is_none(), self.entries.is_empty());
                 // Only what became due within a bucket's width may be missing.
                 let missed = self.by_due.first().map(|(due, _)| *due);
@@ -319,46 +325,59 @@ fn a_stale_id_finds_nothing_while_its_slot_is_empty() {
 #[test]
 fn a_million_removed_entries_free_their_memory() {
     let mut order = LeaseOrder::new();
-    let mut ids = Vec::new();
-    ids.push(order.insert(at(0), at(30_000), 0));
-    order.remove(ids[0]);
-    let resting = order.heap_size() + SPARE;
+    let mut ids = Vec::with_capacity(1_000_000);
+    let mut size = grown(|| {
+        let id = order.insert(at(0), at(30_000), 0);
+        order.remove(id);
+    });
+    let resting = size + SPARE;
     for round in 0..2_u64 {
         ids.clear();
         let now = round * DAY;
-        ids.extend((0..1_000_000).map(|i| order.insert(at(now), at(now + i * 977 % DAY), i)));
-        let full = order.heap_size();
+        let full = grown(|| {
+            ids.extend((0..1_000_000).map(|i| order.insert(at(now), at(now + i * 977 % DAY), i)));
+        });
         assert!(
             full > 1_000_000 * 24 && full < 1_000_000 * 64,
             "{full} bytes"
         );
-        // Neither in the order they came nor in the reverse.
-        for i in 0..1_000_000 {
-            assert!(order.remove(ids[i * 611_953 % 1_000_000]).is_some());
-        }
+        size += full;
+        size += grown(|| {
+            // Neither in the order they came nor in the reverse.
+            for i in 0..1_000_000 {
+                assert!(order.remove(ids[i * 611_953 % 1_000_000]).is_some());
+            }
+        });
         assert!(order.is_empty());
-        assert!(order.heap_size() <= resting);
+        assert!(size <= resting, "{size} bytes");
         assert_eq!(order.due(at(now + 2 * DAY)), None);
     }
     assert!(resting < 100_000, "{resting} bytes");
 }
 
 /// After a crowd, less than this stays allocated.
-const SPARE: usize = 4_096;
+const SPARE: i64 = 4_096;
+
+/// How many bytes are allocated more than before.
+fn grown(act: impl FnOnce()) -> i64 {
+    measure(act).bytes_current
+}
 
 #[test]
 fn half_a_million_removed_entries_free_their_memory_though_one_stays() {
     const ALL: u64 = 500_000;
     for kept in [0, ALL / 2, ALL - 1] {
         let mut order = LeaseOrder::new();
-        let ids: Vec<LeaseId> = (0..ALL)
-            .map(|i| order.insert(at(0), at(30_000 + i % 1_000), i))
-            .collect();
-        let full = order.heap_size();
-        for (i, id) in ids.iter().enumerate() {
-            assert!(i as u64 == kept || order.remove(*id).is_some());
-        }
-        let left = order.heap_size();
+        let mut ids: Vec<LeaseId> = Vec::with_capacity(ALL as usize);
+        let full = grown(|| {
+            ids.extend((0..ALL).map(|i| order.insert(at(0), at(30_000 + i % 1_000), i)));
+        });
+        let left = full
+            + grown(|| {
+                for (i, id) in ids.iter().enumerate() {
+                    assert!(i as u64 == kept || order.remove(*id).is_some());
+                }
+            });
         // The ring, which is always allocated, and a few bytes for each chunk of entries.
         assert!(left < full / 20, "{left} of {full} bytes");
         assert_eq!(order.get(ids[kept as usize]), Some(&kept));
@@ -368,19 +387,19 @@ fn half_a_million_removed_entries_free_their_memory_though_one_stays() {
 #[test]
 fn a_sparse_order_with_few_entries_takes_little_memory() {
     let mut order = LeaseOrder::sparse();
-    let small = |order: &LeaseOrder<u64>| order.heap_size() < 1_500;
-    let few: Vec<LeaseId> = (0..10)
-        .map(|i| order.insert(at(0), at(i * RING / 5), i))
-        .collect();
-    assert!(small(&order), "{} bytes", order.heap_size());
-    let many: Vec<LeaseId> = (0..1_000)
-        .map(|i| order.insert(at(0), at(i * 100), i))
-        .collect();
-    assert!(!small(&order));
-    for id in many {
-        order.remove(id);
-    }
-    assert!(order.heap_size() < 8_192, "{} bytes", order.heap_size());
+    let (mut few, mut many) = (Vec::with_capacity(10), Vec::with_capacity(1_000));
+    let small = grown(|| few.extend((0..10).map(|i| order.insert(at(0), at(i * RING / 5), i))));
+    assert!(small < 1_500, "{small} bytes");
+    let large =
+        small + grown(|| many.extend((0..1_000).map(|i| order.insert(at(0), at(i * 100), i))));
+    assert!(large > 32_768, "a ring");
+    let again = large
+        + grown(|| {
+            for id in many.drain(..) {
+                order.remove(id);
+            }
+        });
+    assert!(again < 8_192, "{again} bytes");
     for (i, id) in few.into_iter().enumerate() {
         assert_eq!(order.remove(id), Some(i as u64));
     }
@@ -390,11 +409,13 @@ fn a_sparse_order_with_few_entries_takes_little_memory() {
 fn repeated_insert_and_remove_takes_no_more_memory_than_once() {
     let mut order = LeaseOrder::new();
     let kept = order.insert(at(0), at(30_000), 0);
-    let resting = order.heap_size();
-    for now in 1..1_000_000 {
-        let id = order.insert(at(now), at(now + 30_000), now);
-        assert_eq!(order.remove(id), Some(now));
-    }
-    assert_eq!(order.heap_size(), resting);
+    let more = grown(|| {
+        for now in 1..1_000_000 {
+            let id = order.insert(at(now), at(now + 30_000), now);
+            assert_eq!(order.remove(id), Some(now));
+        }
+    });
+    // A map that has become empty keeps its root.
+    assert!(more < 200, "{more} bytes");
     assert_eq!(order.due(at(2_000_000)), Some((kept, &0)));
 }

@@ -169,6 +169,30 @@ fn a_database_whose_locks_have_gone_takes_no_memory_again() {
 }
 
 #[test]
+fn the_locks_of_a_flushed_database_are_dropped_in_steps() {
+    const LOCKS: u32 = 10_000;
+    let mut tables = LeaseTables::new();
+    for lock in 0..LOCKS {
+        let name = lock.to_string();
+        tables.follow(key(0, name.as_bytes()), None, 1, at(30_000), at(0));
+    }
+    let (mut gone, mut steps) = (tables.clear(Some(Db(0))), 0);
+    assert_eq!((gone.locks(), gone.holders()), (10_000, 10_000));
+    loop {
+        let mut more = false;
+        let step = measure(|| more = gone.drop_some());
+        // 64 entries, and what remains of the table at the end.
+        assert!(step.bytes_current > -50_000, "{step:?}");
+        if !more {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > LOCKS / 64, "{steps} steps");
+    assert!(gone.is_empty() && tables.is_empty());
+}
+
+#[test]
 fn an_entry_without_a_key_is_dropped_and_others_stay() {
     let mut tables = LeaseTables::new();
     let lost = tables.follow(key(7, b"lost"), None, 1, at(1_000), at(0));
