@@ -242,3 +242,27 @@ impl ObservedReaders {
         Some(with(&*self.0.upgrade()?, act))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_reader_reads_until_its_lease_is_over() {
+        let name = OwnerRef::new(b"a").expect("1 to 255 bytes");
+        let held = |mode| Observed::One {
+            owner: name.to_owner(),
+            mode,
+            reads: 3,
+            deadline: Instant::from_millis(100),
+        };
+        let reads = |mode, ms| {
+            let found = held(mode).only_reader(Instant::from_millis(ms));
+            found.map(|(owner, reads)| (owner.as_ref() == name, reads))
+        };
+        assert_eq!(reads(Mode::Read, 99), Some((true, 3)));
+        assert_eq!(reads(Mode::Read, 100), None);
+        assert_eq!(reads(Mode::Read, 101), None);
+        assert_eq!(reads(Mode::Write, 99), None);
+    }
+}

@@ -160,6 +160,11 @@ fn a_hold_that_has_ended_grants_nothing_before_it_is_dropped() {
     let stake = crowd.lock.hold(owner(&last)).expect("granted");
     assert_eq!((stake.read, stake.since), (1, then));
     assert_eq!(crowd.lock.live_len(then), 3);
+    while crowd.lock.has_ended_holds(then) {
+        crowd.lock.at(then, |_, _| {});
+    }
+    assert_eq!(crowd.lock.len(), 3);
+    assert_eq!(crowd.lock.hold(owner(&last)), Some(stake), "it stays");
 }
 
 #[test]

@@ -47,10 +47,22 @@ fn one_holder_is_observed_with_mode_and_deadline() {
     assert_eq!((mode, deadline), (Mode::Write, NOW.after(100)));
     assert!(observed.holds(owner(b"a"), NOW) && !observed.holds(owner(b"b"), NOW));
     assert!(!observed.holds(owner(b"a"), NOW.after(100)));
-    assert_eq!(
-        (observed.live_len(NOW), observed.live_len(NOW.after(100))),
-        (1, 0)
-    );
+    let (last, over) = (NOW.after(99), NOW.after(100));
+    assert_eq!((observed.live_len(last), observed.live_len(over)), (1, 0));
+    let modes = (observed.mode(last), observed.mode(over));
+    assert_eq!(modes, (Some(Mode::Write), None));
+}
+
+#[test]
+fn the_only_holder_holds_for_its_task_until_its_lease_is_over() {
+    let mut lock = Lock::free();
+    acquire(&mut lock, b"a##1", Mode::Write, 100);
+    let observed = lock.observe();
+    let holds = |except, now| observed.holds_for_task(owner(b"a##2"), except, now);
+    assert!(holds(None, NOW.after(99)) && holds(Some(owner(b"a##2")), NOW));
+    assert!(!holds(None, NOW.after(100)) && !holds(None, NOW.after(101)));
+    assert!(!holds(Some(owner(b"a##1")), NOW));
+    assert!(!observed.holds_for_task(owner(b"b##1"), None, NOW));
 }
 
 #[test]
@@ -63,12 +75,17 @@ fn readers_are_observed_as_they_come_and_go() {
         (readers.live_len(NOW), readers.live_len(NOW.after(100))),
         (2, 1)
     );
-    let mut seen = Vec::new();
-    readers.each(NOW.after(100), |owner| {
-        seen.push(owner.text().to_vec());
-        true
-    });
-    assert_eq!(seen, [b"c"]);
+    let seen = |now, goes_on| {
+        let mut seen = Vec::new();
+        readers.each(now, |owner| {
+            seen.push(owner.text().to_vec());
+            goes_on
+        });
+        seen
+    };
+    assert_eq!(seen(NOW.after(100), true), [b"c"]);
+    assert_eq!(seen(NOW, true), [b"b", b"c"]);
+    assert_eq!(seen(NOW, false), [b"b"]);
 }
 
 #[test]

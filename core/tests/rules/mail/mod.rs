@@ -168,6 +168,7 @@ fn a_repeat_withdraws_the_refusal_of_the_same_keys_only() {
     assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
     mail.post(WaiterId(1), 2, refusal);
     assert_eq!((mail.letters(), mail.requests()), (1, 0));
+    assert_eq!((mail.len(), mail.box_len(id)), (2, 1));
     let name = owner(0);
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     let others = KeyList::new(vec![key(0), key(2)]);
@@ -182,6 +183,35 @@ fn a_repeat_withdraws_the_refusal_of_the_same_keys_only() {
     let turned = KeyList::new(vec![key(1), key(0)]);
     mail.withdraw_refusal(&key(0), Some(&turned), name, Mode::Write);
     assert_eq!(mail.letters(), 0);
+}
+
+#[test]
+fn a_request_by_mail_belongs_to_the_user_of_its_box_until_it_is_answered() {
+    let now = Instant::from_millis(0);
+    let mut mail = Mail::new();
+    assert!(mail.is_empty());
+    let id = mail.make(b"box", b"user", 1, now);
+    let waiter = WaiterId(1);
+    assert!(!mail.is_expected(waiter) && mail.user_of(waiter).is_none());
+    mail.expect_several(waiter, id, 3);
+    assert!(mail.is_expected(waiter));
+    assert_eq!(mail.user_of(waiter), Some(&b"user"[..]));
+    assert_eq!((mail.len(), mail.box_len(id)), (4, 3));
+    assert!(mail.forget_request(waiter) && !mail.forget_request(waiter));
+    assert!(!mail.is_expected(waiter) && mail.user_of(waiter).is_none());
+    assert_eq!((mail.len(), mail.box_len(id)), (1, 0));
+    for (waiter, number) in [(2, 2), (3, 3)] {
+        mail.expect(WaiterId(waiter), id);
+        let denied = Kind {
+            key: 0,
+            owner: 0,
+            write: true,
+            result: 1,
+        };
+        mail.post(WaiterId(waiter), number, letter(denied, number));
+    }
+    assert_eq!((mail.boxes(), mail.letters(), mail.len()), (1, 2, 3));
+    assert!(!mail.is_empty());
 }
 
 #[test]
