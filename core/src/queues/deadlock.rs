@@ -39,6 +39,7 @@ mod search;
 
 pub use asking::Wait;
 pub use behind::Ended;
+pub(super) use budget::MOST_TASKS;
 
 use asking::Asking;
 use blocked::Blocked;

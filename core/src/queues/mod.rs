@@ -42,7 +42,7 @@ use crate::types::{Instant, Lease};
 const MOVED: usize = 64;
 
 /// Every queue of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queues {
     /// Only keys with waiters are kept.
     keys: Keys,
@@ -51,12 +51,33 @@ pub struct Queues {
     /// Locks with very many readers, whether or not anybody waits for them.
     crowds: Crowds,
     last_id: u64,
+    /// How many tasks a search for deadlocks reaches from the wait on.
+    reach: usize,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self::with_reach(deadlock::MOST_TASKS)
+    }
 }
 
 impl Queues {
     /// Nobody waits.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, but from a wait on a search for deadlocks reaches only so many tasks before it begins again from the other end. Tests use
+    /// that, because it takes a thousand tasks otherwise.
+    pub fn with_reach(tasks: usize) -> Self {
+        Self {
+            keys: Keys::default(),
+            waiters: Waiters::default(),
+            bundles: Bundles::default(),
+            crowds: Crowds::default(),
+            last_id: 0,
+            reach: tasks,
+        }
     }
 
     /// How many requests wait, all keys together.

@@ -157,7 +157,14 @@ impl<'a> Search<'a> {
 
     /// The search reaches no further tasks. Those that it has reached may still close a cycle.
     fn is_full(&self) -> bool {
-        self.reached.len() == MOST_TASKS
+        self.reached.len() >= self.most_tasks()
+    }
+
+    fn most_tasks(&self) -> usize {
+        match self.among {
+            None => self.asking.queues.reach,
+            Some(_) => MOST_TASKS,
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -37,6 +37,11 @@ proptest! {
     fn the_search_finds_a_cycle_exactly_where_the_graph_has_one(state in state::states()) {
         state::check_every_wait(&state);
     }
+
+    #[test]
+    fn the_search_from_the_other_end_finds_the_same(state in state::states(), reach in 0..3_usize) {
+        state::check_every_wait_within(&state, reach);
+    }
 }
 
 /// Fewer states, because each costs as much as `times` others.

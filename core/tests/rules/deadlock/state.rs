@@ -145,13 +145,18 @@ struct World {
 }
 
 pub(crate) fn check_every_wait(state: &State) {
-    World::of(state).check_all(state);
+    World::of(state, Queues::new()).check_all(state);
+}
+
+/// The same, where the search from the wait on reaches so few tasks that it begins again from the other end.
+pub(crate) fn check_every_wait_within(state: &State, reach: usize) {
+    World::of(state, Queues::with_reach(reach)).check_all(state);
 }
 
 /// The same with crowds: each read lock has thousands more readers, some of which wait elsewhere, and thousands wait for each
 /// owner. None of them is in a cycle, so the answers stay the same.
 pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
-    let mut world = World::of(state);
+    let mut world = World::of(state, Queues::new());
     world.add_readers(0..READERS / 2);
     world.add_others();
     world.add_readers(READERS / 2..READERS);
@@ -258,10 +263,12 @@ fn stake(write: bool, count: u32, is_over: bool) -> Stake {
 }
 
 impl World {
-    fn of(all: &State) -> Self {
+    /// `queues` are empty.
+    fn of(all: &State, queues: Queues) -> Self {
         let mut world = Self {
             server: Server {
                 now: NOW,
+                queues,
                 ..Server::default()
             },
             scenes: vec![Scene::default(); all.keys.len()],

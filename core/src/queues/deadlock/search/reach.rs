@@ -4,7 +4,7 @@
 //! that the asking one blocks only those. They are found from whichever side has fewer.
 
 use super::super::super::waiters::{Position, SEVERAL_KEYS};
-use super::super::budget::{FIND_READER, FIND_TASK, MOST_TASKS};
+use super::super::budget::{FIND_READER, FIND_TASK};
 use super::{Exits, Holders, START, Search, Step, Target, Walker};
 use crate::admission::compatible;
 use crate::observed::{Observed, ObservedReaders};
@@ -121,6 +121,10 @@ impl Search<'_> {
             return;
         }
         self.reach(task, step);
+        // A cycle is told by the tasks in it, so none that was passed by may be one of them.
+        if !self.reached.contains_key(&task) {
+            return;
+        }
         let waiters = &self.asking.queues.waiters;
         let first = waiters.standing(task, step.key, holder);
         // Once: two upgrades that wait for each other would go on for ever.
@@ -172,7 +176,7 @@ impl Search<'_> {
     fn reach_waiting(&mut self, walker: Walker<'_>, step: Step, readers: &ObservedReaders) {
         let asking = self.asking;
         let waiters = &asking.queues.waiters;
-        let most = self.budget.tasks_to_find().min(MOST_TASKS + 1);
+        let most = self.budget.tasks_to_find().min(self.most_tasks() + 1);
         let waiting = readers.waiting(most).unwrap_or_default();
         self.budget.step(waiting.len() * FIND_TASK);
         let tasks = waiting.iter().map(|owner| waiters.task_of(owner.as_ref()));
