@@ -106,7 +106,8 @@ impl Lock {
         (self.live_len(now) > 0).then_some(mode)
     }
 
-    /// How many permits are free at `now` within the limit of `terms`; `None` if they have no limit.
+    /// True if `request` would be granted at `now` as the next one. That may be wrong while there are holds that are over and not dropped
+    /// yet.
     pub fn may_admit(&self, request: &Request<'_>, now: Instant) -> bool {
         let holders = Holders {
             mode: self.mode(now),

@@ -288,21 +288,21 @@ impl Readers {
     /// Up to `len` of those whose lease is not over at `now`, by owner in byte order.
     pub(crate) fn live_holds(&self, now: Instant, len: usize) -> Vec<(Owner, Packed)> {
         let live = self.live(now).len;
-        if live >= self.len() - live {
+        // Either those up to the last one in byte order are looked at, or all that live: whichever are fewer.
+        if live * live >= len.min(live) * self.len() {
             let found = self.by_owner.iter().map(|entry| self.entry(entry));
             let found = found.filter(|(_, stake)| !stake.is_over(now));
             return found.take(len).collect();
         }
-        // True if few are left among many that have ended.
         let mut found = Vec::new();
         let mut at = self.first_live(now);
-        while at != NIL && found.len() < len {
-            let node = &self.holds[at];
-            found.push((node.owner.clone(), node.stake));
+        while at != NIL {
+            found.push(&self.holds[at]);
             at = tree::next(&self.holds, at);
         }
-        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        found
+        found.sort_unstable_by(|one, other| one.owner.cmp(&other.owner));
+        let found = found.into_iter().take(len);
+        found.map(|node| (node.owner.clone(), node.stake)).collect()
     }
 
     /// By owner in byte order.
