@@ -123,5 +123,10 @@ mod tests {
             [0, 63, 5_000, SLOTS - 1]
         );
         assert!(all.contains(63) && !all.contains(62) && !all.contains(SLOTS));
+        for slot in [63, 5_000, 5_001, SLOTS] {
+            all.remove(slot);
+        }
+        let left = all.without(&SlotSet::default()).collect::<Vec<_>>();
+        assert_eq!(left, [0, 64, SLOTS - 1]);
     }
 }

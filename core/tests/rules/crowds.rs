@@ -64,6 +64,7 @@ fn a_crowd_that_has_ended_is_taken_out_in_one_piece_and_the_lock_is_free() {
         .at(NOW.after(10), |_, _| panic!("reported one by one"));
     assert!(live.is_empty());
     let mut remains = live.take_remains().expect("a crowd has ended");
+    assert!(!remains.is_empty());
     assert!(crowd.lock.is_free());
     assert_eq!(remains.len(), CROWD);
     let mut dropped = 0;
@@ -122,7 +123,8 @@ fn permits_of_a_crowd_that_has_ended_are_free_before_they_are_dropped() {
 fn a_hold_that_has_ended_grants_nothing_before_it_is_dropped() {
     let mut crowd = Crowd::new(CROWD, &[b"left", b"too"]);
     let then = NOW.after(10);
-    crowd.lock.at(then, |_, _| {});
+    let mut dropped = 0;
+    crowd.lock.at(then, |_, _| dropped += 1);
     // Those that end together are dropped in the order of their names.
     let ended = |(_, stake): &(_, mortise_core::Stake)| stake.is_over(then);
     let last = crowd.lock.holds().filter(ended).last();
@@ -133,7 +135,7 @@ fn a_hold_that_has_ended_grants_nothing_before_it_is_dropped() {
         (lock.live_len(then), lock.live_holds(then, 100).len()),
         (2, 2)
     );
-    let mut live = lock.at(then, |_, _| {});
+    let mut live = lock.at(then, |_, _| dropped += 1);
     assert!(live.hold(owner(&last)).is_none());
     assert!(!live.confirm(owner(&last), old.token));
     let lease = Lease::from_millis(1_000).expect("at least 1");
@@ -161,9 +163,9 @@ fn a_hold_that_has_ended_grants_nothing_before_it_is_dropped() {
     assert_eq!((stake.read, stake.since), (1, then));
     assert_eq!(crowd.lock.live_len(then), 3);
     while crowd.lock.has_ended_holds(then) {
-        crowd.lock.at(then, |_, _| {});
+        crowd.lock.at(then, |_, _| dropped += 1);
     }
-    assert_eq!(crowd.lock.len(), 3);
+    assert_eq!((crowd.lock.len(), crowd.ended + dropped), (3, CROWD));
     assert_eq!(crowd.lock.hold(owner(&last)), Some(stake), "it stays");
 }
 

@@ -178,6 +178,7 @@ fn the_locks_of_a_flushed_database_are_dropped_in_steps() {
     }
     let (mut gone, mut steps) = (tables.clear(Some(Db(0))), 0);
     assert_eq!((gone.locks(), gone.holders()), (10_000, 10_000));
+    assert!(!gone.is_empty());
     loop {
         let mut more = false;
         let step = measure(|| more = gone.drop_some());

@@ -4,7 +4,7 @@
 pub(crate) mod program;
 mod reference;
 
-use mortise_core::mail::{Leaving, Letter, NotYours, Outcome, Undo, age};
+use mortise_core::mail::{BoxId, Leaving, Letter, NotYours, Outcome, Undo, age};
 use mortise_core::{
     Db, Instant, KeyId, KeyList, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
 };
@@ -261,11 +261,106 @@ fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     mail.expect(WaiterId(1), id);
     mail.post(WaiterId(1), 2, later);
+    let undelivered = mail.delivered(id);
+    assert_eq!(mail.deliver(id, 9, Instant::from_millis(0)).len(), 1);
+    assert!(!mail.hand_on(&key(0), name, &first), "it is delivered");
+    mail.undeliver(id, undelivered);
     assert!(!mail.hand_on(&key(1), name, &first));
     assert!(mail.hand_on(&key(0), name, &first));
     mail.close(id);
     match mail.next_leaving() {
         Some(Leaving::Grant(undelivered)) => assert_eq!(undelivered.undo.before, None),
         other => panic!("{other:?}"),
+    }
+}
+
+const GRANTED: Kind = Kind {
+    key: 0,
+    owner: 0,
+    write: true,
+    result: 0,
+};
+
+fn post(mail: &mut Mail, id: BoxId, number: u64, letter: Letter) {
+    mail.expect(WaiterId(number), id);
+    mail.post(WaiterId(number), number, letter);
+}
+
+#[test]
+fn a_closed_box_leaves_until_it_is_empty() {
+    for all in [false, true] {
+        let mut mail = Mail::new();
+        let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
+        post(&mut mail, id, 2, letter(GRANTED, 2));
+        assert!(!mail.has_leaving());
+        if all {
+            mail.close_all();
+        } else {
+            mail.close(id);
+        }
+        assert!(mail.has_leaving());
+        while mail.next_leaving().is_some() {}
+        assert!(!mail.has_leaving() && mail.is_empty());
+    }
+}
+
+#[test]
+fn a_withdrawn_grant_of_several_keys_is_undone_if_it_was_not_delivered() {
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    let both = Some(KeyList::new(vec![key(0), key(1)]));
+    for (keys, delivered, undone) in [
+        (both.clone(), false, 1),
+        (both.clone(), true, 0),
+        (None, false, 0),
+    ] {
+        let mut mail = Mail::new();
+        let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
+        let granted = Letter {
+            keys: keys.clone(),
+            ..letter(GRANTED, 2)
+        };
+        post(&mut mail, id, 2, granted);
+        if delivered {
+            assert_eq!(mail.deliver(id, 9, Instant::from_millis(0)).len(), 1);
+        }
+        let withdrawn = mail.withdraw(&key(0), name);
+        assert!(withdrawn.any);
+        let case = (keys.is_some(), delivered);
+        assert_eq!(withdrawn.grants.len(), undone, "{case:?}");
+    }
+}
+
+#[test]
+fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
+    let (made, read) = (Instant::from_millis(0), Instant::from_millis(10));
+    let name = owner(0);
+    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
+    // The first letter leaves: its owner left the key, or the client has deleted it.
+    for deletes in [false, true] {
+        // How many of three letters are delivered.
+        for (count, overdue) in [(0, false), (1, false), (2, true), (3, true)] {
+            let mut mail = Mail::new();
+            let id = mail.make(b"box", b"", 1, read);
+            for number in 2..5 {
+                let its = Kind {
+                    key: number as u8 - 2,
+                    ..GRANTED
+                };
+                post(&mut mail, id, number, letter(its, number));
+            }
+            let before = mail.delivered(id);
+            drop(mail.deliver(id, count, read));
+            assert_eq!(mail.overdue(made, read), (count > 0).then_some(id));
+            if deletes {
+                mail.ask(id, Some(2), read.after(1));
+            } else {
+                assert!(mail.withdraw(&key(0), name).any);
+            }
+            let found = mail.overdue(made, read.after(1));
+            assert_eq!(found, overdue.then_some(id), "{count} {deletes}");
+            mail.undeliver(id, before);
+            assert_eq!(mail.overdue(made, read.after(1)), None);
+        }
     }
 }

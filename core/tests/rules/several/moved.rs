@@ -1,7 +1,8 @@
 //! A request that moves ahead to end a cycle makes others wait for its task.
 
 use mortise_core::{
-    Instant, Member, Mode, Observed, OwnerRef, Queues, Rank, Sharing, Wait, Waiter,
+    Instant, Lock, Member, Micros, Mode, Observed, OwnerRef, Queues, Rank, Request, Sharing,
+    TokenClock, Turn, Wait, Waiter,
 };
 
 use super::Op;
@@ -40,6 +41,52 @@ fn push_both(queues: &mut Queues, owner: &str) {
         ready: false,
     });
     queues.push_several(&members, &waiter);
+}
+
+#[test]
+fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_request() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    assert!(!queues.any_several());
+    push_both(&mut queues, "both");
+    for (name, since) in [("young", 20), ("old", 10)] {
+        let mut single = waiter(&mut queues, name, Mode::Write.into());
+        single.since = NOW.after(since);
+        let rank = if name == "old" {
+            Rank::Head
+        } else {
+            Rank::Line
+        };
+        queues.push(first.as_ref(), single, rank);
+    }
+    assert!(queues.any_several());
+    let queue = queues.get(first.as_ref()).expect("three wait there");
+    assert_eq!((queue.len(), queue.is_empty()), (3, false));
+    assert_eq!(queue.oldest(), Some(NOW), "the one for both keys");
+    let several = queue.first_several().map(|it| it.owner.text().to_vec());
+    assert_eq!(several.as_deref(), Some(&b"both"[..]));
+    let both = queue.first_several().expect("it waits").id;
+    assert!(queues.remove(both).is_some());
+    assert!(!queues.any_several() && queues.get(second.as_ref()).is_none());
+
+    let mut lock = Lock::free();
+    let reader = waiter(&mut queues, "reader", Mode::Read.into());
+    let request = Request {
+        owner: reader.owner.as_ref(),
+        terms: reader.terms,
+    };
+    let granted =
+        lock.at(NOW, |_, _| {})
+            .acquire(&request, Turn::First, &mut TokenClock::new(), Micros(0));
+    assert!(granted.is_ok());
+    queues.observe(first.as_ref(), lock.observe());
+    let queue = queues.get(first.as_ref()).expect("two wait there");
+    assert!(queue.first_several().is_none());
+    assert_eq!(queue.held().mode(NOW), Some(Mode::Read));
+    assert_eq!(
+        queue.oldest(),
+        Some(NOW.after(10)),
+        "though it stands ahead"
+    );
 }
 
 #[test]
