@@ -46,6 +46,7 @@ fn re_entry_that_waits_during_a_grace_is_no_deadlock() {
     story.takes(A, Write, 1);
     story.server.grace = true;
     story.waits(B, Write, 0);
+    story.waits(B, Write, 1);
     story.waits(A, Write, 0);
     story.waits(A, Read, 0);
     // A stands behind B but does not wait for it: when the grace ends, A's requests are decided first.

@@ -267,6 +267,16 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
         };
         queues.push(key, waiter, Rank::Line);
     }
+    let mut walked = 0;
+    let mut last: Option<SlotKey> = None;
+    while let Some(next) = queues.waiting_keys().after(last.as_ref()) {
+        assert!(last.is_none_or(|last| last < next), "each once");
+        let first = queues.waiting_keys().first_of(next.slot);
+        assert!(first.is_some_and(|first| first <= next && first.slot == next.slot));
+        last = Some(next);
+        walked += 1;
+    }
+    assert_eq!(walked, 100);
     let mut seen = 0;
     let mut last: Option<SlotKey> = None;
     while let Some(next) = queues.waiting_keys().after(last.as_ref()) {
