@@ -72,3 +72,36 @@ impl Budget {
         self.most.saturating_sub(self.steps) / FIND_TASK + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_after_one_step_more_than_it_has() {
+        let mut budget = Budget::of(10);
+        assert_eq!((budget.steps(), budget.is_spent()), (0, false));
+        budget.step(4);
+        budget.step(6);
+        assert_eq!((budget.steps(), budget.is_spent()), (10, false));
+        budget.step(0);
+        assert!(!budget.is_spent());
+        budget.step(2);
+        budget.step(0);
+        assert_eq!((budget.steps(), budget.is_spent()), (12, true));
+        let mut budget = Budget::of(10);
+        budget.spend();
+        budget.step(1);
+        assert_eq!((budget.steps(), budget.is_spent()), (1, true));
+    }
+
+    #[test]
+    fn one_more_task_is_found_than_there_are_steps_for() {
+        let mut budget = Budget::of(10 * FIND_TASK);
+        assert_eq!(budget.tasks_to_find(), 11);
+        budget.step(9 * FIND_TASK);
+        assert_eq!(budget.tasks_to_find(), 2);
+        budget.step(3 * FIND_TASK);
+        assert_eq!(budget.tasks_to_find(), 1);
+    }
+}

@@ -104,6 +104,16 @@ impl Crowd {
         }
     }
 
+    /// Each of so many tasks holds a lock, and waits for that of the next one.
+    fn add_chain(&mut self, length: usize) {
+        for number in 0..length {
+            self.hold(key(number), &owner("link", number), Mode::Write);
+        }
+        for number in 0..length - 1 {
+            self.push(wait(key(number + 1), owner("link", number), Mode::Write));
+        }
+    }
+
     fn print(&self, what: &str) {
         println!(
             "{what}: {} searches in {:?}, the longest {:?}, at most {} steps",
@@ -412,12 +422,7 @@ fn a_task_with_a_thousand_names_costs_no_more_than_one_with_two() {
 /// Each of `length` holds a lock and waits for the next one; the last one does not wait yet.
 fn chain(length: usize) -> Crowd {
     let mut crowd = Crowd::default();
-    for number in 0..length {
-        crowd.hold(key(number), &owner("link", number), Mode::Write);
-    }
-    for number in 0..length - 1 {
-        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
-    }
+    crowd.add_chain(length);
     crowd
 }
 
@@ -427,12 +432,32 @@ fn a_ring_of_a_thousand_is_found_and_a_longer_one_costs_no_more() {
         let mut crowd = chain(length);
         let closing = wait(key(0), owner("link", length - 1), Mode::Write);
         assert!(crowd.closes(&closing), "{length}");
-        assert!(crowd.most_steps <= length);
+        assert_eq!(crowd.most_steps, length - 1);
         crowd.print("a ring");
     }
     let mut crowd = chain(20_000);
-    crowd.closes(&wait(key(0), owner("link", 19_999), Mode::Write));
+    assert!(!crowd.closes(&wait(key(0), owner("link", 19_999), Mode::Write)));
+    assert!(crowd.most_steps >= 1_000, "{}", crowd.most_steps);
     crowd.print("a ring of 20,000");
+}
+
+#[test]
+fn the_cost_of_a_search_from_the_other_end_counts_too() {
+    const LENGTH: usize = 20;
+    let mut crowd = Crowd {
+        queues: Queues::with_reach(3),
+        ..Crowd::default()
+    };
+    crowd.add_chain(LENGTH);
+    let closing = wait(key(0), owner("link", LENGTH - 1), Mode::Write);
+    assert!(crowd.closes(&closing));
+    // Three tasks from the wait on, all that wait for its task from the other end, and the ring among these.
+    let least = 3 + (LENGTH - 1) + (LENGTH - 1);
+    assert!(
+        (least..2 * least).contains(&crowd.most_steps),
+        "{}",
+        crowd.most_steps
+    );
 }
 
 #[test]

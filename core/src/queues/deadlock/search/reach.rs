@@ -117,9 +117,6 @@ impl Search<'_> {
 
     /// Reaches the task of `holder`, which is another one than the asking task.
     fn reach_task_of(&mut self, holder: OwnerRef<'_>, task: u32, step: Step) {
-        if task == NIL || self.among.is_some_and(|among| !among.contains(task)) {
-            return;
-        }
         self.reach(task, step);
         // A cycle is told by the tasks in it, so none that was passed by may be one of them.
         if !self.reached.contains_key(&task) {
