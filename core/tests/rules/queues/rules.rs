@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Db, How, Instant, KeyId, KeyRef, Lease, Lock, Micros, Mode, Queues, Rank,
-    SlotKey, SlotSet, Terms, Token, TokenClock, Turn, Verdict, Waiter, WaiterId, slot_of,
+    SlotKey, SlotSet, Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, Waiter, WaiterId,
+    slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -201,6 +202,66 @@ fn when_the_tokens_are_used_up_every_waiter_is_refused() {
     assert_eq!(releases(&mut server, 0), [(1, refused), (2, refused)]);
     nothing_is_left(&server.queues);
     assert!(server.locks.is_empty());
+}
+
+#[test]
+fn where_a_lock_may_not_change_an_upgrade_is_answered_once_its_hold_is_over() {
+    let mut server = Server::default();
+    takes(&mut server, 0, false);
+    let lasting = Asked {
+        lease: 9_000,
+        ..asked(1, false)
+    };
+    let answer = server.ask(0, lasting, Patience::None);
+    assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+    let upgrade = waits(&mut server, 0, true);
+    for (now, expected) in [(999, vec![]), (1_000, vec![upgrade]), (1_001, vec![])] {
+        let lock = &server.locks[&0];
+        let now = Instant::from_millis(now);
+        let settled = server
+            .queues
+            .settle_lost_unchanged(key_id(0).as_ref(), lock, now, 9);
+        let decided: Vec<_> = settled.decided.iter().map(|it| it.waiter.id).collect();
+        assert_eq!(decided, expected, "{now:?}");
+        assert_eq!(lock.len(), 2, "the hold that is over is not dropped");
+    }
+    nothing_is_left(&server.queues);
+}
+
+/// As after a RESTORE: the holders came neither through the queue nor by a command.
+#[test]
+fn the_requests_of_a_crowd_that_came_to_hold_are_decided_wherever_they_stand() {
+    const HOLDERS: usize = 200;
+    for slice in [None, Some(1), Some(7), Some(HOLDERS)] {
+        let mut server = Server {
+            slice,
+            ..Server::default()
+        };
+        takes(&mut server, 1_000, true);
+        waits(&mut server, 1_001, true);
+        for number in 0..HOLDERS + 100 {
+            waits(&mut server, number, false);
+        }
+        let mut lock = Lock::free();
+        for number in 0..HOLDERS {
+            let stake = Stake {
+                write: 0,
+                read: 1,
+                token: Token::MAX,
+                deadline: Instant::from_millis(1_000),
+                since: Instant::from_millis(0),
+                touched: Touched::by(7),
+                revoked: false,
+            };
+            lock.put(owner(number).as_ref(), stake);
+        }
+        server.replace(0, Some(lock));
+        let mut decided = owners(&settle(&mut server, true));
+        decided.sort_unstable();
+        let holders: Vec<usize> = (0..HOLDERS).collect();
+        assert_eq!(decided, holders, "{slice:?}");
+        assert!(settle(&mut server, false).is_empty());
+    }
 }
 
 #[test]
