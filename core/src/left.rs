@@ -126,6 +126,7 @@ mod tests {
         let mut left = Left::new();
         left.leave(key(0, b"k"), owner("a"), at(100));
         left.leave(key(0, b"k"), owner("a"), at(50));
+        assert!(!left.is_empty());
         assert!(left.has_left(key(0, b"k"), owner("a"), at(99)));
         assert!(!left.has_left(key(0, b"k"), owner("a"), at(100)));
         assert!(!left.has_left(key(1, b"k"), owner("a"), at(0)));

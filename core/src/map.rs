@@ -164,6 +164,10 @@ mod tests {
             *value = 0;
         }
         assert_eq!(map.get("7").is_some(), plain.contains_key("7"));
+        for n in 0..2_000 {
+            let key = n.to_string();
+            assert_eq!(map.contains_key(&*key), plain.contains_key(&*key));
+        }
         let mut walk = 0;
         while let Some((key, _)) = map.take_any(&mut walk) {
             assert!(plain.remove(&key).is_some());

@@ -194,6 +194,19 @@ fn the_locks_of_a_flushed_database_are_dropped_in_steps() {
 }
 
 #[test]
+fn an_entry_that_is_another_lock_s_by_now_stays() {
+    let mut tables = LeaseTables::new();
+    let first = tables.follow(key(0, b"first"), None, 1, at(1_000), at(0));
+    tables.forget(key(0, b"first"), first);
+    let second = tables.follow(key(0, b"second"), None, 1, at(1_000), at(0));
+    assert_eq!(first.id, second.id);
+    tables.forget(key(0, b"first"), first);
+    assert_eq!((tables.locks(), tables.holders()), (1, 1));
+    tables.follow(key(0, b"first"), Some(first), 2, at(1_000), at(0));
+    assert_eq!((tables.locks(), tables.holders()), (2, 3));
+}
+
+#[test]
 fn an_entry_without_a_key_is_dropped_and_others_stay() {
     let mut tables = LeaseTables::new();
     let lost = tables.follow(key(7, b"lost"), None, 1, at(1_000), at(0));

@@ -364,3 +364,24 @@ fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
         }
     }
 }
+
+#[test]
+fn a_letter_that_was_delivered_before_stays_so_when_later_ones_were_not_read() {
+    let (made, read) = (Instant::from_millis(0), Instant::from_millis(10));
+    for deletes in [false, true] {
+        let mut mail = Mail::new();
+        let id = mail.make(b"box", b"", 1, read);
+        for number in 2..5 {
+            post(&mut mail, id, number, letter(GRANTED, number));
+        }
+        drop(mail.deliver(id, 1, read));
+        let before = mail.delivered(id);
+        drop(mail.deliver(id, 9, read.after(1)));
+        if deletes {
+            mail.ask(id, Some(2), read.after(1));
+        }
+        mail.undeliver(id, before);
+        let overdue = mail.overdue(made, read.after(1));
+        assert_eq!(overdue, (!deletes).then_some(id), "{deletes}");
+    }
+}

@@ -4,7 +4,7 @@ use allocation_counter::measure;
 
 use mortise_core::{
     Db, Instant, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, Queues, Rank, Request, Terms,
-    TokenClock, Turn, Waiter,
+    TokenClock, Turn, Waiter, WaiterId,
 };
 
 const CROWD: usize = 20_000;
@@ -18,6 +18,16 @@ fn owner(number: usize) -> Owner {
 }
 
 fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) {
+    waits_at(queues, key, number, limit, Rank::Line);
+}
+
+fn waits_at(
+    queues: &mut Queues,
+    key: &str,
+    number: usize,
+    limit: Option<Instant>,
+    rank: Rank,
+) -> WaiterId {
     let waiter = Waiter {
         id: queues.next_id(),
         owner: owner(number),
@@ -32,7 +42,9 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
         since: NOW,
         until: limit.unwrap_or(Instant::NEVER),
     };
-    queues.push(key_of(key), waiter, Rank::Line);
+    let id = waiter.id;
+    queues.push(key_of(key), waiter, rank);
+    id
 }
 
 fn key_of(name: &str) -> KeyRef<'_> {
@@ -87,6 +99,22 @@ fn a_waiter_takes_little_memory_in_a_shared_queue_and_at_its_own_key() {
     println!("{one_queue} bytes in one queue, {key_each} at a key of its own");
     assert!(one_queue <= 200, "{one_queue} bytes in one queue");
     assert!(key_each <= 400, "{key_each} bytes at a key of its own");
+}
+
+#[test]
+fn requests_that_stood_at_the_head_leave_nothing() {
+    let mut queues = Queues::new();
+    let mut rounds = |count| {
+        let grown = measure(|| {
+            for number in 0..count {
+                let id = waits_at(&mut queues, "key", number, None, Rank::Head);
+                assert!(queues.remove(id).is_some());
+            }
+        });
+        grown.bytes_current
+    };
+    rounds(1);
+    assert_eq!(rounds(1_000), 0);
 }
 
 #[test]

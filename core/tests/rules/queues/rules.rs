@@ -228,6 +228,17 @@ fn where_a_lock_may_not_change_an_upgrade_is_answered_once_its_hold_is_over() {
     nothing_is_left(&server.queues);
 }
 
+#[test]
+fn an_owner_that_came_to_hold_and_holds_no_longer_stands_in_line_again() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    waits(&mut server, 2, false);
+    let key = key_id(0);
+    server.queues.came_to_hold(key.as_ref(), owner(2).as_ref());
+    assert_eq!(owners(&releases(&mut server, 0)), [1]);
+}
+
 /// As after a RESTORE: the holders came neither through the queue nor by a command.
 #[test]
 fn the_requests_of_a_crowd_that_came_to_hold_are_decided_wherever_they_stand() {

@@ -48,19 +48,19 @@ fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_r
     let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
     assert!(!queues.any_several());
     push_both(&mut queues, "both");
-    for (name, since) in [("young", 20), ("old", 10)] {
+    for (name, since) in [("young", 20), ("moved", 15), ("old", 10)] {
         let mut single = waiter(&mut queues, name, Mode::Write.into());
         single.since = NOW.after(since);
-        let rank = if name == "old" {
-            Rank::Head
-        } else {
+        let rank = if name == "young" {
             Rank::Line
+        } else {
+            Rank::Head
         };
         queues.push(first.as_ref(), single, rank);
     }
     assert!(queues.any_several());
-    let queue = queues.get(first.as_ref()).expect("three wait there");
-    assert_eq!((queue.len(), queue.is_empty()), (3, false));
+    let queue = queues.get(first.as_ref()).expect("four wait there");
+    assert_eq!((queue.len(), queue.is_empty()), (4, false));
     assert_eq!(queue.oldest(), Some(NOW), "the one for both keys");
     let several = queue.first_several().map(|it| it.owner.text().to_vec());
     assert_eq!(several.as_deref(), Some(&b"both"[..]));
@@ -79,13 +79,13 @@ fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_r
             .acquire(&request, Turn::First, &mut TokenClock::new(), Micros(0));
     assert!(granted.is_ok());
     queues.observe(first.as_ref(), lock.observe());
-    let queue = queues.get(first.as_ref()).expect("two wait there");
+    let queue = queues.get(first.as_ref()).expect("three wait there");
     assert!(queue.first_several().is_none());
     assert_eq!(queue.held().mode(NOW), Some(Mode::Read));
     assert_eq!(
         queue.oldest(),
         Some(NOW.after(10)),
-        "though it stands ahead"
+        "though it stands between"
     );
 }
 
