@@ -60,6 +60,15 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config_of(5))]
+
+    #[test]
+    fn a_crowd_outside_every_cycle_hides_none_from_the_other_end(state in state::states(), reach in 0..7_usize) {
+        state::check_every_wait_in_a_crowd_within(&state, reach);
+    }
+}
+
 #[test]
 fn states_that_once_gave_a_wrong_answer_give_the_right_one() {
     for state in state::found() {

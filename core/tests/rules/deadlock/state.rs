@@ -153,14 +153,23 @@ pub(crate) fn check_every_wait_within(state: &State, reach: usize) {
     World::of(state, Queues::with_reach(reach)).check_all(state);
 }
 
-/// The same with crowds: each read lock has thousands more readers, some of which wait elsewhere, and thousands wait for each
-/// owner. None of them is in a cycle, so the answers stay the same.
+/// The same with crowds: each read lock has many more readers, some of which wait elsewhere, and many wait for each owner. None of them is
+/// in a cycle, so the answers stay the same.
 pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
-    let mut world = World::of(state, Queues::new());
-    world.add_readers(0..READERS / 2);
-    world.add_others();
-    world.add_readers(READERS / 2..READERS);
-    world.add_blocked();
+    check_in_a_crowd(state, &LARGE, Queues::new());
+}
+
+/// The same with smaller crowds, and a search that reaches so few tasks that it begins again from the other end.
+pub(crate) fn check_every_wait_in_a_crowd_within(state: &State, reach: usize) {
+    check_in_a_crowd(state, &SMALL, Queues::with_reach(reach));
+}
+
+fn check_in_a_crowd(state: &State, crowd: &Crowd, queues: Queues) {
+    let mut world = World::of(state, queues);
+    world.add_readers(crowd, 0..crowd.readers / 2);
+    world.add_others(crowd);
+    world.add_readers(crowd, crowd.readers / 2..crowd.readers);
+    world.add_blocked(crowd);
     world.check_all(state);
 }
 
@@ -175,7 +184,7 @@ impl World {
         }
     }
 
-    fn add_readers(&mut self, numbers: Range<usize>) {
+    fn add_readers(&mut self, all: &Crowd, numbers: Range<usize>) {
         for (key, scene) in self.scenes.iter_mut().enumerate() {
             if scene.holds.is_empty() || scene.holds.iter().any(|(_, write)| *write) {
                 continue;
@@ -188,7 +197,7 @@ impl World {
             }
             if numbers.start == 0 {
                 scene.holds.push((READER, false));
-                scene.reads.push(READERS as u64);
+                scene.reads.push(all.readers as u64);
             }
             self.server
                 .queues
@@ -197,15 +206,16 @@ impl World {
     }
 
     /// Adds a crowd that waits at another key, some of them readers of the read locks.
-    fn add_others(&mut self) {
-        let others = (0..OTHERS).map(|number| crowd(READERS - WAITING + number));
-        self.add_queue("elsewhere", crowd(READERS + OTHERS).as_ref(), others);
+    fn add_others(&mut self, all: &Crowd) {
+        let others = (0..all.others).map(|number| crowd(all.readers - all.waiting + number));
+        let holder = crowd(all.readers + all.others);
+        self.add_queue("elsewhere", holder.as_ref(), others);
     }
 
     /// Adds a crowd that waits for each owner, at a key of its own.
-    fn add_blocked(&mut self) {
+    fn add_blocked(&mut self, all: &Crowd) {
         for holder in OWNERS {
-            let blocked = (0..BLOCKED).map(|number| crowd(10_000 * (holder + 1) + number));
+            let blocked = (0..all.blocked).map(|number| crowd(10_000 * (holder + 1) + number));
             self.add_queue(&format!("of-{holder}"), owner(holder).as_ref(), blocked);
         }
     }
@@ -235,12 +245,30 @@ impl World {
     }
 }
 
-/// More than the search checks from either end.
-const READERS: usize = 2_500;
-const OTHERS: usize = 1_000;
-const BLOCKED: usize = 300;
-/// Additional readers.
-const WAITING: usize = 100;
+/// How many there are besides the owners of a state.
+struct Crowd {
+    readers: usize,
+    /// Those that wait for another lock, of which `waiting` are also among the readers.
+    others: usize,
+    waiting: usize,
+    /// Those that wait for each owner.
+    blocked: usize,
+}
+
+/// More than a search checks from either end.
+const LARGE: Crowd = Crowd {
+    readers: 2_500,
+    others: 1_000,
+    waiting: 100,
+    blocked: 300,
+};
+/// A lock with so many readers is tracked as a crowd.
+const SMALL: Crowd = Crowd {
+    readers: 140,
+    others: 20,
+    waiting: 5,
+    blocked: 2,
+};
 /// In the graph, one of them represents all.
 const READER: usize = 10;
 
