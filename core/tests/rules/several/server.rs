@@ -346,11 +346,14 @@ impl Server {
     /// Settles marked keys, and grants the requests that are due.
     fn end_turn(&mut self) {
         loop {
+            let any_due = self.queues.any_due();
             if let Some(key) = self.dirty.pop_first() {
                 self.settle(&key);
             } else if let Some(id) = self.queues.next_due() {
+                assert!(any_due);
                 self.grant_several(id);
             } else {
+                assert!(!any_due);
                 return;
             }
         }
