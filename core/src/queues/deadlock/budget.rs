@@ -1,7 +1,7 @@
 //! How far a search goes before it gives up: half a millisecond altogether.
 
 /// How many tasks are reached at most from the wait on.
-pub(in crate::queues) const MOST_TASKS: usize = 1_000;
+pub(crate) const MOST_TASKS: usize = 1_000;
 /// How many steps are taken for that, also to places in queues, readers and known tasks that lead nowhere. Enough to
 /// reach so many tasks, whatever leads to them, and to meet each once more.
 const MOST_STEPS: usize = 6 * MOST_TASKS;
