@@ -288,7 +288,7 @@ impl Readers {
     /// Up to `len` of those whose lease is not over at `now`, by owner in byte order.
     pub(crate) fn live_holds(&self, now: Instant, len: usize) -> Vec<(Owner, Packed)> {
         let live = self.live(now).len;
-        // Either those up to the last one in byte order are looked at, or all that live: whichever are fewer.
+        // A walk in byte order passes about `len * self.len() / live` holds; the other way sorts the `live` ones. Take the shorter.
         if live * live >= len.min(live) * self.len() {
             let found = self.by_owner.iter().map(|entry| self.entry(entry));
             let found = found.filter(|(_, stake)| !stake.is_over(now));

@@ -144,32 +144,19 @@ struct World {
     scenes: Vec<Scene>,
 }
 
-pub(crate) fn check_every_wait(state: &State) {
-    World::of(state, Queues::new()).check_all(state);
-}
-
-/// The same, where the search from the wait on reaches so few tasks that it begins again from the other end.
-pub(crate) fn check_every_wait_within(state: &State, reach: usize) {
-    World::of(state, Queues::with_reach(reach)).check_all(state);
+/// `queues` are empty.
+pub(crate) fn check_every_wait(state: &State, queues: Queues) {
+    World::of(state, queues).check_all(state);
 }
 
 /// The same with crowds: each read lock has many more readers, some of which wait elsewhere, and many wait for each owner. None of them is
 /// in a cycle, so the answers stay the same.
-pub(crate) fn check_every_wait_in_a_crowd(state: &State) {
-    check_in_a_crowd(state, &LARGE, Queues::new());
-}
-
-/// The same with smaller crowds, and a search that reaches so few tasks that it begins again from the other end.
-pub(crate) fn check_every_wait_in_a_crowd_within(state: &State, reach: usize) {
-    check_in_a_crowd(state, &SMALL, Queues::with_reach(reach));
-}
-
-fn check_in_a_crowd(state: &State, crowd: &Crowd, queues: Queues) {
+pub(crate) fn check_every_wait_in_a_crowd(state: &State, all: &Crowd, queues: Queues) {
     let mut world = World::of(state, queues);
-    world.add_readers(crowd, 0..crowd.readers / 2);
-    world.add_others(crowd);
-    world.add_readers(crowd, crowd.readers / 2..crowd.readers);
-    world.add_blocked(crowd);
+    world.add_readers(all, 0..all.readers / 2);
+    world.add_others(all);
+    world.add_readers(all, all.readers / 2..all.readers);
+    world.add_blocked(all);
     world.check_all(state);
 }
 
@@ -246,7 +233,7 @@ impl World {
 }
 
 /// How many there are besides the owners of a state.
-struct Crowd {
+pub(crate) struct Crowd {
     readers: usize,
     /// Those that wait for another lock, of which `waiting` are also among the readers.
     others: usize,
@@ -256,14 +243,14 @@ struct Crowd {
 }
 
 /// More than a search checks from either end.
-const LARGE: Crowd = Crowd {
+pub(crate) const LARGE: Crowd = Crowd {
     readers: 2_500,
     others: 1_000,
     waiting: 100,
     blocked: 300,
 };
 /// A lock with so many readers is tracked as a crowd.
-const SMALL: Crowd = Crowd {
+pub(crate) const SMALL: Crowd = Crowd {
     readers: 140,
     others: 20,
     waiting: 5,

@@ -24,7 +24,15 @@ fn asked(owner: usize, write: bool) -> Asked {
 }
 
 fn takes(server: &mut Server, owner: usize, write: bool) {
-    let answer = server.ask(0, asked(owner, write), Patience::None);
+    takes_for(server, owner, write, 1_000);
+}
+
+fn takes_for(server: &mut Server, owner: usize, write: bool, lease: u64) {
+    let asked = Asked {
+        lease,
+        ..asked(owner, write)
+    };
+    let answer = server.ask(0, asked, Patience::None);
     assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
 }
 
@@ -208,12 +216,7 @@ fn when_the_tokens_are_used_up_every_waiter_is_refused() {
 fn where_a_lock_may_not_change_an_upgrade_is_answered_once_its_hold_is_over() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
-    let lasting = Asked {
-        lease: 9_000,
-        ..asked(1, false)
-    };
-    let answer = server.ask(0, lasting, Patience::None);
-    assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+    takes_for(&mut server, 1, false, 9_000);
     let upgrade = waits(&mut server, 0, true);
     for (now, expected) in [(999, vec![]), (1_000, vec![upgrade]), (1_001, vec![])] {
         let lock = &server.locks[&0];

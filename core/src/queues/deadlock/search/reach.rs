@@ -118,7 +118,7 @@ impl Search<'_> {
     /// Reaches the task of `holder`, which is another one than the asking task.
     fn reach_task_of(&mut self, holder: OwnerRef<'_>, task: u32, step: Step) {
         self.reach(task, step);
-        // A cycle is told by the tasks in it, so none that was passed by may be one of them.
+        // The cycle is read back from the tasks that were reached, so a task that was passed by must not be part of it.
         if !self.reached.contains_key(&task) {
             return;
         }
