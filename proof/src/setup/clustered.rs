@@ -249,15 +249,17 @@ impl Setup for Clustered {
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let fault = *dice.pick(&FAULTS);
+        if fault == Fault::Move {
+            diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
+            return self.await_agreement();
+        }
         diary.failover(|| {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
             self.await_agreement();
         });
-        if fault != Fault::Move {
-            diary.fault("quiet until locks are granted again", || {
-                thread::sleep(Duration::from_millis(dice.roll(4_000)));
-            });
-        }
+        diary.fault("quiet until locks are granted again", || {
+            thread::sleep(Duration::from_millis(dice.roll(4_000)));
+        });
     }
 
     fn heal(&mut self, _: &Diary) {
