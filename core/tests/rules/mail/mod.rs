@@ -12,6 +12,18 @@ use proptest::prelude::*;
 
 use program::{Kind, key, letter, ops, owner, run};
 
+const GRANTED: Kind = Kind {
+    key: 0,
+    owner: 0,
+    write: true,
+    result: 0,
+};
+
+fn post(mail: &mut Mail, id: BoxId, number: u64, letter: Letter) {
+    mail.expect(WaiterId(number), id);
+    mail.post(WaiterId(number), number, letter);
+}
+
 proptest! {
     #![proptest_config(super::queues::config())]
 
@@ -27,10 +39,8 @@ fn a_letter_with_the_very_next_number_is_not_forgotten() {
     let now = Instant::from_millis(1);
     let id = mail.make(b"box", b"user", 1, now);
     let denied = Kind {
-        key: 0,
-        owner: 0,
-        write: true,
         result: 1,
+        ..GRANTED
     };
     for (waiter, number) in [(1, 2), (2, 3)] {
         mail.expect(WaiterId(waiter), id);
@@ -54,15 +64,9 @@ fn a_box_of_another_user_is_not_found() {
 fn a_grant_is_undone_in_the_database_to_which_a_swap_moved_its_lock() {
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
-    let granted = Kind {
-        key: 0,
-        owner: 0,
-        write: true,
-        result: 0,
-    };
     for (waiter, number) in [(1, 2), (2, 5)] {
         mail.expect(WaiterId(waiter), id);
-        mail.post(WaiterId(waiter), number, letter(granted, number));
+        mail.post(WaiterId(waiter), number, letter(GRANTED, number));
         mail.swap(Db(0), Db(7));
     }
     mail.close(id);
@@ -83,12 +87,7 @@ fn after_a_swap_a_grant_is_withdrawn_where_its_lock_is_and_a_refusal_where_its_q
         mail.make(b"box", b"", 1, Instant::from_millis(0)),
         Instant::from_millis(0),
     );
-    let kind = |result| Kind {
-        key: 0,
-        owner: 0,
-        write: true,
-        result,
-    };
+    let kind = |result| Kind { result, ..GRANTED };
     for (waiter, result) in [(1, 0), (2, 1)] {
         mail.expect(WaiterId(waiter), id);
         mail.post(
@@ -125,12 +124,7 @@ fn a_letter_that_is_deleted_leaves_the_swap_as_it_is_for_the_others() {
     let id = mail.make(b"box", b"", 1, now);
     for key in [0, 1] {
         let (waiter, number) = (WaiterId(key.into()), 2 + u64::from(key));
-        let kind = Kind {
-            key,
-            owner: 0,
-            write: true,
-            result: 0,
-        };
+        let kind = Kind { key, ..GRANTED };
         mail.expect(waiter, id);
         mail.post(waiter, number, letter(kind, number));
     }
@@ -155,10 +149,8 @@ fn a_repeat_withdraws_the_refusal_of_the_same_keys_only() {
     let id = mail.make(b"box", b"", 1, now);
     let both = KeyList::new(vec![key(0), key(1)]);
     let kind = Kind {
-        key: 0,
-        owner: 0,
-        write: true,
         result: 2,
+        ..GRANTED
     };
     let refusal = Letter {
         keys: Some(both.clone()),
@@ -203,10 +195,8 @@ fn a_request_by_mail_belongs_to_the_user_of_its_box_until_it_is_answered() {
     for (waiter, number) in [(2, 2), (3, 3)] {
         mail.expect(WaiterId(waiter), id);
         let denied = Kind {
-            key: 0,
-            owner: 0,
-            write: true,
             result: 1,
+            ..GRANTED
         };
         mail.post(WaiterId(waiter), number, letter(denied, number));
     }
@@ -247,10 +237,8 @@ fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
     };
     let mut later = letter(
         Kind {
-            key: 0,
-            owner: 0,
             write: false,
-            result: 0,
+            ..GRANTED
         },
         2,
     );
@@ -272,18 +260,6 @@ fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
         Some(Leaving::Grant(undelivered)) => assert_eq!(undelivered.undo.before, None),
         other => panic!("{other:?}"),
     }
-}
-
-const GRANTED: Kind = Kind {
-    key: 0,
-    owner: 0,
-    write: true,
-    result: 0,
-};
-
-fn post(mail: &mut Mail, id: BoxId, number: u64, letter: Letter) {
-    mail.expect(WaiterId(number), id);
-    mail.post(WaiterId(number), number, letter);
 }
 
 #[test]
