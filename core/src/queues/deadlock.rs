@@ -76,33 +76,48 @@ impl Queues {
 
     /// The same, but follows no place behind a request for several keys.
     fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
-        let asking = Asking::new(self, wait, held, now);
-        if !asking.is_waited_for() {
-            return (None, 0);
-        }
-        let outcome = Outcome::of(&asking, None, Follow::OnlyReal);
-        (outcome.cycle, outcome.steps)
+        self.search_for(&[Follow::OnlyReal], wait, held, now)
     }
 
     fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
+        // A deadlock comes first: no move ends it.
+        let kinds: &[Follow] = match self.bundles.is_empty() {
+            true => &[Follow::All],
+            false => &[Follow::OnlyReal, Follow::All],
+        };
+        self.search_for(kinds, wait, held, now)
+    }
+
+    /// The first cycle of one of these kinds, and how many steps it took to find it.
+    fn search_for(
+        &self,
+        kinds: &[Follow],
+        wait: &Wait,
+        held: &Observed,
+        now: Instant,
+    ) -> (Option<Cycle>, usize) {
         let asking = Asking::new(self, wait, held, now);
         if !asking.is_waited_for() {
             return (None, 0);
         }
-        if !self.bundles.is_empty() {
-            let real = Outcome::of(&asking, None, Follow::OnlyReal);
-            if real.cycle.is_some() {
-                return (real.cycle, real.steps);
+        let (mut blocked, mut steps) = (None, 0);
+        for kind in kinds {
+            let mut outcome = Outcome::of(&asking, None, *kind);
+            steps += outcome.steps;
+            if outcome.gave_up {
+                let blocked = blocked.get_or_insert_with(|| {
+                    let blocked = Blocked::by(&asking);
+                    steps += blocked.steps();
+                    blocked
+                });
+                outcome = Outcome::of(&asking, Some(blocked), *kind);
+                steps += outcome.steps;
+            }
+            if outcome.cycle.is_some() {
+                return (outcome.cycle, steps);
             }
         }
-        let from_here = Outcome::of(&asking, None, Follow::All);
-        if !from_here.gave_up {
-            return (from_here.cycle, from_here.steps);
-        }
-        let blocked = Blocked::by(&asking);
-        let among = Outcome::of(&asking, Some(&blocked), Follow::All);
-        let steps = from_here.steps + blocked.steps() + among.steps;
-        (among.cycle, steps)
+        (None, steps)
     }
 }
 

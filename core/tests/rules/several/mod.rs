@@ -5,6 +5,7 @@ mod check;
 mod crowded;
 mod large;
 mod moved;
+mod ranks;
 mod reference;
 mod scene;
 mod server;
@@ -107,6 +108,15 @@ proptest! {
         apart in prop::bool::weighted(0.8),
     ) {
         Run::new(apart).check(&ops);
+    }
+
+    #[test]
+    fn searches_from_the_other_end_give_the_same_answers(
+        ops in program(OF_TASKS, 60),
+        apart in prop::bool::weighted(0.8),
+        reach in 0..7_usize,
+    ) {
+        Run::new(apart).with_reach(reach).check(&ops);
     }
 }
 

@@ -1,0 +1,201 @@
+//! Requests of each rank in the queues, without a server: who stands ahead of whom, and so who waits for whom.
+
+use mortise_core::{
+    Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank, Request,
+    Sharing, TokenClock, Turn, Wait, Waiter,
+};
+
+use super::server::{NOW, key_id, terms};
+
+/// When the lease of a hold that was taken at `NOW` is over.
+const LATER: Instant = Instant::from_millis(61_000);
+
+fn named(owner: &str) -> Owner {
+    OwnerRef::new(owner.as_bytes()).expect("short").to_owner()
+}
+
+fn waiter(queues: &mut Queues, owner: &str, sharing: Sharing) -> Waiter {
+    Waiter {
+        id: queues.next_id(),
+        owner: named(owner),
+        terms: terms(sharing),
+        since: NOW,
+        until: Instant::NEVER,
+    }
+}
+
+fn push(queues: &mut Queues, key: &KeyId, owner: &str, mode: Mode, rank: Rank) {
+    let waiter = waiter(queues, owner, mode.into());
+    queues.push(key.as_ref(), waiter, rank);
+}
+
+fn push_both(queues: &mut Queues, owner: &str) {
+    let waiter = waiter(queues, owner, Sharing::several(2));
+    let keys = [key_id(0), key_id(1)];
+    let members = keys.each_ref().map(|key| Member {
+        key: key.as_ref(),
+        ready: false,
+    });
+    queues.push_several(&members, &waiter);
+}
+
+fn write(key: &KeyId, owner: &str, rank: Rank) -> Wait {
+    Wait {
+        key: key.clone(),
+        owner: named(owner),
+        terms: terms(Mode::Write.into()),
+        rank,
+    }
+}
+
+/// A lock that `owner` has taken.
+fn held(owner: &str, mode: Mode, now: Instant) -> Lock {
+    let (mut lock, owner) = (Lock::free(), named(owner));
+    let request = Request {
+        owner: owner.as_ref(),
+        terms: terms(mode.into()),
+    };
+    let mut live = lock.at(now, |_, _| {});
+    let granted = live.acquire(&request, Turn::First, &mut TokenClock::new(), Micros(0));
+    granted.expect("it is free");
+    lock
+}
+
+/// Whose request stands first.
+fn first_at(queues: &Queues, key: &KeyId) -> Vec<u8> {
+    let queue = queues.get(key.as_ref()).expect("some wait there");
+    let first = queue.iter().next().expect("some wait there");
+    first.owner.text().to_vec()
+}
+
+#[test]
+fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_request() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    assert!(!queues.any_several());
+    push_both(&mut queues, "both");
+    for (name, since) in [("young", 20), ("moved", 15), ("old", 10)] {
+        let mut single = waiter(&mut queues, name, Mode::Write.into());
+        single.since = NOW.after(since);
+        let rank = if name == "young" {
+            Rank::Line
+        } else {
+            Rank::Head
+        };
+        queues.push(first.as_ref(), single, rank);
+    }
+    assert!(queues.any_several());
+    let queue = queues.get(first.as_ref()).expect("four wait there");
+    assert_eq!((queue.len(), queue.is_empty()), (4, false));
+    assert_eq!(queue.oldest(), Some(NOW), "the one for both keys");
+    let several = queue.first_several().map(|it| it.owner.text().to_vec());
+    assert_eq!(several.as_deref(), Some(&b"both"[..]));
+    let both = queue.first_several().expect("it waits").id;
+    assert!(queues.remove(both).is_some());
+    assert!(!queues.any_several() && queues.get(second.as_ref()).is_none());
+
+    let lock = held("reader", Mode::Read, NOW);
+    queues.observe(first.as_ref(), lock.observe());
+    let queue = queues.get(first.as_ref()).expect("three wait there");
+    assert!(queue.first_several().is_none());
+    assert_eq!(queue.held().mode(NOW), Some(Mode::Read));
+    assert_eq!(
+        queue.oldest(),
+        Some(NOW.after(10)),
+        "though it stands between"
+    );
+}
+
+#[test]
+fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewhere() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    push_both(&mut queues, "ahead");
+    push(&mut queues, &first, "task##0", Mode::Write, Rank::Line);
+    push_both(&mut queues, "behind");
+    // The task waits for "behind" at the second key, and "behind" for the task at the first one.
+    let mut wait = write(&second, "task##1", Rank::Line);
+    let ended = queues.end_cycles(&mut wait, &Observed::default(), NOW);
+    assert_eq!((ended.deadlock, wait.rank), (None, Rank::Head));
+    // "ahead" waits for the task at the second key now, so the task may not wait for it at the first one.
+    assert_eq!(first_at(&queues, &first), b"task##0");
+    assert_eq!(ended.moved, [first]);
+}
+
+/// Two requests were moved to the head of key 0: "fore##0" ahead of all, and then "head##0".
+fn two_moved(reach: Option<usize>) -> Queues {
+    let mut queues = reach.map_or_else(Queues::new, Queues::with_reach);
+    push(
+        &mut queues,
+        &key_id(0),
+        "fore##0",
+        Mode::Write,
+        Rank::Foremost,
+    );
+    push(&mut queues, &key_id(0), "head##0", Mode::Write, Rank::Head);
+    queues
+}
+
+#[test]
+fn a_request_that_moves_to_the_head_waits_for_those_that_were_moved_there_before() {
+    for reach in [None, Some(0)] {
+        let mut queues = two_moved(reach);
+        push(&mut queues, &key_id(1), "head##1", Mode::Write, Rank::Line);
+        let lock = held("task##1", Mode::Write, NOW);
+        queues.observe(key_id(1).as_ref(), lock.observe());
+        for (rank, closes) in [(Rank::Head, true), (Rank::Foremost, false)] {
+            let wait = write(&key_id(0), "task##0", rank);
+            let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
+            assert_eq!(cycle.is_some(), closes, "{rank:?}: {cycle:?}");
+        }
+    }
+}
+
+#[test]
+fn those_that_were_moved_to_the_head_wait_for_one_that_moves_ahead_of_all() {
+    for reach in [None, Some(0)] {
+        let mut queues = two_moved(reach);
+        push(&mut queues, &key_id(1), "task##1", Mode::Write, Rank::Line);
+        let lock = held("fore##1", Mode::Write, NOW);
+        queues.observe(key_id(1).as_ref(), lock.observe());
+        for (rank, closes) in [(Rank::Head, false), (Rank::Foremost, true)] {
+            let wait = write(&key_id(0), "task##0", rank);
+            let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
+            assert_eq!(cycle.is_some(), closes, "{rank:?}: {cycle:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_behind_a_write_that_moves_with_its_owner_waits_for_nobody_between() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    push(&mut queues, &first, "between##0", Mode::Read, Rank::Line);
+    push(&mut queues, &first, "moved", Mode::Write, Rank::Line);
+    push(&mut queues, &first, "last", Mode::Read, Rank::Line);
+    let lock = held("last", Mode::Write, NOW);
+    let wait = write(&second, "between##1", Rank::Line);
+    // "last" waits for "moved", whose write stands ahead of it, and "moved" for "between".
+    let cycle = queues.find_cycle(&wait, &lock.observe(), NOW);
+    assert_eq!(cycle, Some(vec![second, first.clone()]));
+    // Now "moved" comes to hold first, and then its write is decided before anybody else's request.
+    push(&mut queues, &first, "moved", Mode::Read, Rank::Head);
+    assert_eq!(queues.find_cycle(&wait, &lock.observe(), NOW), None);
+}
+
+#[test]
+fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
+    for (now, first) in [(NOW, "task##0"), (LATER, "both")] {
+        let mut queues = Queues::new();
+        push_both(&mut queues, "both");
+        push(&mut queues, &key_id(1), "task##0", Mode::Read, Rank::Line);
+        push(&mut queues, &key_id(2), "holder", Mode::Read, Rank::Line);
+        let lock = held("holder", Mode::Write, NOW);
+        queues.observe(key_id(0).as_ref(), lock.observe());
+        // "task##0" waits for "both", that for "holder" while its lease lasts, and "holder" for the task.
+        let (mut lock, mut tokens) = (held("task##1", Mode::Write, now), TokenClock::new());
+        let key = key_id(2);
+        queues.came_to_hold(key.as_ref(), named("task##1").as_ref());
+        let mut live = lock.at(now, |_, _| {});
+        let settled = queues.settle(key.as_ref(), &mut live, &mut tokens, Micros(0), false, 9);
+        assert!(settled.decided.is_empty() && !settled.more);
+        assert_eq!(first_at(&queues, &key_id(1)), first.as_bytes());
+    }
+}
