@@ -2,7 +2,7 @@
 
 use mortise_core::Mode::{Read, Write};
 
-use super::story::{A, B, Story};
+use super::story::{A, B, C, D, Story};
 
 const T1: usize = 4;
 const T2: usize = 5;
@@ -113,6 +113,25 @@ fn a_task_in_the_middle_that_holds_a_key_and_requests_it_by_another_name_closes_
     // U waits for T, and T for V, which also has a request behind U. But V can release at any time.
     story.waits(U2, Write, 1);
     assert_eq!(story.releases(V1, 0).len(), 1);
+}
+
+#[test]
+fn a_cycle_names_the_key_by_which_a_task_is_met_a_second_time() {
+    for (first, second) in [(B, C), (C, B)] {
+        let mut story = Story::default();
+        story.takes(D, Write, 1);
+        story.takes(D, Write, 3);
+        story.takes(V1, Write, 2);
+        story.takes(first, Read, 0);
+        story.takes(second, Read, 0);
+        for who in [V1, first, T1, V2] {
+            story.waits(who, Write, 1);
+        }
+        story.waits(V1, Write, 3);
+        story.waits(second, Write, 2);
+        // At key 1 `first` waits for V1, but not for V2, which waits for T1. `second` waits for all that V waits for.
+        story.deadlocks(T2, Write, 0, &[0, 2, 1]);
+    }
 }
 
 #[test]

@@ -30,8 +30,11 @@ fn push(queues: &mut Queues, key: &KeyId, owner: &str, mode: Mode, rank: Rank) {
 }
 
 fn push_both(queues: &mut Queues, owner: &str) {
+    push_several(queues, &[key_id(0), key_id(1)], owner);
+}
+
+fn push_several(queues: &mut Queues, keys: &[KeyId; 2], owner: &str) {
     let waiter = waiter(queues, owner, Sharing::several(2));
-    let keys = [key_id(0), key_id(1)];
     let members = keys.each_ref().map(|key| Member {
         key: key.as_ref(),
         ready: false,
@@ -50,15 +53,20 @@ fn write(key: &KeyId, owner: &str, rank: Rank) -> Wait {
 
 /// A lock that `owner` has taken.
 fn held(owner: &str, mode: Mode, now: Instant) -> Lock {
-    let (mut lock, owner) = (Lock::free(), named(owner));
+    let mut lock = Lock::free();
+    acquire(&mut lock, owner, mode, now);
+    lock
+}
+
+fn acquire(lock: &mut Lock, owner: &str, mode: Mode, now: Instant) {
+    let owner = named(owner);
     let request = Request {
         owner: owner.as_ref(),
         terms: terms(mode.into()),
     };
     let mut live = lock.at(now, |_, _| {});
     let granted = live.acquire(&request, Turn::First, &mut TokenClock::new(), Micros(0));
-    granted.expect("it is free");
-    lock
+    granted.expect("nobody excludes it");
 }
 
 /// Whose request stands first.
@@ -198,4 +206,30 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
         assert!(settled.decided.is_empty() && !settled.more);
         assert_eq!(first_at(&queues, &key_id(1)), first.as_bytes());
     }
+}
+
+#[test]
+fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more() {
+    const BEHIND: usize = 100;
+    let (mut queues, mut asked_for) = (Queues::new(), Lock::free());
+    for number in 1..=BEHIND {
+        // "task" reads the key, "several" waits for it, and "behind" waits only because it stands behind that.
+        let keys = [key_id(number), key_id(BEHIND + number)];
+        let lock = held("task##1", Mode::Read, NOW);
+        push_several(&mut queues, &keys, &format!("several-{number}"));
+        queues.observe(keys[0].as_ref(), lock.observe());
+        let behind = format!("behind-{number}##0");
+        push(&mut queues, &keys[0], &behind, Mode::Read, Rank::Line);
+        acquire(
+            &mut asked_for,
+            &format!("behind-{number}##1"),
+            Mode::Read,
+            NOW,
+        );
+    }
+    // "task" is about to wait for all of them.
+    let mut wait = write(&key_id(0), "task##0", Rank::Line);
+    let ended = queues.end_cycles(&mut wait, &asked_for.observe(), NOW);
+    assert_eq!(ended.deadlock, None);
+    assert!((1..10).contains(&ended.moved.len()), "{:?}", ended.moved);
 }
