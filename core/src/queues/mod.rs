@@ -23,7 +23,7 @@ pub use deadlock::{Ended, Wait};
 pub use keys::WaitingKeys;
 pub use several::Member;
 pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};
-pub use waiters::Rank;
+pub use waiters::{Rank, Reserved};
 
 use crate::tree::NIL;
 use bundles::Bundles;

@@ -20,7 +20,7 @@ use position::Class;
 
 pub(crate) use node::{EXCLUSIVE, LIMITED, MEMBER, Node, SEVERAL_KEYS, WRITES};
 pub(crate) use position::Position;
-pub use position::Rank;
+pub use position::{Rank, Reserved};
 
 /// All waiters.
 #[derive(Debug)]

@@ -159,8 +159,7 @@ impl Server {
     /// Whether the request moved ahead of all waiters at the key to end a cycle.
     fn is_let_past(&self, key: &[u8], rank: Rank) -> bool {
         let queue = self.queues.get(key_ref(key));
-        matches!(rank, Rank::Head | Rank::Foremost)
-            && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
+        rank.is_moved() && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
     }
 
     fn expect(

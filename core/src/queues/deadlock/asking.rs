@@ -1,7 +1,7 @@
 //! The wait that a search checks, and what is known without a search.
 
 use super::super::Queues;
-use super::super::waiters::{EXCLUSIVE, LIMITED, Position, Rank};
+use super::super::waiters::{EXCLUSIVE, LIMITED, Position, Rank, Waiters};
 use super::budget::Budget;
 use crate::admission::{self, compatible};
 use crate::key::KeyId;
@@ -32,21 +32,15 @@ impl Wait {
         self.rank == Rank::Upgrade
     }
 
-    /// Moves to the head, or ahead of all that were moved there; it does not stand in its queue yet. False if it is there.
-    pub(super) fn move_ahead(&mut self) -> bool {
+    /// Moves to the head, or ahead of all that were moved there; it does not stand in its queue yet. Those that move there later do not
+    /// push it back: it keeps its place. False if it stands ahead of all anyway.
+    pub(super) fn move_ahead(&mut self, waiters: &mut Waiters) -> bool {
         self.rank = match self.rank {
             Rank::Line => Rank::Head,
-            Rank::Head => Rank::Foremost,
+            Rank::Head | Rank::Reserved(_) => Rank::Reserved(waiters.nodes.reserve()),
             Rank::Foremost | Rank::Upgrade => return false,
         };
         true
-    }
-
-    /// It is to stand behind all that were moved to the head before.
-    pub(super) fn step_back(&mut self) {
-        if self.rank == Rank::Foremost {
-            self.rank = Rank::Head;
-        }
     }
 }
 
@@ -97,7 +91,7 @@ impl<'a> Asking<'a> {
 
     /// Others wait for it that came earlier: it stands there already, or was moved ahead of them.
     pub(super) fn is_ahead_of_others(&self) -> bool {
-        self.stands || matches!(self.wait.rank, Rank::Head | Rank::Foremost)
+        self.stands || self.wait.rank.is_moved()
     }
 
     pub(super) fn line(&self, key: u32) -> u32 {

@@ -137,6 +137,8 @@ struct Moves {
     /// Where they wait.
     keys: Vec<KeyId>,
     count: usize,
+    /// How often the wait itself has moved, which does not stand in its queue yet.
+    of_wait: usize,
     /// How many steps the searches have taken.
     steps: usize,
     /// The wait does not stand in its queue yet.
@@ -281,17 +283,21 @@ impl Queues {
             let Some(found) = found else { break };
             // Otherwise two requests might overtake each other in turns.
             let behind = found.behind.iter();
-            let least = behind.min_by_key(|slot| self.times_moved(**slot, wait, moves));
+            let least = behind.min_by_key(|slot| self.times_moved(**slot, moves));
             match least.copied() {
                 None => match self.overtaken_in(&found, wait, moves) {
                     None => return Err(found.keys),
                     Some(slot) => {
-                        wait.step_back();
                         self.move_ahead(slot, Rank::Foremost, now, moves);
                     }
                 },
-                Some(NIL) if !wait.move_ahead() => return Err(found.keys),
-                Some(NIL) => moves.count += 1,
+                Some(NIL) if !wait.move_ahead(&mut self.waiters) => {
+                    return Err(found.keys);
+                }
+                Some(NIL) => {
+                    moves.count += 1;
+                    moves.of_wait += 1;
+                }
                 Some(slot) => self.move_to_head(slot, now, moves),
             }
         }
@@ -315,15 +321,11 @@ impl Queues {
     }
 
     /// How often the request in `slot` was moved.
-    fn times_moved(&self, slot: u32, wait: &Wait, moves: &Moves) -> usize {
-        if slot == NIL {
-            return match wait.rank {
-                Rank::Line | Rank::Upgrade => 0,
-                Rank::Head => 1,
-                Rank::Foremost => 2,
-            };
+    fn times_moved(&self, slot: u32, moves: &Moves) -> usize {
+        match slot {
+            NIL => moves.of_wait,
+            slot => moves.times(self.waiters.node(slot).waiter.id),
         }
-        moves.times(self.waiters.node(slot).waiter.id)
     }
 
     /// A move has closed the deadlock `found`: a request in it was overtaken by another one, whose task waits for the first one's task

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::super::waiter::{Waiter, WaiterId};
-use super::position::{Class, Position, Rank};
+use super::position::{Class, Position, Rank, Reserved};
 use crate::owner::OwnerRef;
 use crate::slab::Slab;
 use crate::table::Chained;
@@ -114,8 +114,15 @@ impl Nodes {
             Rank::Upgrade => Position::of(Class::Upgrade, u64::MAX),
             Rank::Foremost => Position::of(Class::Moved, self.moved.first - 1),
             Rank::Head => Position::of(Class::Moved, self.moved.last + 1),
+            Rank::Reserved(Reserved(order)) => Position::of(Class::Moved, order),
             Rank::Line => Position::END,
         }
+    }
+
+    /// The foremost place, for a request that will stand there.
+    pub(crate) fn reserve(&mut self) -> Reserved {
+        self.moved.first -= 1;
+        Reserved(self.moved.first)
     }
 
     /// The class of a waiter of that rank. One at the head of its queue gets its order there.
@@ -123,10 +130,8 @@ impl Nodes {
         let order = match rank {
             Rank::Upgrade => return Class::Upgrade,
             Rank::Line => return Class::Regular,
-            Rank::Foremost => {
-                self.moved.first -= 1;
-                self.moved.first
-            }
+            Rank::Foremost => self.reserve().0,
+            Rank::Reserved(Reserved(order)) => order,
             Rank::Head => {
                 self.moved.last += 1;
                 self.moved.last

@@ -12,8 +12,21 @@ pub enum Rank {
     Foremost,
     /// At the head: behind upgrades, and behind the requests that were moved there before.
     Head,
+    /// At the head, in a place that was foremost when it was reserved.
+    Reserved(Reserved),
     /// Behind all.
     Line,
+}
+
+/// A place that is kept for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved(pub(super) u64);
+
+impl Rank {
+    /// A request of this rank was moved to the head.
+    pub fn is_moved(self) -> bool {
+        matches!(self, Self::Foremost | Self::Head | Self::Reserved(_))
+    }
 }
 
 impl From<Busy> for Rank {

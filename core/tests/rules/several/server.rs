@@ -214,7 +214,7 @@ impl Server {
                 return Answer::Deadlock;
             }
             let queue = self.queues.get(id.as_ref());
-            if matches!(wait.rank, Rank::Head | Rank::Foremost)
+            if wait.rank.is_moved()
                 && !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank))
                 && self.acquire(key, &request, Turn::First).is_ok()
             {
