@@ -34,6 +34,18 @@ async fn a_guard_is_renewed_for_as_long_as_it_lives() {
 }
 
 #[tokio::test]
+async fn a_short_lease_is_renewed_though_the_client_took_a_longer_one_before() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let minute = Duration::from_secs(60);
+    let _long = client.lock("long").lease(minute).acquire().await.unwrap();
+    let short = client.lock("short").lease(ms(3_000));
+    let short = short.acquire().await.unwrap();
+    let end = short.deadline();
+    eventually("it is renewed", async || short.deadline() > end).await;
+}
+
+#[tokio::test]
 async fn a_guard_without_renewal_is_lost_at_its_deadline_before_the_server_ends_the_lease() {
     let server = Server::start();
     let client = client(&server).await;

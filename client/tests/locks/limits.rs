@@ -99,3 +99,18 @@ async fn connections_and_owners_show_the_name_of_the_client() {
     assert!(list.contains(" name=billing-7 "), "{list}");
     assert_eq!(format!("{client:?}").lines().count(), 1);
 }
+
+#[tokio::test]
+async fn a_name_of_a_client_that_nobody_could_read_is_refused() {
+    let longest = "n".repeat(100);
+    for name in ["", "two words", "ümlaut", "line\n", &format!("{longest}n")] {
+        let builder = Client::builder("redis://127.0.0.1:1/").unwrap().name(name);
+        let refused = builder.connect().await.unwrap_err();
+        let is_invalid =
+            matches!(&refused, Error::Invalid(why) if why.contains("1 to 100 printable"));
+        assert!(is_invalid, "{name:?}: {refused}");
+    }
+    let server = Server::start();
+    let builder = Client::builder(server.url()).unwrap().name(longest);
+    builder.connect().await.unwrap();
+}
