@@ -346,7 +346,7 @@ impl Queues {
                     && self.waiters.position(other) < position
                     && self.waiters.task_at(other) == to
             };
-            let mut moved = moves.moved.iter().filter(|moved| position < moved.from);
+            let mut moved = moves.moved.iter().filter(|moved| moved.from > position);
             by_wait || moved.any(|moved| self.slots_of(moved.id).into_iter().any(is_ahead))
         };
         let mut steps = found.steps.iter().filter(|(step, _)| step.slot != NIL);

@@ -1,8 +1,8 @@
 //! Requests of each rank in the queues, without a server: who stands ahead of whom, and so who waits for whom.
 
 use mortise_core::{
-    Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank, Request,
-    Sharing, TokenClock, Turn, Wait, Waiter,
+    Count, Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank,
+    Request, Sharing, TokenClock, Turn, Wait, Waiter,
 };
 
 use super::server::{NOW, key_id, terms};
@@ -206,6 +206,24 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
         assert!(settled.decided.is_empty() && !settled.more);
         assert_eq!(first_at(&queues, &key_id(1)), first.as_bytes());
     }
+}
+
+#[test]
+fn only_a_request_with_a_limit_waits_for_the_limit() {
+    let mut queues = Queues::new();
+    push_both(&mut queues, "both");
+    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
+    let lock = held("task##1", Mode::Read, NOW);
+    queues.observe(key_id(0).as_ref(), lock.observe());
+    // The task asks for a permit of a lock that "behind" holds. "behind" waits for the task only because it stands behind "both".
+    let one = Count::new(1).expect("not 0");
+    let mut wait = Wait {
+        terms: terms(Sharing::within(one)),
+        ..write(&key_id(2), "task##0", Rank::Line)
+    };
+    let lock = held("behind##1", Mode::Write, NOW);
+    let ended = queues.end_cycles(&mut wait, &lock.observe(), NOW);
+    assert_eq!((ended.deadlock, ended.moved), (None, vec![key_id(0)]));
 }
 
 #[test]
