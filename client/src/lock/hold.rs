@@ -154,3 +154,31 @@ impl Drop for Lost {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_are_counted_by_what_they_want() {
+        let of = |mode, renews| Share { mode, renews };
+        let mut shares = Shares::default();
+        let counts = |it: &Shares| [it.guards, it.writers, it.renewing];
+        for (share, expected) in [
+            (of(Mode::Write, true), [1, 1, 1]),
+            (of(Mode::Write, false), [2, 2, 1]),
+            (of(Mode::Read, true), [3, 2, 2]),
+        ] {
+            shares.add(share);
+            assert_eq!(counts(&shares), expected);
+        }
+        for (share, expected) in [
+            (of(Mode::Write, true), [2, 1, 1]),
+            (of(Mode::Read, true), [1, 1, 0]),
+            (of(Mode::Write, false), [0, 0, 0]),
+        ] {
+            shares.remove(share);
+            assert_eq!(counts(&shares), expected);
+        }
+    }
+}

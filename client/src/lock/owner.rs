@@ -164,6 +164,14 @@ mod tests {
         assert!(Owner::named(vec![0xff; LONGEST_TASK]).is_ok());
     }
 
+    #[test]
+    fn owners_are_equal_and_shown_by_their_names() {
+        let owner = Owner::named("billing").expect("short");
+        assert_eq!(owner.name(), b"billing");
+        assert_eq!(format!("{owner:?}"), "Owner(\"billing\")");
+        assert!(owner == owner.clone() && owner != Owner::named("shipping").expect("short"));
+    }
+
     /// The key with this number, and how many keys the owner has then.
     fn key(owner: &Owner, number: u32) -> (Arc<OwnedKey>, usize) {
         let key = owner.key(0, &number.to_be_bytes().as_slice().into());

@@ -262,8 +262,12 @@ mod tests {
         let tries = (0..2 * TRIES).take_while(&mut again).count();
         assert_eq!(tries, TRIES as usize);
         it.on_queued();
+        let again = it.after(unblocked(), start);
+        assert!(again.is_ok(), "what had failed has passed: {again:?}");
         let next = it.after(refused("DEADLOCK a"), start);
         assert!(matches!(next, Err(Error::Deadlock(_))), "{next:?}");
+        let next = it.after(refused("NOPERM may not"), start);
+        assert!(matches!(next, Err(Error::Refused { .. })), "{next:?}");
     }
 
     #[test]

@@ -183,13 +183,11 @@ async fn top_of_a_cluster_lists_the_longest_queues_of_all_primaries() {
 }
 
 #[tokio::test]
-async fn a_client_a_guard_and_an_owner_are_shown_by_what_tells_them_apart() {
+async fn a_client_and_a_guard_are_shown_by_what_tells_them_apart() {
     let server = mortise_harness::Server::start();
     let client = client(&server).await;
     assert!(format!("{client:?}").contains(&server.addr()), "{client:?}");
     let owner = Owner::named("billing").unwrap();
-    assert_eq!(format!("{owner:?}"), "Owner(\"billing\")");
-    assert!(owner == owner.clone() && owner != Owner::named("shipping").unwrap());
     let guard = client.lock("stock").owner(&owner).acquire().await.unwrap();
     let (shown, token) = (format!("{guard:?}"), format!("{:?}", guard.token()));
     for part in ["Guard", "stock", "billing##", "Write", &token] {
