@@ -136,3 +136,14 @@ async fn an_error_quotes_the_server_that_denies_access_and_the_client_does_not_r
     tokio::time::sleep(ms(1_000)).await;
     assert_eq!(attempts.load(Ordering::Relaxed), 1);
 }
+
+#[tokio::test]
+async fn a_replica_that_has_no_primary_refuses_a_client_that_connects() {
+    let replica = Server::start();
+    let mut conn = replica.connect();
+    cmd!(conn, "CONFIG", "SET", "replica-serve-stale-data", "no");
+    cmd!(conn, "REPLICAOF", "127.0.0.1", "1");
+    let refused = Client::connect(&replica.url()).await.unwrap_err();
+    let is_stale = matches!(&refused, Error::Refused { code, .. } if code == "MASTERDOWN");
+    assert!(is_stale, "{refused:?}");
+}
