@@ -160,6 +160,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_of_several_tasks_is_woken_once() {
+        let (mut watchers, mut ids) = (Watchers::default(), [None; 3]);
+        for _ in 0..2 {
+            for id in &mut ids {
+                watchers.add(id, Waker::noop());
+            }
+        }
+        let [first, ..] = ids;
+        assert!(watchers.remove(first.expect("it was added")).is_some());
+        assert_eq!(watchers.take().count(), 2);
+        assert_eq!(watchers.take().count(), 0);
+    }
+
+    #[test]
     fn guards_are_counted_by_what_they_want() {
         let of = |mode, renews| Share { mode, renews };
         let mut shares = Shares::default();

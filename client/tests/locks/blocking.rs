@@ -2,6 +2,7 @@
 
 use mortise_client::blocking::{Guard, Wait};
 use mortise_client::{Client, Error, Loss, Mode, Owner};
+use mortise_harness::redis::Value;
 use mortise_harness::{Server, cmd, eventually};
 
 use crate::support::ms;
@@ -24,6 +25,16 @@ fn a_thread_acquires_renews_changes_and_releases_a_lock() {
     guard.downgrade().wait().unwrap();
     assert!(client.lock("k").try_read().wait().unwrap().is_some());
     guard.release().unwrap();
+}
+
+#[test]
+fn a_dropped_guard_waits_until_the_server_has_released_the_lock() {
+    let server = Server::start();
+    let client = connect(&server);
+    let guard = client.lock("k").acquire().wait_guard().unwrap();
+    cmd!(server.connect(), "CLIENT", "PAUSE", 300, "WRITE");
+    drop(guard);
+    assert_eq!(cmd!(server.connect(), "LOCK.INFO", "k"), Value::Nil);
 }
 
 #[test]

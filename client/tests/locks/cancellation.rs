@@ -251,6 +251,19 @@ async fn work_in_run_that_ends_after_the_lock_was_lost_is_an_error() {
 }
 
 #[tokio::test]
+async fn work_in_run_that_fails_returns_its_own_error_though_the_lock_is_gone() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let failed = lock.run(async |_| {
+        cmd!(server.connect(), "DEL", "k");
+        Err::<(), _>(Error::AlreadyHeld)
+    });
+    let error = failed.await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyHeld), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_dropped_run_releases_the_lock() {
     let server = Server::start();
     let client = client(&server).await;

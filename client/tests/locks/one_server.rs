@@ -226,8 +226,10 @@ async fn a_renewal_by_hand_moves_the_deadline() {
         .acquire()
         .await
         .unwrap();
+    assert!(guard.remaining() <= ms(500));
     guard.renew_for(ms(60_000)).await.unwrap();
     assert!(guard.deadline().remaining() > ms(50_000));
+    assert!(guard.remaining() > ms(50_000));
 }
 
 #[tokio::test]

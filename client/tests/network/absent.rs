@@ -138,6 +138,20 @@ async fn an_error_quotes_the_server_that_denies_access_and_the_client_does_not_r
 }
 
 #[tokio::test]
+async fn a_waiting_request_that_is_refused_is_not_repeated_without_a_pause() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    cmd!(server.connect(), "REPLICAOF", "127.0.0.1", "1");
+    let lock = client.lock("k").wait(ms(1_000));
+    let refused = lock.acquire().await.unwrap_err();
+    let is_replica = matches!(&refused, Error::Refused { code, .. } if code == "READONLY");
+    assert!(is_replica, "{refused:?}");
+    let errors = &server.info("errorstats")["errorstat_READONLY"];
+    let count: u32 = errors.trim_start_matches("count=").parse().unwrap();
+    assert!((2..100).contains(&count), "{count} errors");
+}
+
+#[tokio::test]
 async fn a_replica_that_has_no_primary_refuses_a_client_that_connects() {
     let replica = Server::start();
     let mut conn = replica.connect();

@@ -130,37 +130,10 @@ fn an_owner_that_is_passed_a_hold_waits_for_nobody_that_waits_for_it() {
     }
 }
 
-// In these one condition of the search decides what is answered: random programs found them while it was another one.
-
+/// Ahead of one, and behind the other.
 #[test]
-fn whether_a_request_waits_for_a_holder_or_only_stands_behind_several() {
-    check(&[
-        read(3, 1),
-        read(4, 3),
-        write(5, 0),
-        read(4, 0),
-        several(7, 0b0011),
-        read(9, 2),
-        write(9, 3),
-        several(3, 0b0101),
-        write(10, 0),
-    ]);
-}
-
-#[test]
-fn whether_a_request_waits_for_one_ahead_or_only_stands_behind_several() {
+fn a_request_stands_between_two_that_moved_before_it() {
     let programs = [
-        vec![
-            several(4, 0b1000),
-            several(9, 0b1000),
-            read(3, 0),
-            several(5, 0b1100),
-            read(8, 2),
-            several(7, 0b1001),
-            write(4, 0),
-            several(10, 0b0100),
-            read(10, 0),
-        ],
         vec![
             read(7, 2),
             several(3, 0b0010),
@@ -173,56 +146,37 @@ fn whether_a_request_waits_for_one_ahead_or_only_stands_behind_several() {
             read(10, 1),
         ],
         vec![
-            several(6, 0b0110),
-            read(9, 2),
-            several(7, 0b1010),
-            release(6, 2),
-            several(9, 0b1000),
-            read(8, 2),
-            write(8, 2),
-        ],
-        vec![
-            several(3, 0b0100),
-            several(7, 0b0001),
-            several(5, 0b1101),
-            read(7, 3),
-            several(9, 0b1010),
-            read(6, 1),
-            several(7, 0b0100),
-            pass(3, 3, 0),
-            read(5, 0),
-            several(4, 0b0110),
-            read(10, 2),
-        ],
-        vec![
             read(3, 1),
-            read(10, 0),
-            several(9, 0b1110),
-            release(3, 0),
-            read(7, 0),
-            read(7, 1),
+            read(4, 3),
+            write(5, 0),
+            read(4, 0),
+            several(7, 0b0011),
+            read(9, 2),
+            write(9, 3),
+            several(3, 0b0101),
             write(10, 0),
         ],
         vec![
-            read(5, 1),
-            read(7, 0),
-            several(4, 0b0100),
+            several(4, 0b1000),
+            several(9, 0b1000),
+            read(3, 0),
+            several(5, 0b1100),
+            read(8, 2),
+            several(7, 0b1001),
             write(4, 0),
-            read(10, 2),
-            read(9, 3),
-            several(3, 0b1010),
-            several(5, 0b1101),
-            read(9, 0),
+            several(10, 0b0100),
+            read(10, 0),
         ],
         vec![
-            read(3, 1),
-            several(9, 0b1000),
-            read(3, 2),
-            several(7, 0b0001),
-            several(3, 0b1000),
-            several(4, 0b0100),
-            write(5, 2),
-            read(9, 2),
+            several(7, 0b0010),
+            read(9, 1),
+            several(10, 0b0100),
+            write(6, 1),
+            write(4, 3),
+            several(3, 0b1010),
+            several(5, 0b1000),
+            read(7, 3),
+            write(10, 3),
         ],
     ];
     for program in programs {
@@ -230,65 +184,63 @@ fn whether_a_request_waits_for_one_ahead_or_only_stands_behind_several() {
     }
 }
 
+// In these one condition decides what is answered: random programs found them while it was another one.
+
 #[test]
-fn whether_a_request_was_overtaken() {
+fn a_request_waits_for_one_ahead_or_only_stands_behind_several() {
     let programs = [
         vec![
+            several(3, 0b0010),
+            read(10, 1),
+            several(4, 0b0010),
+            read(8, 1),
+            several(7, 0b1100),
+            read(9, 2),
+        ],
+        vec![
+            several(7, 0b1000),
+            read(9, 3),
+            several(5, 0b1000),
+            del(3),
+            several(3, 0b1111),
+            read(7, 0),
+            read(8, 3),
+            del(3),
+            write(9, 0),
+            read(5, 0),
+        ],
+        vec![
+            read(5, 3),
+            write(7, 3),
+            read(3, 1),
+            several(4, 0b0010),
+            read(5, 1),
+            pass(3, 7, 1),
+        ],
+        vec![
+            several(7, 0b0001),
+            read(10, 0),
+            read(3, 2),
+            read(8, 0),
+            pass(7, 3, 0),
+            read(3, 0),
+            several(4, 0b0011),
             read(7, 1),
             read(3, 0),
-            read(9, 2),
-            read(7, 2),
-            several(9, 0b1010),
-            write(7, 2),
-        ],
-        vec![
-            several(4, 0b1010),
-            several(10, 0b0011),
-            read(5, 3),
-            several(7, 0b0110),
-            several(3, 0b0111),
-            several(8, 0b0001),
-            del(1),
-            read(9, 2),
-            several(4, 0b0011),
-            Op::Leave { owner: 10 },
-            pass(7, 5, 2),
-            several(10, 0b1001),
-            read(6, 0),
-        ],
-        vec![
-            read(5, 2),
-            read(5, 0),
-            several(4, 0b0110),
-            del(2),
-            write(8, 0),
-            read(3, 3),
-            several(4, 0b0010),
-            several(9, 0b1001),
-            several(7, 0b1100),
-            write(4, 3),
-            several(5, 0b0010),
-            read(6, 3),
-        ],
-        vec![
-            read(7, 0),
-            several(3, 0b0111),
-            read(6, 0),
-            several(5, 0b0010),
-            read(5, 0),
-            pass(3, 3, 0),
             several(3, 0b0001),
-            several(9, 0b0001),
-            several(4, 0b0011),
-            read(10, 1),
+            write(8, 0),
+            several(9, 0b1110),
         ],
         vec![
-            read(9, 0),
-            several(5, 0b0111),
+            read(4, 0),
             read(3, 3),
-            write(9, 3),
-            several(7, 0b1001),
-            read(6, 3),
+            several(9, 0b1000),
+            del(3),
+            read(7, 0),
+            several(5, 0b0011),
+            several(3, 0b0001),
+            write(4, 3),
+            read(9, 0),
         ],
     ];
     for program in programs {
@@ -297,35 +249,31 @@ fn whether_a_request_was_overtaken() {
 }
 
 #[test]
-fn a_request_that_moves_again_stands_ahead_of_all_that_were_moved() {
-    check(&[
-        several(7, 0b0010),
-        read(9, 1),
-        several(10, 0b0100),
-        write(6, 1),
-        pass(3, 3, 0),
-        write(4, 3),
-        several(3, 0b1010),
-        several(5, 0b1000),
-        read(7, 3),
-        write(10, 3),
-    ]);
-}
-
-#[test]
-fn a_request_steps_back_behind_one_that_it_overtook() {
-    check(&[
-        read(3, 0),
-        read(5, 1),
-        several(7, 0b0110),
-        read(9, 0),
-        read(3, 3),
-        write(8, 0),
-        several(5, 0b1100),
-        del(1),
-        Op::Leave { owner: 6 },
-        several(6, 0b0011),
-        write(9, 3),
-        read(7, 3),
-    ]);
+fn a_request_was_overtaken_by_one_that_moved_or_not() {
+    let programs = [
+        vec![
+            read(9, 0),
+            read(4, 3),
+            read(4, 0),
+            write(5, 3),
+            several(7, 0b1100),
+            several(3, 0b0101),
+            read(9, 3),
+            read(6, 2),
+            write(10, 2),
+        ],
+        vec![
+            read(3, 3),
+            write(9, 3),
+            several(4, 0b1010),
+            read(8, 3),
+            several(5, 0b0010),
+            write(6, 3),
+            several(10, 0b0010),
+            read(7, 1),
+        ],
+    ];
+    for program in programs {
+        check(&program);
+    }
 }

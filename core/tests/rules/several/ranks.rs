@@ -209,6 +209,21 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
 }
 
 #[test]
+fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
+    let mut queues = Queues::new();
+    push_both(&mut queues, "both");
+    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
+    push(&mut queues, &key_id(2), "task##1", Mode::Write, Rank::Line);
+    let lock = held("behind##1", Mode::Write, NOW);
+    queues.observe(key_id(2).as_ref(), lock.observe());
+    let mut wait = write(&key_id(0), "task##0", Rank::Head);
+    let ended = queues.end_cycles(&mut wait, &Observed::default(), NOW);
+    // Not only because it stands behind "both", so nobody moves.
+    assert_eq!(ended.deadlock, Some(vec![key_id(0), key_id(2)]));
+    assert_eq!(ended.moved, []);
+}
+
+#[test]
 fn only_a_request_with_a_limit_waits_for_the_limit() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
