@@ -7,7 +7,7 @@ use mortise_harness::{Server, cmd};
 
 use crate::support::dropping::{Point, drop_at, points, poll_once};
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{self, await_free, await_waiters, client, client_of, ms};
+use crate::support::{self, LATE, await_free, await_waiters, client, client_of, ms};
 
 /// A lease longer than the tests wait, so that a hold left behind shows.
 const LONG: Duration = Duration::from_secs(600);
@@ -188,6 +188,22 @@ fn a_guard_that_outlives_its_runtime_reports_its_loss_and_can_be_dropped() {
     let error = other.block_on(client.lock("k").acquire()).unwrap_err();
     assert!(matches!(error, Error::RuntimeGone), "{error:?}");
     drop(guard);
+}
+
+#[test]
+fn a_wait_ends_with_the_runtime_that_its_client_was_built_in() {
+    let server = Server::start();
+    let [runtime, other] = [(); 2].map(|()| tokio::runtime::Runtime::new().unwrap());
+    let client = runtime.block_on(client(&server));
+    let holder = runtime.block_on(client.lock("k").acquire()).unwrap();
+    let lock = client.lock("k");
+    let waiting = other.spawn(async move { lock.acquire().await.map(drop) });
+    runtime.block_on(await_waiters(&client, "k", 1));
+    drop(runtime);
+    let ended = other.block_on(async { tokio::time::timeout(LATE, waiting).await });
+    let ended = ended.expect("it ends").unwrap();
+    assert!(matches!(ended, Err(Error::RuntimeGone)), "{ended:?}");
+    drop(holder);
 }
 
 #[tokio::test]

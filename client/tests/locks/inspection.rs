@@ -188,7 +188,9 @@ async fn a_client_and_a_guard_are_shown_by_what_tells_them_apart() {
     let client = client(&server).await;
     assert!(format!("{client:?}").contains(&server.addr()), "{client:?}");
     let owner = Owner::named("billing").unwrap();
-    let guard = client.lock("stock").owner(&owner).acquire().await.unwrap();
+    let lock = client.lock("stock").owner(&owner);
+    assert_eq!(lock.key(), b"stock");
+    let guard = lock.acquire().await.unwrap();
     let (shown, token) = (format!("{guard:?}"), format!("{:?}", guard.token()));
     for part in ["Guard", "stock", "billing##", "Write", &token] {
         assert!(shown.contains(part), "{part}: {shown}");
