@@ -224,6 +224,19 @@ fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
 }
 
 #[test]
+fn a_request_that_moves_to_the_head_of_one_queue_is_ahead_of_nobody_in_another() {
+    let mut queues = Queues::new();
+    push_several(&mut queues, &[key_id(1), key_id(2)], "several");
+    push(&mut queues, &key_id(1), "behind##0", Mode::Read, Rank::Line);
+    let lock = held("task##1", Mode::Read, NOW);
+    queues.observe(key_id(1).as_ref(), lock.observe());
+    let lock = held("behind##1", Mode::Write, NOW);
+    let mut wait = write(&key_id(0), "task##0", Rank::Head);
+    let ended = queues.end_cycles(&mut wait, &lock.observe(), NOW);
+    assert_eq!((ended.deadlock, ended.moved), (None, vec![key_id(1)]));
+}
+
+#[test]
 fn only_a_request_with_a_limit_waits_for_the_limit() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
