@@ -184,6 +184,9 @@ mod tests {
         let used: Vec<_> = (0..1000).map(|number| key(&owner, number).0).collect();
         let most = (1000..50_000).map(|number| key(&owner, number).1).max();
         assert!(most <= Some(2100), "{most:?}");
+        for (number, used) in (0..).zip(&used) {
+            assert!(Arc::ptr_eq(used, &key(&owner, number).0), "{number}");
+        }
         drop(used);
         let most = (50_000..60_000).map(|number| key(&owner, number).1).min();
         assert!(most <= Some(2 * FEW), "{most:?}");

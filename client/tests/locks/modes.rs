@@ -170,3 +170,18 @@ async fn re_entry_keeps_the_token_and_frees_the_lock_with_the_last_guard() {
     reader.release().await.unwrap();
     assert_eq!(client.info("k").await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn an_owner_that_takes_many_other_locks_still_knows_what_it_holds() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.lock("held").owner(&owner);
+    let _guard = lock.acquire().await.unwrap();
+    for number in 0..100 {
+        let other = client.lock(format!("other-{number}")).owner(&owner);
+        other.acquire().await.unwrap().release().await.unwrap();
+    }
+    let again = lock.try_acquire().await;
+    assert!(matches!(again, Err(Error::AlreadyHeld)), "{again:?}");
+}
