@@ -139,11 +139,7 @@ pub(crate) fn is_let_past_without_wait(
 
 /// The lock is free, and nobody stands ahead any more.
 fn is_let_past(ctx: &Context<'_>, key: KeyRef<'_>, place: &Place) -> bool {
-    let queues = queue::all(ctx).borrow();
-    let queue = queues.get(key);
-    place.is_free
-        && place.rank.is_moved()
-        && !queue.is_some_and(|queue| queue.is_any_ahead_of(place.rank))
+    place.is_free && queue::all(ctx).borrow().is_let_past(key, place.rank)
 }
 
 /// Refuses a wait that closes a cycle. A cycle through a place behind a request for several keys is ended by moving whoever

@@ -119,6 +119,12 @@ impl Queues {
         WaiterId(self.last_id)
     }
 
+    /// A request of that rank, which does not wait yet, has moved ahead of all that wait at the key.
+    pub fn is_let_past(&self, key: KeyRef<'_>, rank: Rank) -> bool {
+        let queue = self.get(key);
+        rank.is_moved() && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
+    }
+
     /// Enqueues `waiter`, where its rank puts it.
     pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, rank: Rank) {
         self.begin_wait(waiter.owner.as_ref());
@@ -364,7 +370,7 @@ impl<'a> Queue<'a> {
     }
 
     /// True if another request would stand ahead of one of that rank that came now.
-    pub fn is_any_ahead_of(self, rank: Rank) -> bool {
+    fn is_any_ahead_of(self, rank: Rank) -> bool {
         let first = self.first_from(Position::FIRST);
         let waiters = &self.queues.waiters;
         first != NIL && waiters.position(first) < waiters.nodes.end(rank)

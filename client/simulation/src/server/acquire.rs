@@ -1,8 +1,8 @@
 //! Requests for one key: granted now, or enqueued.
 
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, Instant, Lease, Mode, Rank, Request, Sharing, Terms, Token,
-    Turn, Wait, Waiter, WaiterId,
+    AcquireError, Busy, Count, Grant, Instant, Lease, Mode, Request, Sharing, Terms, Token, Turn,
+    Wait, Waiter, WaiterId,
 };
 
 use super::commands::{DEADLOCK, LEFT, REVOKED, Words};
@@ -126,7 +126,7 @@ impl Server {
             return by_mail.map_or_else(Out::null, |_| Out::error(DEADLOCK));
         }
         if may_pass
-            && self.is_let_past(key, place.rank)
+            && self.queues.is_let_past(key_ref(key), place.rank)
             && let Ok(grant) = self.try_acquire(key, request, Turn::First)
         {
             self.accepted(key, request, by_mail.map(|it| it.1));
@@ -154,12 +154,6 @@ impl Server {
         queue.is_some_and(|queue| queue.first_several().is_some())
             && !self.forbids_grants()
             && self.with_live(key, |_, live| live.admits(request))
-    }
-
-    /// Whether the request moved ahead of all waiters at the key to end a cycle.
-    fn is_let_past(&self, key: &[u8], rank: Rank) -> bool {
-        let queue = self.queues.get(key_ref(key));
-        rank.is_moved() && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
     }
 
     fn expect(

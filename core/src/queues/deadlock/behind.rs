@@ -136,7 +136,6 @@ struct Moves {
     moved: Vec<Moved>,
     /// Where they wait.
     keys: Vec<KeyId>,
-    count: usize,
     /// How often the wait itself has moved, which does not stand in its queue yet.
     of_wait: usize,
     /// How many steps the searches have taken.
@@ -155,7 +154,7 @@ struct Moved {
 impl Moves {
     /// Whether a limit is reached: the server searches no further, and moves no more requests.
     fn are_over(&self) -> bool {
-        self.count >= MOST_MOVES || self.steps >= MOST_STEPS
+        self.moved.len() + self.of_wait >= MOST_MOVES || self.steps >= MOST_STEPS
     }
 
     fn times(&self, id: WaiterId) -> usize {
@@ -287,17 +286,12 @@ impl Queues {
             match least.copied() {
                 None => match self.overtaken_in(&found, wait, moves) {
                     None => return Err(found.keys),
-                    Some(slot) => {
-                        self.move_ahead(slot, Rank::Foremost, now, moves);
-                    }
+                    Some(slot) => self.move_ahead(slot, Rank::Foremost, now, moves),
                 },
                 Some(NIL) if !wait.move_ahead(&mut self.waiters) => {
                     return Err(found.keys);
                 }
-                Some(NIL) => {
-                    moves.count += 1;
-                    moves.of_wait += 1;
-                }
+                Some(NIL) => moves.of_wait += 1,
                 Some(slot) => self.move_to_head(slot, now, moves),
             }
         }
@@ -370,7 +364,6 @@ impl Queues {
         );
         let slots = self.slots_of(id);
         self.set_rank(id, &slots, rank);
-        moves.count += 1;
         moves.pending.push(id);
         moves.moved.push(Moved { id, from });
         let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);

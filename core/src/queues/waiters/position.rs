@@ -24,7 +24,7 @@ pub struct Reserved(pub(super) u64);
 
 impl Rank {
     /// A request of this rank was moved to the head.
-    pub fn is_moved(self) -> bool {
+    pub(crate) fn is_moved(self) -> bool {
         matches!(self, Self::Foremost | Self::Head | Self::Reserved(_))
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of each rank in the queues, without a server: who stands ahead of whom, and so who waits for whom.
+//! Checks where requests of each rank stand in a queue, and for whom they wait. These tests need no server around the queues.
 
 use mortise_core::{
     Count, Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank,
@@ -69,6 +69,11 @@ fn acquire(lock: &mut Lock, owner: &str, mode: Mode, now: Instant) {
     granted.expect("nobody excludes it");
 }
 
+/// The queues see that `owner` holds `key` since `NOW`.
+fn observe(queues: &mut Queues, key: &KeyId, owner: &str, mode: Mode) {
+    queues.observe(key.as_ref(), held(owner, mode, NOW).observe());
+}
+
 /// Whose request stands first.
 fn first_at(queues: &Queues, key: &KeyId) -> Vec<u8> {
     let queue = queues.get(key.as_ref()).expect("some wait there");
@@ -101,8 +106,7 @@ fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_r
     assert!(queues.remove(both).is_some());
     assert!(!queues.any_several() && queues.get(second.as_ref()).is_none());
 
-    let lock = held("reader", Mode::Read, NOW);
-    queues.observe(first.as_ref(), lock.observe());
+    observe(&mut queues, &first, "reader", Mode::Read);
     let queue = queues.get(first.as_ref()).expect("three wait there");
     assert!(queue.first_several().is_none());
     assert_eq!(queue.held().mode(NOW), Some(Mode::Read));
@@ -142,18 +146,20 @@ fn two_moved(reach: Option<usize>) -> Queues {
     queues
 }
 
+/// A write of "task##0" at key 0 closes a cycle if it gets that rank.
+fn closes(queues: &Queues, rank: Rank) -> bool {
+    let wait = write(&key_id(0), "task##0", rank);
+    let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
+    cycle.is_some()
+}
+
 #[test]
 fn a_request_that_moves_to_the_head_waits_for_those_that_were_moved_there_before() {
     for reach in [None, Some(0)] {
         let mut queues = two_moved(reach);
         push(&mut queues, &key_id(1), "head##1", Mode::Write, Rank::Line);
-        let lock = held("task##1", Mode::Write, NOW);
-        queues.observe(key_id(1).as_ref(), lock.observe());
-        for (rank, closes) in [(Rank::Head, true), (Rank::Foremost, false)] {
-            let wait = write(&key_id(0), "task##0", rank);
-            let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
-            assert_eq!(cycle.is_some(), closes, "{rank:?}: {cycle:?}");
-        }
+        observe(&mut queues, &key_id(1), "task##1", Mode::Write);
+        assert!(closes(&queues, Rank::Head) && !closes(&queues, Rank::Foremost));
     }
 }
 
@@ -162,13 +168,8 @@ fn those_that_were_moved_to_the_head_wait_for_one_that_moves_ahead_of_all() {
     for reach in [None, Some(0)] {
         let mut queues = two_moved(reach);
         push(&mut queues, &key_id(1), "task##1", Mode::Write, Rank::Line);
-        let lock = held("fore##1", Mode::Write, NOW);
-        queues.observe(key_id(1).as_ref(), lock.observe());
-        for (rank, closes) in [(Rank::Head, false), (Rank::Foremost, true)] {
-            let wait = write(&key_id(0), "task##0", rank);
-            let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
-            assert_eq!(cycle.is_some(), closes, "{rank:?}: {cycle:?}");
-        }
+        observe(&mut queues, &key_id(1), "fore##1", Mode::Write);
+        assert!(closes(&queues, Rank::Foremost) && !closes(&queues, Rank::Head));
     }
 }
 
@@ -195,8 +196,7 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
         push_both(&mut queues, "both");
         push(&mut queues, &key_id(1), "task##0", Mode::Read, Rank::Line);
         push(&mut queues, &key_id(2), "holder", Mode::Read, Rank::Line);
-        let lock = held("holder", Mode::Write, NOW);
-        queues.observe(key_id(0).as_ref(), lock.observe());
+        observe(&mut queues, &key_id(0), "holder", Mode::Write);
         // "task##0" waits for "both", that for "holder" while its lease lasts, and "holder" for the task.
         let (mut lock, mut tokens) = (held("task##1", Mode::Write, now), TokenClock::new());
         let key = key_id(2);
@@ -214,8 +214,7 @@ fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
     push_both(&mut queues, "both");
     push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
     push(&mut queues, &key_id(2), "task##1", Mode::Write, Rank::Line);
-    let lock = held("behind##1", Mode::Write, NOW);
-    queues.observe(key_id(2).as_ref(), lock.observe());
+    observe(&mut queues, &key_id(2), "behind##1", Mode::Write);
     let mut wait = write(&key_id(0), "task##0", Rank::Head);
     let ended = queues.end_cycles(&mut wait, &Observed::default(), NOW);
     // Not only because it stands behind "both", so nobody moves.
@@ -228,8 +227,7 @@ fn a_request_that_moves_to_the_head_of_one_queue_is_ahead_of_nobody_in_another()
     let mut queues = Queues::new();
     push_several(&mut queues, &[key_id(1), key_id(2)], "several");
     push(&mut queues, &key_id(1), "behind##0", Mode::Read, Rank::Line);
-    let lock = held("task##1", Mode::Read, NOW);
-    queues.observe(key_id(1).as_ref(), lock.observe());
+    observe(&mut queues, &key_id(1), "task##1", Mode::Read);
     let lock = held("behind##1", Mode::Write, NOW);
     let mut wait = write(&key_id(0), "task##0", Rank::Head);
     let ended = queues.end_cycles(&mut wait, &lock.observe(), NOW);
@@ -241,8 +239,7 @@ fn only_a_request_with_a_limit_waits_for_the_limit() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
     push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
-    let lock = held("task##1", Mode::Read, NOW);
-    queues.observe(key_id(0).as_ref(), lock.observe());
+    observe(&mut queues, &key_id(0), "task##1", Mode::Read);
     // The task asks for a permit of a lock that "behind" holds. "behind" waits for the task only because it stands behind "both".
     let one = Count::new(1).expect("not 0");
     let mut wait = Wait {
@@ -261,9 +258,8 @@ fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more(
     for number in 1..=BEHIND {
         // "task" reads the key, "several" waits for it, and "behind" waits only because it stands behind that.
         let keys = [key_id(number), key_id(BEHIND + number)];
-        let lock = held("task##1", Mode::Read, NOW);
         push_several(&mut queues, &keys, &format!("several-{number}"));
-        queues.observe(keys[0].as_ref(), lock.observe());
+        observe(&mut queues, &keys[0], "task##1", Mode::Read);
         let behind = format!("behind-{number}##0");
         push(&mut queues, &keys[0], &behind, Mode::Read, Rank::Line);
         acquire(

@@ -213,9 +213,7 @@ impl Server {
             if ended.deadlock.is_some() {
                 return Answer::Deadlock;
             }
-            let queue = self.queues.get(id.as_ref());
-            if wait.rank.is_moved()
-                && !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank))
+            if self.queues.is_let_past(id.as_ref(), wait.rank)
                 && self.acquire(key, &request, Turn::First).is_ok()
             {
                 // A command does this before it closes the key.
