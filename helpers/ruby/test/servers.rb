@@ -111,9 +111,19 @@ class TestServer
     call("EXISTS", key) == 1
   end
 
+  # How many clients wait for letters, and so know that they are queued.
+  def mail_readers
+    clients.count { |client| client.match?(/ cmd=lock.mail /i) && client.match?(/ flags=\w*b/) }
+  end
+
   # How many connections clients with this name have.
   def connections(name)
-    call("CLIENT", "LIST").lines.count { |line| line.include?(" name=#{name} ") }
+    clients.count { |client| client.include?(" name=#{name} ") }
+  end
+
+  # A line for each.
+  def clients
+    call("CLIENT", "LIST").lines
   end
 
   def freeze

@@ -131,7 +131,7 @@ class TroubleTest < Minitest::Test
     with_relay do |relay, far|
       held = Mortise::Lock.new(client, "stock").acquire
       waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
-      eventually { server.waiters("stock") == 1 }
+      eventually { server.waiters("stock") == 1 && server.mail_readers == 1 }
       owner = server.queue("stock").first["owner"]
       relay.cut
       held.release
