@@ -98,7 +98,7 @@ test-servers: build ## Run the tests against each server: make test-servers [SER
 
 .PHONY: proof
 proof: build ## Search for two holders inside one lock while servers, links and clients fail: make proof [MINUTES=30] [ARGS="--seed 1 replicas"]
-	cargo run --profile measure --package mortise-proof -- $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+	cargo run --profile measure --package mortise-proof --features peers -- $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 .PHONY: haul
 haul: build ## Take and release a million locks a minute for an hour: make haul [MINUTES=60] [ARGS=--write]

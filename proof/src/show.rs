@@ -19,7 +19,7 @@ struct Run {
     is_control: bool,
 }
 
-const RUNS: [Run; 15] = [
+const RUNS: &[Run] = &[
     right(
         "one server, append-only file",
         |_| Box::new(One::start(Data::Kept)),
@@ -95,6 +95,30 @@ const RUNS: [Run; 15] = [
         |_| Box::new(Several::start(LEASE)),
         plain,
     ),
+    #[cfg(feature = "peers")]
+    control(
+        "control: one server, append-only file, rslock",
+        |_| Box::new(One::start(Data::Kept).unbroken()),
+        || alike(Kind::Rslock),
+    ),
+    #[cfg(feature = "peers")]
+    control(
+        "control: one server, append-only file, redlock",
+        |_| Box::new(One::start(Data::Kept).unbroken()),
+        || alike(Kind::Redlock),
+    ),
+    #[cfg(feature = "peers")]
+    control(
+        "control: Redlock of five, a grace, by rslock",
+        |_| Box::new(Several::start(LEASE)),
+        || alike(Kind::Rslock),
+    ),
+    #[cfg(feature = "peers")]
+    control(
+        "control: Redlock of five, a grace, by redlock",
+        |_| Box::new(Several::start(LEASE)),
+        || alike(Kind::Redlock),
+    ),
 ];
 
 /// A run that must find nothing.
@@ -130,7 +154,11 @@ fn libraries() -> Vec<Part> {
 }
 
 fn plain() -> Vec<Part> {
-    vec![Part::Ours(Kind::Plain, 3); 3]
+    alike(Kind::Plain)
+}
+
+fn alike(kind: Kind) -> Vec<Part> {
+    vec![Part::Ours(kind, 3); 3]
 }
 
 pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {

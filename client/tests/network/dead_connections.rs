@@ -45,8 +45,11 @@ async fn a_waiter_keeps_its_place_when_the_shared_connection_dies() {
     let lock = mine.lock("k");
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
-    // The client has the reply `QUEUED` by then.
-    tokio::time::sleep(ms(200)).await;
+    // The client has the reply `QUEUED`, because it waits for letters.
+    eventually("the client waits for letters", async || {
+        server.info("clients")["blocked_clients"] == "1"
+    })
+    .await;
     proxy.set(Traffic::Stalls);
     // Long enough for several checks whether the server is up.
     tokio::time::sleep(ms(3_000)).await;

@@ -42,6 +42,12 @@ pub(crate) enum Kind {
     Library,
     /// `SET NX PX` and a compare-and-delete script, on a majority of the servers. On one server, that is what most people use.
     Plain,
+    /// The crate `rslock`.
+    #[cfg(feature = "peers")]
+    Rslock,
+    /// The crate `redlock`.
+    #[cfg(feature = "peers")]
+    Redlock,
 }
 
 /// Where the locks are.
@@ -55,6 +61,14 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// The address of each server or Sentinel.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        let ports = self.ports().iter();
+        ports
+            .map(|port| format!("redis://127.0.0.1:{port}/"))
+            .collect()
+    }
+
     pub(crate) fn ports(&self) -> &[u16] {
         match self {
             Place::One(port) => std::slice::from_ref(port),

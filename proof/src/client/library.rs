@@ -51,27 +51,24 @@ enum Side {
 impl Side {
     fn of(job: &Job, runtime: &Runtime) -> Result<Side, Error> {
         let _inside = runtime.enter();
-        let urls = |ports: &[u16]| -> Vec<String> {
-            let url = |port| format!("redis://127.0.0.1:{port}/");
-            ports.iter().map(url).collect()
-        };
+        let mut urls = job.place.urls();
         let one = |builder: mortise_client::Builder| {
             let named = builder.name(job.name.clone());
             named.response_timeout(ANSWER).build().map(Side::One)
         };
         match &job.place {
-            Place::One(port) => one(Client::builder(urls(&[*port]).remove(0))?),
-            Place::Cluster(ports) => one(Client::builder(Server::cluster(urls(ports))?)?),
-            Place::Sentinels(ports) => {
+            Place::One(_) => one(Client::builder(urls.remove(0))?),
+            Place::Cluster(_) => one(Client::builder(Server::cluster(urls)?)?),
+            Place::Sentinels(_) => {
                 let role = SentinelServerType::Master;
                 // Without TLS it takes nothing but a `String`.
                 let primary = String::from(PRIMARY);
-                let client = SentinelClient::build(urls(ports), primary, None, role);
+                let client = SentinelClient::build(urls, primary, None, role);
                 let client = client.map_err(|error| Error::Invalid(error.to_string()))?;
                 one(Client::builder(client)?)
             }
-            Place::Quorum(ports) => {
-                let builder = Quorum::builder(urls(ports))?.name(job.name.clone());
+            Place::Quorum(_) => {
+                let builder = Quorum::builder(urls)?.name(job.name.clone());
                 builder
                     .node_timeout(job.lease() / 10)
                     .build()

@@ -5,8 +5,11 @@ mod inside;
 mod job;
 mod library;
 mod mail;
+mod other;
 mod plain;
 mod request;
+#[cfg(feature = "peers")]
+mod rivals;
 mod rounds;
 mod stop;
 mod task;
@@ -25,7 +28,11 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
         Kind::Blocked => rounds::run(job, &log, &stop, blocked::Blocked::new),
         Kind::Mail => rounds::run(job, &log, &stop, mail::Mail::new),
         Kind::Library => library::run(job, &log, &stop)?,
-        Kind::Plain => plain::run(job, &log, &stop),
+        Kind::Plain => other::run::<plain::Plain>(job, &log, &stop),
+        #[cfg(feature = "peers")]
+        Kind::Rslock => other::run::<rivals::Rslock>(job, &log, &stop),
+        #[cfg(feature = "peers")]
+        Kind::Redlock => other::run::<rivals::Redlock>(job, &log, &stop),
     }
     log.write(&Record::Closed { at: now() });
     Ok(())
