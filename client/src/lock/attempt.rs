@@ -89,12 +89,8 @@ pub(crate) async fn attempt<T: Granted>(core: &Arc<Core>, name: &Name, ask: Ask)
         }
     };
     let granted = request.granted().await;
-    let (was_queued, was_repeated) = (request.was_queued(), request.was_repeated());
+    let was_queued = request.was_queued();
     let result = granted.and_then(|grant| T::new(core, name, grant, &ask).map_err(Failed::Unknown));
-    armed.is_settled = match &result {
-        Ok(_) => true,
-        Err(Failed::Denied | Failed::Refused(_)) => !was_repeated,
-        Err(Failed::Unknown(_)) => false,
-    };
+    armed.is_settled = !matches!(result, Err(Failed::Unknown(_)));
     Attempted { result, was_queued }
 }

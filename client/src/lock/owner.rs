@@ -156,6 +156,7 @@ impl fmt::Debug for Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::ServerHold;
 
     #[test]
     fn a_name_leaves_space_for_its_suffix() {
@@ -172,9 +173,11 @@ mod tests {
         assert!(owner == owner.clone() && owner != Owner::named("shipping").expect("short"));
     }
 
-    /// The key with this number, and how many keys the owner has then.
+    /// The key with this number, whose hold has ended, and how many keys the owner has then.
     fn key(owner: &Owner, number: u32) -> (Arc<OwnedKey>, usize) {
         let key = owner.key(0, &number.to_be_bytes().as_slice().into());
+        let ended: Weak<dyn Hold> = Weak::<ServerHold>::new();
+        *key.try_lock().expect("nobody asks for it") = Some(ended);
         (key, lock(&owner.0.keys).by_key.len())
     }
 

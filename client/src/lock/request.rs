@@ -135,11 +135,6 @@ impl Request {
         self.loss == OnConnectionLoss::HasResent
     }
 
-    /// Whether it was sent more than once, so that one of them may arrive late.
-    pub(crate) fn was_repeated(&self) -> bool {
-        self.was_resent() || self.redirections > 0
-    }
-
     pub(crate) fn was_queued(&self) -> bool {
         self.queued.is_some()
     }

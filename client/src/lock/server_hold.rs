@@ -118,22 +118,21 @@ impl ServerHold {
     }
 
     /// Ends a hold that is lost, once: leaves its name on the server, and wakes the tasks that await its loss. If the server has
-    /// denied it, there is nothing left of it, or it was revoked: then it keeps others out until its lease is over, or its guards
-    /// are gone.
+    /// denied it, there is nothing left of it, or it was revoked: then it keeps others out until its lease is over, or until
+    /// its guards are gone.
     fn end(&self, mut state: std::sync::MutexGuard<'_, State>, loss: Loss) {
         if mem::replace(&mut state.has_ended, true) {
             return;
         }
         let (watchers, due) = (state.watchers.take(), state.due.take());
         let (token, lease) = (state.belief.token(), state.belief.longest_lease());
-        state.is_left_last = loss == Loss::Denied && state.shares.guards > 0;
-        let (is_left_last, is_part) = (state.is_left_last, state.is_part);
+        state.is_left_last = loss == Loss::Denied;
+        let is_part = state.is_part;
         drop(state);
         // Not under the lock: subscribers and wakers may ask whether the lock is held.
         let scheduled = due.and_then(|due| lock(&self.core.holds).schedule.remove(due));
         match loss {
-            Loss::Released | Loss::Passed => {}
-            Loss::Denied if is_left_last => {}
+            Loss::Released | Loss::Passed | Loss::Denied => {}
             Loss::Unknown => self.core.leave(&self.name, lease),
             _ => self.core.leave_known(&self.name, lease),
         }

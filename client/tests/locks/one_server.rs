@@ -190,6 +190,27 @@ async fn a_lease_granted_after_a_long_wait_counts_from_the_grant() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_released_or_passed_on_costs_no_leave() {
+    let server = Server::start();
+    let client = client(&server).await;
+    for number in 0..3 {
+        let guard = client.lock("k").acquire().await.unwrap();
+        if number == 0 {
+            let heir = Owner::new();
+            let token = guard.pass_to(heir.name(), ms(60_000)).await.unwrap();
+            let guard = client.lock("k").take_over(heir.name(), token).await;
+            guard.unwrap().release().await.unwrap();
+        } else {
+            guard.release().await.unwrap();
+        }
+    }
+    client.close().await;
+    let stats = server.info("commandstats");
+    assert!(!stats.contains_key("cmdstat_LOCK.LEAVE"), "{stats:?}");
+    assert!(!stats.contains_key("cmdstat_lock.leave"), "{stats:?}");
+}
+
+#[tokio::test]
 async fn releasing_a_lock_whose_key_was_deleted_is_a_loss() {
     let server = Server::start();
     let client = client(&server).await;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use mortise_client::{Error, Held};
+use mortise_client::{Error, Held, Quorum};
 use mortise_harness::{Server, cmd};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -99,6 +99,41 @@ async fn grants_and_releases_are_events_with_key_and_token() {
     guard.release().await.unwrap();
     events.expect(&["DEBUG lock released", "key=orders", &token]);
     assert_eq!(events.find(&["lost"]), None);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_passed_on_is_an_event_and_no_warning() {
+    let (events, _guard) = Events::of_this_thread();
+    let server = Server::start();
+    let client = client(&server).await;
+    let guard = client.lock("orders").acquire().await.unwrap();
+    let token = format!("token={}", guard.token());
+    guard.pass_to("heir", ms(60_000)).await.unwrap();
+    events.expect(&["DEBUG lock passed on", "key=orders", &token]);
+    assert_eq!(events.find(&["WARN"]), None);
+}
+
+#[tokio::test]
+async fn the_end_of_one_part_over_several_servers_is_an_event_that_names_the_server() {
+    let (events, _guard) = Events::of_this_thread();
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let quorum = Quorum::connect(servers.each_ref().map(Server::url)).await;
+    let guard = quorum.unwrap().lock("k").acquire().await.unwrap();
+    let ended = async |server: &Server| {
+        let address = format!("server=\"{}\"", server.addr());
+        eventually("a server's part has ended", || async {
+            let part = ["DEBUG a server's part of a lock ended", &address, "key=k"];
+            events.find(&part).is_some()
+        })
+        .await;
+    };
+    cmd!(servers[0].connect(), "DEL", "k");
+    guard.renew().await.unwrap();
+    ended(&servers[0]).await;
+    assert!(guard.is_valid());
+    assert_eq!(events.find(&["WARN"]), None);
+    guard.release().await.unwrap();
+    ended(&servers[1]).await;
 }
 
 #[tokio::test]

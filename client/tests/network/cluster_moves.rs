@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortise_client::{Client, Guard};
+use mortise_client::{Client, Error, Guard};
 use mortise_harness::{
     Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
     migrate, text, wait_for_sync,
@@ -136,6 +136,21 @@ async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
         guard.release().await.unwrap();
     }
     end_migration(slot, from, to);
+}
+
+/// Each of two nodes says that the other one has the slot.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_sent_round_in_circles_fails() {
+    let cluster = Cluster::start(3, node);
+    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
+    let (home, other) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
+    let client = Client::connect(seeds).await.unwrap();
+    let id = text(&cmd!(other.connect(), "CLUSTER", "MYID"));
+    cmd!(home.connect(), "CLUSTER", "SETSLOT", slot, "NODE", id);
+    let failed = tokio::time::timeout(PATIENCE, client.lock(KEY).try_acquire()).await;
+    let error = failed.expect("it gives up").unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
 }
 
 /// Hands the lock over to a waiter, for which the client opens a connection for letters.

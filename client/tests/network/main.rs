@@ -15,6 +15,7 @@ mod failover;
 mod hanging;
 mod late_changes;
 mod late_network;
+mod lost_replies;
 mod no_module;
 mod slow_network;
 #[cfg(feature = "tls")]

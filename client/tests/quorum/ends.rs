@@ -1,10 +1,10 @@
-//! Requests over a quorum that cannot succeed end with the reason.
+//! Requests over a quorum that cannot succeed end with the reason; and how holds end.
 
 use mortise_client::{Error, Owner};
 use mortise_harness::cmd;
 
-use crate::support::ms;
 use crate::support::quorum::Servers;
+use crate::support::{client, eventually, ms};
 
 /// Longer than any of these requests takes.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);
@@ -54,4 +54,32 @@ async fn a_refused_fence_is_reported() {
     let taken = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();
     let error = taken.map(drop).unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_released_lock_stays_taken_for_its_least_time() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let lock = quorum.lock("k").at_least(ms(600_000));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(quorum.lock("k").try_acquire().await.unwrap().is_none());
+}
+
+/// Its guard may still be relied on until its deadline, so that server grants the lock to nobody; but it does not renew it either.
+#[tokio::test]
+async fn a_server_that_still_has_a_lost_hold_frees_it_when_its_lease_ends() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(1_000)).await;
+    let guard = quorum.lock("k").lease(ms(4_000)).acquire().await.unwrap();
+    for server in &servers.0[..2] {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    guard.renew().await.unwrap_err();
+    assert!(!guard.is_valid());
+    let direct = client(&servers.0[2]).await;
+    eventually("its lease is over", || async {
+        direct.info("k").await.unwrap().is_none()
+    })
+    .await;
+    drop(guard);
 }
