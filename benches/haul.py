@@ -8,6 +8,7 @@
 """
 import datetime
 import json
+import math
 import pathlib
 import sys
 
@@ -15,8 +16,8 @@ import svg
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 WIDTH, LEFT, RIGHT, HEIGHT, GAP, SIZE = 440, 44, 16, 110, 62, 13
-# What is drawn: a field of each row, what it is called, and which journeys have it.
-PANELS = (("p50", "a command, p50, µs"), ("p99", "a command, p99, µs"), ("memory", "memory, MB"))
+# What is drawn: a field of each row, what it is called, and by which scale.
+PANELS = (("p50", "a command, p50, µs", "powers"), ("p99", "a command, p99, µs", "powers"), ("memory", "memory, MB", "linear"))
 STROKES = """<style>
 .line { fill: none; stroke-width: 2 } .line.a { stroke: #1b7f5c } .line.b { stroke: #7a5bc0 } .line.c { stroke: #9aa1a9 }
 </style>"""
@@ -29,19 +30,28 @@ def rounded(most):
     return (int(most / step) + 1) * step
 
 
-def panel(journeys, field, title, top):
-    most = rounded(max(row[field] for journey in journeys for row in journey["rows"]))
+def scale_of(figures, kind):
+    """The marks of an axis, and a function that gives a figure its height from 0 to 1."""
+    if kind == "linear":
+        most = rounded(max(figures))
+        return [most * part for part in (0, 0.5, 1)], lambda figure: figure / most
+    low, high = math.floor(math.log10(min(figures))), math.ceil(math.log10(max(figures)))
+    return [10**power for power in range(low, high + 1)], lambda figure: (math.log10(figure) - low) / (high - low)
+
+
+def panel(journeys, field, title, kind, top):
+    marks, height = scale_of([row[field] for journey in journeys for row in journey["rows"]], kind)
     width = WIDTH - 12 - LEFT - RIGHT
     yield svg.text(0, top + 13, title, size=SIZE, weight="bold")
     top += 24
-    for part in (0, 0.5, 1):
-        y = top + HEIGHT * (1 - part)
+    for mark in marks:
+        y = top + HEIGHT * (1 - height(mark))
         yield f'<line x1="{LEFT}" x2="{LEFT + width}" y1="{y:.0f}" y2="{y:.0f}" class="grid"/>'
-        yield svg.text(LEFT - 6, y + 4, f"{most * part:,.0f}", "end", size=12, faint=True)
-    for kind, journey in zip(KINDS, journeys):
+        yield svg.text(LEFT - 6, y + 4, f"{mark:,.0f}", "end", size=12, faint=True)
+    for line, journey in zip(KINDS, journeys):
         end = journey["rows"][-1]["seconds"]
-        points = (f"{LEFT + row['seconds'] / end * width:.1f},{top + HEIGHT * (1 - row[field] / most):.1f}" for row in journey["rows"])
-        yield f'<polyline points="{" ".join(points)}" class="line {kind}"/>'
+        points = (f"{LEFT + row['seconds'] / end * width:.1f},{top + HEIGHT * (1 - height(row[field])):.1f}" for row in journey["rows"])
+        yield f'<polyline points="{" ".join(points)}" class="line {line}"/>'
 
 
 def minutes(journey):
@@ -56,8 +66,8 @@ def draw(told):
         parts.append(svg.text(28, top + 13, f"{journey['name']}, {minutes(journey)}", size=SIZE))
         top += 20
     top += 10
-    for field, title in PANELS:
-        parts += panel(journeys, field, title, top)
+    for field, title, scale in PANELS:
+        parts += panel(journeys, field, title, scale, top)
         top += HEIGHT + GAP - 12
     for line in ("Each line goes from the journey's beginning to its end.", f"{journeys[0]['server']} · {told['date']}"):
         parts.append(svg.text(0, top, line, size=12, faint=True))
