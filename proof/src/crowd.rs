@@ -160,22 +160,28 @@ impl Crowd {
         let kinds = if self.members[number].entry.links.is_empty() {
             4
         } else {
-            8
+            10
         };
         match dice.roll(kinds) {
-            0 => diary.fault("a client is killed", || self.kill(number)),
-            1..4 => diary.fault("a client is stopped", || {
+            0 => diary.client_fault("a client is killed", || self.kill(number)),
+            1..4 => diary.client_fault("a client is stopped", || {
                 self.signal(number, Signal::STOP);
                 thread::sleep(time);
                 self.signal(number, Signal::CONT);
             }),
-            4..6 => diary.fault("a client is cut off", || {
+            4..6 => diary.client_fault("a client is cut off", || {
                 let link = self.link(number, dice);
                 link.cut();
                 thread::sleep(time);
                 link.mend();
             }),
-            _ => diary.fault("a client's link is slow", || {
+            6..8 => diary.client_fault("what a client sends later arrives first", || {
+                let link = self.link(number, dice);
+                link.hold_older();
+                thread::sleep(time);
+                link.release_older();
+            }),
+            _ => diary.client_fault("a client's link is slow", || {
                 let link = self.link(number, dice);
                 link.delay_acknowledgements(ms(dice, 200));
                 link.delay_stream(ms(dice, 200));

@@ -71,6 +71,16 @@ const RUNS: &[Run] = &[
         usual,
     ),
     control(
+        "control: replicas, a lag of a minute allowed",
+        |_| Box::new(Replicated::start(Spoiled::MaxLag)),
+        usual,
+    ),
+    control(
+        "control: replicas, leases longer than the grace",
+        |_| Box::new(Replicated::start(Spoiled::MaxLease)),
+        usual,
+    ),
+    control(
         "control: replicas, a grace, SET NX PX",
         |_| Box::new(Replicated::start(Spoiled::Nothing)),
         plain,

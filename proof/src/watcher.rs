@@ -7,10 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, LockInfo, command, is_nil};
+use mortise_harness::{LockInfo, command, is_nil};
 
+use crate::client::{Place, Wire};
 use crate::history::{Log, Mode, Record, Seen, SeenHold, now};
-use crate::setup::View;
+use crate::setup::{Primary, View};
 
 const REPLY: Duration = Duration::from_secs(1);
 /// How often each lock is read.
@@ -25,13 +26,10 @@ impl Watcher {
     pub(crate) fn start(view: View, keys: Vec<String>, file: &Path) -> std::io::Result<Watcher> {
         let over = Arc::new(AtomicBool::new(false));
         let (log, ends) = (Log::create(file)?, over.clone());
-        let thread = thread::spawn(move || {
-            while !ends.load(Ordering::SeqCst) {
-                if let Some(port) = view.port() {
-                    watch(&view, port, &keys, &log, &ends);
-                }
-                thread::sleep(EVERY);
-            }
+        let thread = thread::spawn(move || match view {
+            View::Nowhere => {}
+            View::Primary(primary) => watch_primary(&primary, &keys, &log, &ends),
+            View::Cluster(ports) => watch_cluster(&ports, &keys, &log, &ends),
         });
         Ok(Watcher {
             over,
@@ -49,24 +47,38 @@ impl Drop for Watcher {
     }
 }
 
-/// Reads until the connection ends, or the locks are elsewhere.
-fn watch(view: &View, port: u16, keys: &[String], log: &Log, over: &AtomicBool) {
-    let Ok(mut conn) = Conn::to_port(port) else {
-        return;
-    };
-    while view.port() == Some(port) && !over.load(Ordering::SeqCst) {
-        for key in keys {
-            let sent = now();
-            let question = command!("LOCK.INFO", key, "COUNT", 1_000);
-            if conn.try_send_raw(&question.get_packed_command()).is_err() {
-                return;
+/// Reads all locks at the primary, over one connection until another server is.
+fn watch_primary(primary: &Primary, keys: &[String], log: &Log, over: &AtomicBool) {
+    while !over.load(Ordering::SeqCst) {
+        let port = primary.port();
+        let mut wire = Wire::new(Place::One(port));
+        while primary.port() == port && !over.load(Ordering::SeqCst) {
+            for key in keys {
+                look(&mut wire, key, log);
             }
-            let Some(Ok(reply)) = conn.recv_within(REPLY) else {
-                return;
-            };
-            log.write(&Record::Seen(seen(key, sent, &reply)));
+            thread::sleep(EVERY);
+        }
+    }
+}
+
+/// Reads each lock at the node that has it.
+fn watch_cluster(ports: &[u16], keys: &[String], log: &Log, over: &AtomicBool) {
+    let wire = |key| (key, Wire::new(Place::Cluster(ports.to_owned())));
+    let mut wires: Vec<(&String, Wire)> = keys.iter().map(wire).collect();
+    while !over.load(Ordering::SeqCst) {
+        for (key, wire) in &mut wires {
+            look(wire, key, log);
         }
         thread::sleep(EVERY);
+    }
+}
+
+/// Reads a lock, if the server shows it.
+fn look(wire: &mut Wire, key: &str, log: &Log) {
+    let sent = now();
+    let question = command!("LOCK.INFO", key, "COUNT", 1_000);
+    if let Ok(reply) = wire.call(&question, REPLY) {
+        log.write(&Record::Seen(seen(key, sent, &reply)));
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Promises {
     pub(crate) one_token_clock: bool,
     /// Nothing that was acknowledged is lost.
     pub(crate) loses_nothing: bool,
+    /// While nothing disturbs it, a lock that is free is granted at once: there is no grace.
+    pub(crate) grants_at_once: bool,
 }
 
 /// All violations in the history.
@@ -33,9 +35,13 @@ pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
     found.extend(queues::overtaken(history));
     found.extend(queues::unanswered(history));
     found.extend(seen::together(history));
+    found.extend(seen::came_back(history));
+    found.extend(seen::held_though_denied(history));
     if promises.loses_nothing {
-        found.extend(seen::came_back(history));
         found.extend(seen::vanished(history));
+    }
+    if promises.grants_at_once {
+        found.extend(seen::left_waiting(history));
     }
     found.extend(bundles::in_part(history));
     found

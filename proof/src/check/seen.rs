@@ -1,6 +1,7 @@
 //! Judges what the server itself showed of its locks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::violation::{Rule, Violation};
 use crate::history::{History, Mode, Mutual, Seen};
@@ -35,7 +36,12 @@ pub(super) fn together(history: &History) -> Vec<Violation> {
     history.seen.iter().filter_map(wrong).collect()
 }
 
-/// Holds that were shown after their release had been acknowledged.
+/// How long a lock may be shown free while the same owner waits first for it, in nanoseconds without disturbances.
+const AT_ONCE: u64 = 400_000_000;
+/// How long a disturbance may have consequences.
+const SETTLES: u64 = 200_000_000;
+
+/// Holds that were shown after their release had been acknowledged. A failover may lose a release that its primary acknowledged.
 pub(super) fn came_back(history: &History) -> Vec<Violation> {
     let released: HashMap<(&str, &str, u64), u64> = history
         .beliefs
@@ -49,13 +55,90 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
     for seen in &history.seen {
         for hold in &seen.holds {
             let at = released.get(&(&*seen.key, &*hold.owner, hold.token));
-            if at.is_some_and(|at| *at < seen.sent) {
+            let lost = |at: u64| {
+                let mut failovers = history.failovers.iter();
+                failovers.any(|it| at <= it.end && it.start <= seen.at)
+            };
+            if at.is_some_and(|at| *at < seen.sent && !lost(*at)) {
                 let text = format!("{} of {} at {}", hold.token, hold.owner, seen.key);
                 found.push(Violation::new(Rule::CameBack, seen.at, text));
             }
         }
     }
     found
+}
+
+/// Holds that were shown of requests that had been denied before, also at one of several keys.
+pub(super) fn held_though_denied(history: &History) -> Vec<Violation> {
+    let denied: HashMap<&str, u64> = history
+        .denied
+        .iter()
+        .map(|(ask, at)| (&*ask.owner, *at))
+        .collect();
+    let mut found = Vec::new();
+    for seen in &history.seen {
+        for hold in &seen.holds {
+            if denied.get(&*hold.owner).is_some_and(|at| *at < seen.sent) {
+                let text = format!("{} at {}", hold.owner, seen.key);
+                found.push(Violation::new(Rule::HeldThoughDenied, seen.at, text));
+            }
+        }
+    }
+    found
+}
+
+/// Locks that stayed free although somebody waited for them, while nothing disturbed the servers.
+pub(super) fn left_waiting(history: &History) -> Vec<Violation> {
+    let several = in_several_queues(history);
+    let mut waiting: HashMap<&str, (&str, u64)> = HashMap::new();
+    let mut found = Vec::new();
+    for seen in &history.seen {
+        let first = seen.queue.first().map(String::as_str);
+        let first = first.filter(|it| seen.holds.is_empty() && !several.contains(it));
+        let Some(first) = first else {
+            waiting.remove(&*seen.key);
+            continue;
+        };
+        let known = waiting.entry(&seen.key).or_insert((first, seen.at));
+        if known.0 != first {
+            *known = (first, seen.at);
+        } else if quiet(known.1..seen.sent, &history.faults) > AT_ONCE {
+            let text = format!("{first} at {}", seen.key);
+            found.push(Violation::new(Rule::LeftWaiting, seen.at, text));
+            *known = (first, seen.at);
+        }
+    }
+    found
+}
+
+/// The owners of requests for several keys. They may wait for another one than is free.
+fn in_several_queues(history: &History) -> HashSet<&str> {
+    let mut keys: HashMap<&str, &str> = HashMap::new();
+    let mut several = HashSet::new();
+    for seen in &history.seen {
+        for owner in &seen.queue {
+            if *keys.entry(owner).or_insert(&seen.key) != seen.key {
+                several.insert(owner.as_str());
+            }
+        }
+    }
+    several
+}
+
+/// How much of this time no disturbance, or its consequences, fell into.
+fn quiet(time: Range<u64>, faults: &[Range<u64>]) -> u64 {
+    let mut faults: Vec<Range<u64>> = faults
+        .iter()
+        .map(|it| it.start.max(time.start)..(it.end + SETTLES).min(time.end))
+        .filter(|it| !it.is_empty())
+        .collect();
+    faults.sort_by_key(|it| it.start);
+    let (mut quiet, mut from) = (0, time.start);
+    for fault in faults {
+        quiet += fault.start.saturating_sub(from);
+        from = from.max(fault.end);
+    }
+    quiet + time.end.saturating_sub(from)
 }
 
 /// Holds that were not shown though their holder believed in them the whole time; also at any of several keys that it took at once.

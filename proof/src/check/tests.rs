@@ -8,6 +8,7 @@ use crate::history::{
 const PROMISES: Promises = Promises {
     one_token_clock: true,
     loses_nothing: true,
+    grants_at_once: true,
 };
 
 /// One acquisition, and its result.
@@ -31,9 +32,13 @@ fn ask(owner: &str, way: Way, at: u64) -> Record {
 }
 
 fn answer(owner: &str, at: u64) -> Record {
+    answered(owner, Outcome::Granted, at)
+}
+
+fn answered(owner: &str, outcome: Outcome, at: u64) -> Record {
     Record::Answer(Answer {
         ask: owner.to_owned(),
-        outcome: Outcome::Granted,
+        outcome,
         text: String::new(),
         at,
     })
@@ -234,6 +239,20 @@ fn a_queued_request_must_be_granted_before_later_ones() {
 }
 
 #[test]
+fn a_request_that_had_to_be_repeated_has_lost_its_place() {
+    let mut first = hold("a", Mode::Write, 9, (0, 20, 21));
+    first[0] = ask("a", Way::Mail, 0);
+    for at in [4, u64::MAX] {
+        let ask = "a".to_owned();
+        first.insert(first.len() - 2, Record::Queued { ask, at });
+    }
+    assert_eq!(
+        found(vec![first, hold("b", Mode::Write, 8, (5, 10, 11))]),
+        []
+    );
+}
+
+#[test]
 fn a_blocked_request_has_its_place_from_when_the_queue_showed_it() {
     let a = hold("a", Mode::Write, 9, (0, 20, 21));
     let b = hold("b", Mode::Write, 8, (5, 10, 11));
@@ -322,7 +341,53 @@ fn a_released_hold_must_not_be_shown_again() {
     a.push(released("a", 1, 4));
     let shown = |at, token| vec![seen(at, &[("a", Mode::Write, token)], &[])];
     assert_eq!(found(vec![a.clone(), shown(5, 1), shown(9, 2)]), []);
-    assert_eq!(found(vec![a, shown(6, 1)]), [Rule::CameBack]);
+    assert_eq!(found(vec![a.clone(), shown(6, 1)]), [Rule::CameBack]);
+    let failover = |from, to| vec![Record::Failover { from, to }];
+    let found = |from, to| found(vec![a.clone(), shown(6, 1), failover(from, to)]);
+    assert_eq!(
+        found(2, 4),
+        [],
+        "the primary that released it is none any more"
+    );
+    assert_eq!(found(6, 9), []);
+    assert_eq!(found(2, 3), [Rule::CameBack]);
+    assert_eq!(found(7, 9), [Rule::CameBack]);
+}
+
+#[test]
+fn a_request_that_was_denied_must_hold_nothing() {
+    let denied = |outcome| vec![ask("a", Way::Now, 0), answered("a", outcome, 3)];
+    let shown = |at| vec![seen(at, &[("a", Mode::Write, 1)], &[])];
+    assert_eq!(found(vec![denied(Outcome::Denied), shown(4)]), []);
+    assert_eq!(found(vec![denied(Outcome::Unknown), shown(5)]), []);
+    let wrong = found(vec![denied(Outcome::Denied), shown(5)]);
+    assert_eq!(wrong, [Rule::HeldThoughDenied]);
+}
+
+#[test]
+fn a_free_lock_must_be_granted_to_the_first_who_waits() {
+    const MS: u64 = 1_000_000;
+    let free = |at, first| seen(at * MS, &[], &[first, "z"]);
+    let held = seen(300 * MS, &[("h", Mode::Write, 1)], &["a", "z"]);
+    let fault = |from, to, is_of_client| Record::Fault {
+        what: "a fault".to_owned(),
+        is_of_client,
+        from: from * MS,
+        to: to * MS,
+    };
+    let looks = vec![free(1, "a"), free(450, "a")];
+    let with = |more: Record| found(vec![looks.clone(), vec![more]]);
+    assert_eq!(found(vec![looks.clone()]), [Rule::LeftWaiting]);
+    assert_eq!(with(fault(100, 101, true)), [Rule::LeftWaiting]);
+    assert_eq!(with(fault(100, 101, false)), []);
+    assert_eq!(with(held), [], "it was held meanwhile");
+    assert_eq!(found(vec![vec![free(1, "a"), free(450, "b")]]), []);
+    assert_eq!(found(vec![vec![free(1, "a"), free(400, "a")]]), []);
+    let Record::Seen(mut elsewhere) = free(2, "a") else {
+        unreachable!()
+    };
+    elsewhere.key = "another".to_owned();
+    assert_eq!(with(Record::Seen(elsewhere)), [], "it asks for both");
 }
 
 #[test]

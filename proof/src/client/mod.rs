@@ -19,6 +19,7 @@ use crate::history::{Log, Record, now};
 
 pub(crate) use job::{Job, Kind, PRIMARY, Place};
 use stop::Stop;
+pub(crate) use wire::Wire;
 
 /// Runs until the parent process ends it.
 pub(crate) fn run(job: &Job) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::record::{Answer, Ask, Break, Granted, Record, Seen, Way, Write};
+use super::record::{Answer, Ask, Break, Granted, Outcome, Record, Seen, Way, Write};
 
 /// A grant, and the end of the belief in it.
 #[derive(Debug, Clone)]
@@ -29,6 +29,10 @@ pub(crate) struct History {
     /// Unanswered requests of clients that ended properly.
     pub(crate) unanswered: Vec<Ask>,
     pub(crate) answers: Vec<Answer>,
+    /// What was denied, and when that was known.
+    pub(crate) denied: Vec<(Ask, u64)>,
+    /// From when to when servers were disturbed.
+    pub(crate) faults: Vec<Range<u64>>,
 }
 
 impl History {
@@ -75,7 +79,12 @@ impl History {
                     });
                 }
                 Record::Answer(answer) => {
-                    asks.remove(&answer.ask);
+                    let asked = asks.remove(&answer.ask);
+                    if let Some((ask, _)) = asked
+                        && answer.outcome == Outcome::Denied
+                    {
+                        self.denied.push((ask, answer.at));
+                    }
                     self.answers.push(answer);
                 }
                 Record::Kept {
@@ -114,6 +123,12 @@ impl History {
                 Record::Seen(seen) => self.seen.push(seen),
                 Record::Break(cut) => self.breaks.push(cut),
                 Record::Failover { from, to } => self.failovers.push(from..to),
+                Record::Fault {
+                    is_of_client: false,
+                    from,
+                    to,
+                    ..
+                } => self.faults.push(from..to),
                 Record::Fault { .. } | Record::Closed { .. } => {}
             }
         }

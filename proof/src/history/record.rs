@@ -64,8 +64,14 @@ pub(crate) enum Record {
     Seen(Seen),
     /// Locks were broken from outside.
     Break(Break),
-    /// A disturbance of servers, clients or links, for human readers.
-    Fault { what: String, from: u64, to: u64 },
+    /// A disturbance.
+    Fault {
+        what: String,
+        /// Of a client or its link; otherwise of servers.
+        is_of_client: bool,
+        from: u64,
+        to: u64,
+    },
     /// While it lasted, two servers could be primaries of the same lock, each with a queue of its own.
     Failover { from: u64, to: u64 },
     /// The client ended properly.

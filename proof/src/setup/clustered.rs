@@ -74,6 +74,12 @@ impl Clustered {
             .expect("it was started over one")
     }
 
+    /// Where clients find the nodes.
+    fn ports(&self) -> Vec<u16> {
+        let nodes = self.cluster.nodes();
+        nodes.map(|node| self.network().port_of(node)).collect()
+    }
+
     /// The primary of a shard, and its replica.
     fn pair(&self, part: usize) -> (&Server, &Server) {
         let (one, two) = (&self.cluster.primaries[part], &self.cluster.replicas[part]);
@@ -228,6 +234,7 @@ impl Setup for Clustered {
         Promises {
             one_token_clock: false,
             loses_nothing: false,
+            grants_at_once: false,
         }
     }
 
@@ -237,12 +244,8 @@ impl Setup for Clustered {
 
     /// Clients find the nodes by themselves.
     fn entry(&mut self) -> Entry {
-        let ports = self
-            .cluster
-            .nodes()
-            .map(|node| self.network().port_of(node));
         Entry {
-            place: Place::Cluster(ports.collect()),
+            place: Place::Cluster(self.ports()),
             links: Vec::new(),
         }
     }
@@ -275,6 +278,6 @@ impl Setup for Clustered {
     }
 
     fn view(&self) -> View {
-        View::default()
+        View::Cluster(self.ports())
     }
 }

@@ -25,8 +25,17 @@ impl Diary {
         })
     }
 
-    /// Runs a disturbance, and records from when to when it lasted.
+    /// Runs a disturbance of servers, and records from when to when it lasted.
     pub(crate) fn fault<T>(&self, what: &str, fault: impl FnOnce() -> T) -> T {
+        self.record(what, false, fault)
+    }
+
+    /// The same for a disturbance of a client or its link.
+    pub(crate) fn client_fault<T>(&self, what: &str, fault: impl FnOnce() -> T) -> T {
+        self.record(what, true, fault)
+    }
+
+    fn record<T>(&self, what: &str, is_of_client: bool, fault: impl FnOnce() -> T) -> T {
         let from = now();
         if self.is_told {
             eprintln!("{:10.3} {what}", from as f64 / 1e9);
@@ -36,7 +45,12 @@ impl Diary {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry(what.clone()).or_default() += 1;
         let to = now();
-        self.log.write(&Record::Fault { what, from, to });
+        self.log.write(&Record::Fault {
+            what,
+            is_of_client,
+            from,
+            to,
+        });
         done
     }
 

@@ -59,21 +59,34 @@ pub(crate) trait Setup: Send {
     /// The servers whose data counts as written.
     fn primaries(&self) -> Vec<&Server>;
 
-    /// Where LOCK.INFO shows the locks, if anywhere.
+    /// Where LOCK.INFO shows the locks.
     fn view(&self) -> View;
 }
 
-/// The port of the server to query, 0 for none.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct View(Arc<AtomicU16>);
+/// Where LOCK.INFO shows the locks.
+#[derive(Debug, Clone)]
+pub(crate) enum View {
+    /// Nowhere: each of several servers has its own.
+    Nowhere,
+    Primary(Primary),
+    /// At the node that has the key.
+    Cluster(Vec<u16>),
+}
 
-impl View {
-    pub(crate) fn show(&self, port: u16) {
+/// The port of the server that is the primary.
+#[derive(Debug, Clone)]
+pub(crate) struct Primary(Arc<AtomicU16>);
+
+impl Primary {
+    pub(crate) fn at(port: u16) -> Primary {
+        Primary(Arc::new(AtomicU16::new(port)))
+    }
+
+    pub(crate) fn is_now(&self, port: u16) {
         self.0.store(port, Ordering::SeqCst);
     }
 
-    pub(crate) fn port(&self) -> Option<u16> {
-        let port = self.0.load(Ordering::SeqCst);
-        (port != 0).then_some(port)
+    pub(crate) fn port(&self) -> u16 {
+        self.0.load(Ordering::SeqCst)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mortise_harness::{ClockStep, Dice, Link, Server, cmd, eventually, try_cmd};
 
-use super::{Diary, Entry, LEASE, Setup, View};
+use super::{Diary, Entry, LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
 
@@ -25,7 +25,6 @@ pub(crate) struct One {
     data: Data,
     /// Whether FLUSHALL and SWAPDB break locks, too.
     breaks: bool,
-    view: View,
     /// How many seconds its wall clock is ahead.
     ahead: i64,
 }
@@ -74,13 +73,10 @@ impl One {
                 .start(),
             Data::Lost { grace } => builder.module_arg("grace", &grace.to_string()).start(),
         };
-        let view = View::default();
-        view.show(server.port());
         One {
             server,
             data,
             breaks: true,
-            view,
             ahead: 0,
         }
     }
@@ -179,6 +175,7 @@ impl Setup for One {
         Promises {
             one_token_clock: true,
             loses_nothing: self.data == Data::Kept,
+            grants_at_once: self.data == Data::Kept,
         }
     }
 
@@ -215,6 +212,6 @@ impl Setup for One {
     }
 
     fn view(&self) -> View {
-        self.view.clone()
+        View::Primary(Primary::at(self.server.port()))
     }
 }

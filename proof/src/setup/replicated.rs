@@ -8,7 +8,7 @@ use mortise_harness::{
     Builder, Dice, Link, Server, cmd, eventually, try_cmd, wait_for_sync, wait_for_sync_over,
 };
 
-use super::{Diary, Entry, LEASE, Setup, View};
+use super::{Diary, Entry, LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
 
@@ -25,6 +25,10 @@ pub(crate) enum Spoiled {
     Grace,
     /// One replica is enough, so an old primary with one replica left goes on granting.
     MinReplicas,
+    /// A replica may be silent for a minute, so an old primary goes on granting without any.
+    MaxLag,
+    /// Leases may be longer than the grace.
+    MaxLease,
 }
 
 impl Spoiled {
@@ -35,6 +39,19 @@ impl Spoiled {
     fn min_replicas(self) -> u64 {
         if self == Spoiled::MinReplicas { 1 } else { 2 }
     }
+
+    /// Seconds.
+    fn max_lag(self) -> u64 {
+        if self == Spoiled::MaxLag { 60 } else { LAG }
+    }
+
+    fn lease(self) -> u64 {
+        if self == Spoiled::MaxLease {
+            2 * GRACE
+        } else {
+            LEASE
+        }
+    }
 }
 
 pub(crate) struct Replicated {
@@ -44,7 +61,7 @@ pub(crate) struct Replicated {
     primary: usize,
     spoiled: Spoiled,
     clients: Vec<Arc<Link>>,
-    view: View,
+    shown: Primary,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,24 +88,23 @@ const FAILOVERS: [Failover; 5] = [
 
 impl Replicated {
     pub(crate) fn start(spoiled: Spoiled) -> Replicated {
-        let primary = builder().start();
+        let primary = builder(spoiled).start();
         let mut doors = vec![Link::to(&primary)];
         let mut servers = vec![primary];
         for _ in 0..2 {
-            let replica = builder().replica_over(&doors[0]).start();
+            let replica = builder(spoiled).replica_over(&doors[0]).start();
             wait_for_sync_over(&doors[0], &servers[0], &replica);
             doors.push(Link::to(&replica));
             servers.push(replica);
         }
-        let view = View::default();
-        view.show(servers[0].port());
+        let shown = Primary::at(servers[0].port());
         let set_up = Replicated {
             servers,
             doors,
             primary: 0,
             spoiled,
             clients: Vec::new(),
-            view,
+            shown,
         };
         for server in &set_up.servers {
             configure(server, spoiled.grace(), spoiled.min_replicas());
@@ -124,7 +140,7 @@ impl Replicated {
         for link in &self.clients {
             link.lead_to(&self.servers[server]);
         }
-        self.view.show(self.servers[server].port());
+        self.shown.is_now(self.servers[server].port());
     }
 
     fn fail_over(&mut self, how: Failover, dice: &mut Dice) {
@@ -209,11 +225,11 @@ impl Replicated {
     }
 }
 
-fn builder() -> Builder {
+fn builder(spoiled: Spoiled) -> Builder {
     Server::builder()
         .alone()
-        .module_arg("max-lease", &LEASE.to_string())
-        .config("min-replicas-max-lag", &LAG.to_string())
+        .module_arg("max-lease", &spoiled.lease().to_string())
+        .config("min-replicas-max-lag", &spoiled.max_lag().to_string())
 }
 
 fn configure(server: &Server, grace: u64, min_replicas: u64) {
@@ -227,7 +243,12 @@ impl Setup for Replicated {
         Promises {
             one_token_clock: true,
             loses_nothing: false,
+            grants_at_once: false,
         }
+    }
+
+    fn lease(&self) -> u64 {
+        self.spoiled.lease()
     }
 
     fn entry(&mut self) -> Entry {
@@ -243,6 +264,8 @@ impl Setup for Replicated {
         let how = match self.spoiled {
             // This fault needs a replica that stays with the old primary.
             Spoiled::MinReplicas => Failover::Divided,
+            // This one loses most.
+            Spoiled::MaxLease => Failover::Late,
             _ => *dice.pick(&FAILOVERS),
         };
         diary.failover(|| {
@@ -269,6 +292,6 @@ impl Setup for Replicated {
     }
 
     fn view(&self) -> View {
-        self.view.clone()
+        View::Primary(self.shown.clone())
     }
 }

@@ -95,6 +95,7 @@ impl Setup for Several {
         Promises {
             one_token_clock: false,
             loses_nothing: false,
+            grants_at_once: false,
         }
     }
 
@@ -126,6 +127,6 @@ impl Setup for Several {
     }
 
     fn view(&self) -> View {
-        View::default()
+        View::Nowhere
     }
 }

@@ -8,7 +8,7 @@ use mortise_harness::{
     wait_for_sync_at,
 };
 
-use super::{Diary, Entry, LONG_LEASE, Setup, View};
+use super::{Diary, Entry, LONG_LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::{PRIMARY, Place};
 
@@ -21,7 +21,7 @@ pub(crate) struct Watched {
     network: Network,
     sentinels: Vec<Server>,
     servers: Vec<Server>,
-    view: View,
+    shown: Primary,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +70,12 @@ impl Watched {
             network.start(sentinel)
         };
         let sentinels: Vec<Server> = (0..3).map(sentinel).collect();
-        let view = View::default();
-        view.show(servers[0].port());
+        let shown = Primary::at(servers[0].port());
         let set_up = Watched {
             network,
             sentinels,
             servers,
-            view,
+            shown,
         };
         set_up.await_agreement();
         set_up
@@ -113,7 +112,7 @@ impl Watched {
         }
         eventually_within(PATIENCE, "the primary has its replicas", || {
             let primary = self.primary().ok_or("none")?;
-            self.view.show(self.servers[primary].port());
+            self.shown.is_now(self.servers[primary].port());
             // Sentinels close all connections of a server that they reconfigure.
             let mut conn = Conn::to_port(self.servers[primary].port()).map_err(|_| "away")?;
             try_cmd!(conn, "SET", "healed", "yes")
@@ -170,6 +169,7 @@ impl Setup for Watched {
         Promises {
             one_token_clock: true,
             loses_nothing: false,
+            grants_at_once: false,
         }
     }
 
@@ -211,6 +211,6 @@ impl Setup for Watched {
     }
 
     fn view(&self) -> View {
-        self.view.clone()
+        View::Primary(self.shown.clone())
     }
 }

@@ -33,6 +33,15 @@ enum Way {
     Out,
 }
 
+/// One direction of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Course {
+    /// Of the connection, in the order in which they came.
+    number: u64,
+    from: IpAddr,
+    way: Way,
+}
+
 struct State {
     target: AtomicU16,
     /// How long it delays data, in milliseconds.
@@ -41,6 +50,8 @@ struct State {
     /// Holds back all data that the server has sent, but so many bytes.
     held_out: AtomicBool,
     let_out: AtomicU64,
+    /// Connections with smaller numbers carry nothing, in neither direction.
+    held_before: AtomicU64,
     closed: AtomicBool,
     lets_through: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     /// For these addresses no data is delayed or held back.
@@ -67,6 +78,7 @@ impl Door {
             delay_out: AtomicU64::new(0),
             held_out: AtomicBool::new(false),
             let_out: AtomicU64::new(0),
+            held_before: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             lets_through: Box::new(lets_through),
             spared: Mutex::default(),
@@ -110,6 +122,15 @@ impl Door {
     /// Lets so many bytes arrive of those that are held back.
     pub(crate) fn let_out(&self, bytes: u64) {
         self.state.let_out.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether data of the connections that there are now is held back, both ways. New ones carry theirs.
+    pub(crate) fn hold_older(&self, held: bool) {
+        let before = match held {
+            true => self.state.connections.load(Ordering::SeqCst),
+            false => 0,
+        };
+        self.state.held_before.store(before, Ordering::SeqCst);
     }
 
     /// Its port on 127.0.0.1.
@@ -168,21 +189,22 @@ impl State {
         self.streams().insert(number, ends);
         let back = (copy(&server), copy(&client));
         let state = Arc::clone(self);
-        thread::spawn(move || state.pump(back.0, back.1, from, Way::Out));
-        self.pump(client, server, from, Way::In);
+        let course = move |way| Course { number, from, way };
+        thread::spawn(move || state.pump(back.0, back.1, course(Way::Out)));
+        self.pump(client, server, course(Way::In));
         self.streams().remove(&number);
     }
 
-    /// Carries bytes, and the end of the stream, one way, each as late as `way` is when it is sent.
-    fn pump(self: &Arc<State>, mut source: TcpStream, mut sink: TcpStream, from: IpAddr, way: Way) {
+    /// Carries bytes, and the end of the stream, one way, each as late as that way is when it is sent.
+    fn pump(self: &Arc<State>, mut source: TcpStream, mut sink: TcpStream, course: Course) {
         let (sender, under_way) = mpsc::channel::<(Instant, Vec<u8>)>();
         let reader = source.try_clone().expect("a socket can be shared");
         let state = Arc::clone(self);
-        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, from, way));
+        thread::spawn(move || state.carry(&under_way, &mut sink, &reader, course));
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = source.read(&mut buffer).unwrap_or(0);
-            let arrives = Instant::now() + self.delay(way, from);
+            let arrives = Instant::now() + self.delay(course);
             let sent = sender.send((arrives, buffer[..read].to_vec()));
             if read == 0 || sent.is_err() {
                 return;
@@ -196,23 +218,22 @@ impl State {
         under_way: &Receiver<(Instant, Vec<u8>)>,
         sink: &mut TcpStream,
         source: &TcpStream,
-        from: IpAddr,
-        way: Way,
+        course: Course,
     ) {
         let mut listens = true;
         for (arrives, bytes) in under_way {
-            while (Instant::now() < arrives || self.holds(way, from))
+            while (Instant::now() < arrives || self.holds(course))
                 && !self.closed.load(Ordering::SeqCst)
             {
                 let left = arrives.saturating_duration_since(Instant::now());
                 thread::sleep(left.clamp(LOOK_EVERY, 10 * LOOK_EVERY));
             }
-            if !self.await_passage(from) || bytes.is_empty() {
+            if !self.await_passage(course.from) || bytes.is_empty() {
                 break;
             }
             let mut rest = &bytes[..];
             while !rest.is_empty() {
-                let (now, later) = rest.split_at(self.passing(way, from, rest.len()));
+                let (now, later) = rest.split_at(self.passing(course, rest.len()));
                 // A peer that no longer reads does not cut off what it has sent before, which may still
                 // be in flight.
                 listens = listens && sink.write_all(now).is_ok();
@@ -230,20 +251,22 @@ impl State {
             .contains(&from)
     }
 
-    fn holds(&self, way: Way, from: IpAddr) -> bool {
-        self.is_held(way, from) && self.let_out.load(Ordering::SeqCst) == 0
+    fn holds(&self, course: Course) -> bool {
+        let is_older = course.number < self.held_before.load(Ordering::SeqCst);
+        is_older || self.is_held(course) && self.let_out.load(Ordering::SeqCst) == 0
     }
 
-    fn is_held(&self, way: Way, from: IpAddr) -> bool {
-        matches!(way, Way::Out) && self.held_out.load(Ordering::SeqCst) && !self.spares(from)
+    fn is_held(&self, course: Course) -> bool {
+        let is_out = matches!(course.way, Way::Out);
+        is_out && self.held_out.load(Ordering::SeqCst) && !self.spares(course.from)
     }
 
     /// How many of so many bytes may pass, once any may.
-    fn passing(&self, way: Way, from: IpAddr, bytes: usize) -> usize {
-        while self.holds(way, from) && !self.closed.load(Ordering::SeqCst) {
+    fn passing(&self, course: Course, bytes: usize) -> usize {
+        while self.holds(course) && !self.closed.load(Ordering::SeqCst) {
             thread::sleep(LOOK_EVERY);
         }
-        if !self.is_held(way, from) || self.closed.load(Ordering::SeqCst) {
+        if !self.is_held(course) || self.closed.load(Ordering::SeqCst) {
             return bytes;
         }
         let passing = self.let_out.load(Ordering::SeqCst).min(bytes as u64);
@@ -251,11 +274,11 @@ impl State {
         passing as usize
     }
 
-    fn delay(&self, way: Way, from: IpAddr) -> Duration {
-        if self.spares(from) {
+    fn delay(&self, course: Course) -> Duration {
+        if self.spares(course.from) {
             return Duration::ZERO;
         }
-        let delay = match way {
+        let delay = match course.way {
             Way::In => &self.delay_in,
             Way::Out => &self.delay_out,
         };

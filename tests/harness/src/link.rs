@@ -67,6 +67,16 @@ impl Link {
         self.door.delay_in(by);
     }
 
+    /// Holds back what is sent over the connections that there are now, both ways. What is sent over new ones arrives before it.
+    pub fn hold_older(&self) {
+        self.door.hold_older(true);
+    }
+
+    /// Lets what older connections have sent arrive.
+    pub fn release_older(&self) {
+        self.door.hold_older(false);
+    }
+
     /// Lets nothing pass from now on.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);

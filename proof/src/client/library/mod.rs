@@ -1,5 +1,7 @@
 //! Tasks that use the Rust client as its users do.
 
+mod several;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,28 +135,37 @@ impl Task<'_> {
         let of_pool = is_one && !pools.is_empty() && self.dice.roll(4) == 0;
         let keys = if of_pool { pools } else { &self.job.locks };
         let writes = !of_pool && self.dice.roll(10) < 6;
-        let patience = match self.dice.roll(10) {
-            // Some drop the future.
-            0 if !last => Duration::from_millis(self.dice.roll(300)),
-            _ => Duration::from_secs(120),
-        };
-        let wait = if last {
-            60_000
-        } else {
-            1 + self.dice.roll(5_000)
-        };
+        let (patience, wait) = (self.draw_patience(last), self.draw_wait(last));
         Request {
             key: self.dice.pick(keys).clone(),
             mode: if writes { Mode::Write } else { Mode::Read },
             permits: if of_pool { 1 + self.dice.roll(3) } else { 0 },
             at_least: writes && is_one && self.dice.roll(40) == 0,
-            wait: Duration::from_millis(wait),
+            wait,
             patience,
         }
     }
 
+    fn draw_patience(&mut self, last: bool) -> Duration {
+        match self.dice.roll(10) {
+            // Some drop the future.
+            0 if !last => Duration::from_millis(self.dice.roll(300)),
+            _ => Duration::from_secs(120),
+        }
+    }
+
+    fn draw_wait(&mut self, last: bool) -> Duration {
+        Duration::from_millis(match last {
+            true => 60_000,
+            false => 1 + self.dice.roll(5_000),
+        })
+    }
+
     /// Makes one request. Returns whether it was answered.
     async fn round(&mut self, last: bool) -> bool {
+        if let Some(client) = self.draws_several() {
+            return self.round_of_several(&client, last).await;
+        }
         let request = self.draw(last);
         let ask = self.asks(&request.key, "", Way::Library);
         let mut lock = self.side.locks().lock_of(request.key.as_bytes());

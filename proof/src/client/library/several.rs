@@ -1,0 +1,106 @@
+//! Several locks that a task takes at once.
+
+use std::time::Duration;
+
+use mortise_client::{Client, MultiGuard};
+use tokio::time::{sleep, timeout};
+
+use super::{Side, Task, until_of};
+use crate::history::{Granted, Mode, Outcome, Record, Way, now};
+
+impl Task<'_> {
+    /// The client, if the next request is one for several locks.
+    pub(super) fn draws_several(&mut self) -> Option<Client> {
+        match &*self.side {
+            Side::One(client) if !self.job.bundle.is_empty() && self.dice.roll(8) == 0 => {
+                Some(client.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks for all locks of the bundle. Returns whether that was granted.
+    pub(super) async fn round_of_several(&mut self, client: &Client, last: bool) -> bool {
+        let mut keys = self.job.bundle.clone();
+        if self.dice.roll(2) == 0 {
+            keys.reverse();
+        }
+        let (wait, patience) = (self.draw_wait(last), self.draw_patience(last));
+        let ask = self.asks(&keys[0], "", Way::Library);
+        let locks = client.locks(&keys).lease(self.job.lease()).wait(wait);
+        match timeout(patience, locks.acquire()).await {
+            Ok(Ok(all)) => {
+                let grants = self.granted_together(&ask, &keys, &all);
+                self.answer(&ask, Outcome::Granted, "");
+                self.hold_together(all, &grants).await;
+                return true;
+            }
+            Ok(Err(error)) => {
+                self.fails(&ask, &error);
+                self.pause(50).await;
+            }
+            Err(_) => self.answer(&ask, Outcome::Unknown, "dropped"),
+        }
+        false
+    }
+
+    fn granted_together(&self, ask: &str, keys: &[String], all: &MultiGuard) -> Vec<Granted> {
+        let grants: Vec<Granted> = keys
+            .iter()
+            .zip(all.guards())
+            .map(|(key, guard)| {
+                let until = until_of(guard);
+                Granted {
+                    ask: ask.to_owned(),
+                    owner: String::from_utf8_lossy(guard.owner()).into_owned(),
+                    key: key.clone(),
+                    mode: Mode::Write,
+                    weight: 1,
+                    limit: 0,
+                    token: guard.token().get(),
+                    from: now(),
+                    until,
+                    together: keys.to_owned(),
+                }
+            })
+            .collect();
+        let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
+        self.log.write_all(&records);
+        grants
+    }
+
+    /// Stays inside for a while, shorter than its first belief.
+    async fn hold_together(&mut self, all: MultiGuard, grants: &[Granted]) {
+        for (guard, grant) in all.guards().iter().zip(grants) {
+            self.write(guard, grant).await;
+        }
+        let stay = match self.job.lingers {
+            true => self.dice.roll(self.job.lease),
+            false => self.dice.roll(10),
+        };
+        let until = grants.iter().map(|grant| grant.until).min().unwrap_or(0);
+        let end = until.min(now() + stay * 1_000_000);
+        sleep(Duration::from_nanos(end.saturating_sub(now()))).await;
+        for grant in grants {
+            self.log.write(&Record::Left {
+                owner: grant.owner.clone(),
+                key: grant.key.clone(),
+                token: grant.token,
+                at: now(),
+            });
+        }
+        // Half of them do not wait for the result.
+        if self.dice.roll(2) == 0 {
+            drop(all);
+        } else if all.release().await.is_ok() {
+            for grant in grants {
+                self.log.write(&Record::Released {
+                    owner: grant.owner.clone(),
+                    key: grant.key.clone(),
+                    token: grant.token,
+                    at: now(),
+                });
+            }
+        }
+    }
+}
