@@ -65,7 +65,7 @@ impl PeerMailbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(simulated)))]
 mod tests {
     use super::*;
     use crate::Client;
