@@ -107,7 +107,7 @@ func TestALockWhosePassIsRefusedStaysHeldAndRenewed(t *testing.T) {
 func TestALockUnlockedEarlyStaysTakenUntilItsLeastTimeIsOver(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(500*time.Millisecond), mortise.Holder("billing-7"))
+		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(3*time.Second), mortise.Holder("billing-7"))
 		if err != nil {
 			t.Fatal(err)
 		}

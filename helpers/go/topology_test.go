@@ -354,7 +354,7 @@ func TestWhoeverGivesUpDoesNotWaitForAnothersSearchForServers(t *testing.T) {
 			began := time.Now()
 			_, _, err := locks.Lock(ctx, "impatient")
 			cancel()
-			if took := time.Since(began); err == nil || took > time.Second {
+			if took := time.Since(began); err == nil || took > 5*time.Second {
 				t.Errorf("%v after %v", err, took)
 			}
 			time.Sleep(300 * time.Millisecond)

@@ -208,7 +208,7 @@ func TestAWaiterIsGrantedThoughItsMailConnectionBreaksRepeatedly(t *testing.T) {
 func TestAWaiterIsGrantedAfterARestartOfTheServer(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		_, held, err := locks.Lock(background, "k", mortise.Lease(time.Second))
+		_, held, err := locks.Lock(background, "k", mortise.Lease(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

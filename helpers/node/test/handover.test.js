@@ -146,7 +146,7 @@ for (const [library, own] of Object.entries(libraries)) {
         assert.equal(await locks.revoke("stock", "nobody"), null);
         const left = await locks.revoke("stock", lock.owner);
         assert.ok(left > 0 && left <= 4_000);
-        await new Promise((resolve) => lock.signal.addEventListener("abort", resolve));
+        await eventually(() => lock.signal.aborted);
         assert.ok(lock.signal.reason instanceof LostError);
         await eventually(() => server.nothingIsLeft());
         await assert.rejects(lock.release(), LostError);

@@ -40,8 +40,8 @@ final class LaravelTest extends TestCase
     public function testALockOfLaravelsOwnDriverIsWaitedFor(string $client): void
     {
         $theirs = laravel(self::$server, $client, 'redis')['cache']->store();
-        $this->assertTrue($theirs->lock('invoice', 1, 'old')->get());
         $ours = $this->cache($client);
+        $this->assertTrue($theirs->lock('invoice', 3, 'old')->get());
         $this->assertFalse($ours->lock('invoice', 60)->get());
         $this->assertTrue($ours->lock('invoice', 60)->block(60));
     }

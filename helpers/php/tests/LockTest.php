@@ -62,8 +62,8 @@ final class LockTest extends TestCase
     /** @dataProvider libraries */
     public function testAWaiterHoldsForAWholeLeaseAfterALongWait(string $library): void
     {
-        self::$server->occupy('stock', 1_000);
-        $hold = $this->locks($library)->lock('stock', lease: 0.5)->acquire(60);
+        self::$server->occupy('stock', 3_000);
+        $hold = $this->locks($library)->lock('stock', lease: 2)->acquire(60);
         $this->assertTrue($hold->held());
         $hold->release();
     }
@@ -122,7 +122,7 @@ final class LockTest extends TestCase
     public function testAPermitOfAKilledProcessIsFreeAtTheEndOfItsLease(string $library): void
     {
         $killed = new Child(function () use ($library) {
-            $this->locks($library)->semaphore('pool', limit: 1, lease: 1)->acquire();
+            $this->locks($library)->semaphore('pool', limit: 1, lease: 3)->acquire();
             posix_kill(getmypid(), SIGKILL);
         });
         $killed->await();
@@ -276,7 +276,7 @@ final class LockTest extends TestCase
     public function testALockThatAnotherLibraryTookBySetIsWaitedForAndAnyOtherTypeIsAnError(string $library): void
     {
         $locks = $this->locks($library);
-        self::$server->admin->set('stock', 'token', ['nx', 'px' => 300]);
+        self::$server->admin->set('stock', 'token', ['nx', 'px' => 3_000]);
         $this->assertNull($locks->lock('stock')->acquire());
         $this->assertNotNull($locks->lock('stock')->acquire(60));
         self::$server->admin->hSet('hash', 'field', 'value');

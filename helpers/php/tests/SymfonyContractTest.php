@@ -37,6 +37,6 @@ final class SymfonyContractTest extends Contract\AbstractStoreTestCase
 
     protected function getClockDelay(): int
     {
-        return 250_000;
+        return 1_000_000;
     }
 }

@@ -66,7 +66,7 @@ final class SymfonyTest extends TestCase
     public function testTheLockOfAKilledWorkerIsFreeAtTheEndOfItsLeaseAndNotBefore(): void
     {
         $worker = new Child(function () {
-            $lock = $this->factory()->createLock('invoice', 1.0);
+            $lock = $this->factory()->createLock('invoice', 3.0);
             $lock->acquire();
             posix_kill(getmypid(), SIGKILL);
         });

@@ -75,7 +75,7 @@ def worker(server):
     app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
 
     @app.task(name="report", shared=False)
-    @once(locks, key="report:{day}", again=0.2, lease=1.0)
+    @once(locks, key="report:{day}", again=0.2, lease=3.0)
     def report(day, seconds=0.1):
         ledger.stay(seconds)
 
@@ -94,11 +94,11 @@ def worker(server):
     setup_logging.disconnect(leave_logging_alone)
 
 
-def test_a_task_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease(worker, server):
+def test_a_task_delivered_twice_runs_once_at_a_time_even_beyond_its_lease(worker, server):
     app, ledger = worker
-    for _ in range(3):
-        app.tasks["report"].apply_async(("monday", 1.5), task_id="the same")
-    eventually(lambda: ledger.runs == 3)
+    for _ in range(2):
+        app.tasks["report"].apply_async(("monday", 4), task_id="the same")
+    eventually(lambda: ledger.runs == 2)
     assert ledger.most == 1
     eventually(lambda: server.info("holders") == 0)
 

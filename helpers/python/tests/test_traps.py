@@ -28,7 +28,7 @@ def test_a_wait_longer_than_the_socket_timeout_keeps_its_place_and_is_sent_once(
     holder = Lock(r, "stock")
     holder.acquire()
     first = in_thread(lambda: Lock(impatient, "stock").acquire(blocking_timeout=60))
-    eventually(lambda: server.waiters("stock") == 1)
+    eventually(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
     second = in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=60))
     eventually(lambda: server.waiters("stock") == 2 and server.mail_readers() == 2)
     asked, queue = server.commands("acquire"), server.queue("stock")
@@ -162,7 +162,7 @@ def test_a_waiter_whose_box_was_closed_asks_again(far, relay, r, server):
 
 
 def test_a_grant_that_arrives_too_late_is_not_used(far, relay, r, server):
-    holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=1, thread_local=False)
+    holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=3, thread_local=False)
     holder.acquire()
     waiting = in_thread(lambda: (late.acquire(blocking_timeout=60), late.lost, late.owned()))
     eventually(lambda: server.waiters("stock") == 1)
@@ -271,7 +271,7 @@ def test_clients_made_for_each_request_share_the_connections_of_their_pool_which
     holder.acquire()
     for number in range(20):
         waiting.append(in_thread(lambda: take_and_give(redis.Redis(connection_pool=pool))))
-    eventually(lambda: server.waiters("stock") == 20)
+    eventually(lambda: server.waiters("stock") == 20 and server.mail_readers() == 1)
     assert server.connections("request") == 2
     holder.release()
     assert all(thread.result() for thread in waiting)
@@ -281,7 +281,7 @@ def test_clients_made_for_each_request_share_the_connections_of_their_pool_which
 
 def test_a_pool_that_only_a_lock_refers_to_stays_and_the_lock_is_renewed(server, no_collection):
     def take():
-        assert Lock(redis.Redis(port=server.port, client_name="dropped", protocol=2), "stock", lease=1.5).acquire()
+        assert Lock(redis.Redis(port=server.port, client_name="dropped", protocol=2), "stock", lease=3).acquire()
 
     take()
     before = server.info("total_renewals")

@@ -25,8 +25,10 @@ class JobLockTest < Minitest::Test
     with_relay do
       Mortise::Lock.new(Redis.new(port: @relay.port), "other").synchronize { nil } # so that it is connected
       @relay.hold_back(:replies)
-      assert_raises(Timeout::Error) { Timeout.timeout(0.5) { job.queue } }
+      queueing = in_thread { job.queue }
       eventually { server.held?("job") }
+      queueing.raise(Timeout::Error)
+      assert_raises(Timeout::Error) { queueing.value }
       @relay.pass_all
       eventually { !server.held?("job") }
     end
@@ -36,8 +38,10 @@ class JobLockTest < Minitest::Test
     with_relay do
       assert job.queue
       @relay.hold_back(:replies)
-      assert_raises(Timeout::Error) { Timeout.timeout(0.5) { job(lease: 600).run { flunk } } }
+      running = in_thread { job(lease: 600).run { flunk } }
       eventually { server.holds("job").none? { |held| held["owner"] == "job:#{name}" } }
+      running.raise(Timeout::Error)
+      assert_raises(Timeout::Error) { running.value }
       @relay.pass_all
       eventually { !server.held?("job") }
     end

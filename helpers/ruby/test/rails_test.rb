@@ -32,7 +32,7 @@ class RailsTest < Minitest::Test
     end
 
     class Once < Job
-      lock :until_executed, again: 0.1, lease: 1
+      lock :until_executed, again: 0.1, lease: 3
     end
 
     class OneAtATime < Job
@@ -59,8 +59,8 @@ class RailsTest < Minitest::Test
   end
 
   def test_a_job_is_queued_once_until_it_has_run
-    assert Once.perform_later(1, 0.3)
-    refute Once.perform_later(1, 0.3)
+    assert Once.perform_later(1, 3)
+    refute Once.perform_later(1, 3)
     assert Once.perform_later(2, 0)
     assert_equal [1, 2], runs(4).map(&:last).uniq.sort
     eventually { Once.perform_later(1, 0) }
@@ -72,11 +72,11 @@ class RailsTest < Minitest::Test
     eventually { !server.count("holders").positive? }
   end
 
-  def test_a_job_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease
-    job = Once.new(1, 1.5)
+  def test_a_job_delivered_twice_runs_once_at_a_time_even_beyond_its_lease
+    job = Once.new(1, 4)
     assert job.enqueue
-    2.times { Thread.new { ActiveJob::Base.execute(job.serialize) } }
-    assert_equal %i[enter leave] * 3, runs(6).map(&:first)
+    Thread.new { ActiveJob::Base.execute(job.serialize) }
+    assert_equal %i[enter leave] * 2, runs(4).map(&:first)
   end
 
   def test_jobs_that_are_unique_while_executed_run_one_after_the_other

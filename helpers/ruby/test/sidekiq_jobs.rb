@@ -29,7 +29,7 @@ end
 class Once
   include Sidekiq::Worker
   include Noted
-  sidekiq_options lock: :until_executed, lock_ttl: 600, lock_lease: 1, lock_again_in: 0.2, retry: 25
+  sidekiq_options lock: :until_executed, lock_ttl: 600, lock_lease: 3, lock_again_in: 0.2, retry: 25
   sidekiq_retry_in { 1 } # of a busy machine's time-outs
 end
 

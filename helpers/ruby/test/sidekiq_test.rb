@@ -79,8 +79,8 @@ class SidekiqTest < Minitest::Test
     eventually { Once.perform_async(@ledger, 0) }
   end
 
-  def test_a_job_delivered_three_times_runs_one_at_a_time_even_beyond_its_lease
-    Once.perform_async(@ledger, 1.5)
+  def test_a_job_delivered_three_times_runs_once_at_a_time_even_beyond_its_lease
+    Once.perform_async(@ledger, 4)
     deliver_again(2)
     2.times { work }
     # The copies that find it running come back later as one: Sidekiq stores equal scheduled jobs once.

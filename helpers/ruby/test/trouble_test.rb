@@ -32,7 +32,7 @@ class TroubleTest < Minitest::Test
     with_relay do |relay, far|
       Mortise::Lock.new(far, "other").synchronize { nil } # so that it is connected
       relay.hold_back(:replies)
-      asking = in_thread { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0) }
+      asking = in_thread { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 30) }
       eventually { server.held?("stock") }
       relay.cut
       relay.pass_all
@@ -47,8 +47,9 @@ class TroubleTest < Minitest::Test
     with_relay do |relay, far|
       Mortise::Lock.new(far, "other").synchronize { nil }
       relay.hold_back(:replies)
-      assert_raises(Mortise::Unreachable) { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0.5) }
+      asking = in_thread { Mortise::Lock.new(far, "stock", lease: 600).acquire(wait: 0.5) }
       eventually { server.held?("stock") }
+      assert_raises(Mortise::Unreachable) { asking.value }
       relay.pass_all
       eventually { !server.held?("stock") }
     end
@@ -96,7 +97,7 @@ class TroubleTest < Minitest::Test
         working = in_thread { work.to_proc.call(hold) }
         eventually { !hold.held? }
         closing = in_thread { Mortise.close(far, timeout: 60) }
-        refute closing.join(0.3), "it did not wait"
+        refute closing.join(0.1), "it did not wait"
         relay.pass_all
         assert closing.value
         refute server.held?("stock")
@@ -141,7 +142,7 @@ class TroubleTest < Minitest::Test
 
   def test_a_waiter_asks_again_after_a_restart_of_the_server
     with_server do |own|
-      held = Mortise::Lock.new(client(own.port), "stock", lease: 1, renew: false).acquire
+      held = Mortise::Lock.new(client(own.port), "stock", lease: 5, renew: false).acquire
       waiting = in_thread { Mortise::Lock.new(client(own.port, id: "other"), "stock").acquire }
       eventually { own.waiters("stock") == 1 }
       own.kill

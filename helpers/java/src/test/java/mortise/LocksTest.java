@@ -211,7 +211,7 @@ class LocksTest extends EachClient {
     @EnumSource
     void a_waiter_is_granted_after_a_restart_of_the_server(Via via) throws Exception {
         var locks = locks(via);
-        Held first = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
+        Held first = locks.take("k").lease(Duration.ofSeconds(10)).acquire();
         var second = start(() -> locks.take("k").acquire());
         eventually("it waits", () -> server.waiters("k") == 1);
         server.kill();

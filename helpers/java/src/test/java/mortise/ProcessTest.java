@@ -54,7 +54,7 @@ class ProcessTest {
 
         public static void main(String[] args) throws Exception {
             var locks = new Locks(Via.valueOf(args[0]).connect(Integer.parseInt(args[1])));
-            Held held = locks.take("k").lease(Duration.ofSeconds(1)).acquire();
+            Held held = locks.take("k").lease(Duration.ofSeconds(3)).acquire();
             do {
                 System.out.println(held.isHeld() ? held.token() : 0);
             } while (System.in.read() > 0);
