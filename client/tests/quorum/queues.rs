@@ -5,7 +5,7 @@ use mortise_harness::{Server, cmd, text};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
-use crate::support::{self, client, eventually, ms};
+use crate::support::{self, PATIENCE, client, eventually, ms};
 
 #[tokio::test]
 async fn readers_share_a_quorum_and_writers_do_not() {
@@ -239,4 +239,38 @@ async fn a_quorum_may_consist_of_primaries_that_sentinels_name() {
         matches!(&error, Error::NoQuorum { nodes, .. } if nodes.len() == 3),
         "{error:?}"
     );
+}
+
+/// A connection that breaks may deliver a request a second time, and late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_a_part_that_arrives_again_does_not_end_the_next_one() {
+    let servers = Servers::start(5);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2, 3], "k", 600_000);
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let first = servers.await_waiter(&[0, 1, 2, 3], "k").await;
+    eventually("the last server is free", || async {
+        !servers.taken("k").contains(&4)
+    })
+    .await;
+    let mut monitor = servers.0[4].connect();
+    cmd!(monitor, "MONITOR");
+    // It takes two parts, queues on the next server, and gives back the part behind that one meanwhile.
+    servers.vacate(&[first], "k");
+    let release = loop {
+        let line = monitor.recv_within(PATIENCE).expect("it gives it back");
+        let line = text(&line.unwrap());
+        if line.contains("LOCK.RELEASE") {
+            break line;
+        }
+    };
+    servers.vacate(&[0, 1, 2, 3], "k");
+    let guard = waiting.await.unwrap().unwrap();
+    let again = || async { servers.taken("k").contains(&4) };
+    eventually("the last server has granted it again", again).await;
+    let words: Vec<&str> = release.split('"').skip(1).step_by(2).collect();
+    servers.0[4].connect().cmd(&words);
+    assert!(again().await, "{words:?}");
+    guard.release().await.unwrap();
 }
