@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Builder, Conn, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually_within, int,
-    is_nil, send, text, try_cmd, wait_for_sync,
+    Builder, Conn, Link, Server, Shutdown, array, as_map, bytes, cmd, error_line, eventually,
+    eventually_within, int, is_nil, send, text, try_cmd, wait_for_sync,
 };
 
 fn bare() -> Builder {
@@ -251,6 +251,38 @@ fn a_blocked_command_is_seen_and_answered_later() {
     let unblocked = cmd!(pusher, "CLIENT", "UNBLOCK", waiter.client_id());
     assert_eq!(int(&unblocked), 1);
     assert!(is_nil(&waiter.recv()));
+}
+
+#[test]
+fn what_a_new_connection_sends_can_arrive_before_what_an_old_one_has_sent() {
+    let server = bare().start();
+    let link = Link::to(&server);
+    let mut old = Conn::to_port(link.port()).unwrap();
+    cmd!(old, "SET", "key", "first");
+    link.hold_older();
+    old.send(&["SET", "key", "old"]);
+    let mut new = Conn::to_port(link.port()).unwrap();
+    cmd!(new, "SET", "key", "new");
+    let value = || text(&cmd!(server.connect(), "GET", "key"));
+    assert_eq!(value(), "new");
+    link.release_older();
+    old.recv();
+    assert_eq!(value(), "old");
+}
+
+/// Other tests of this process have a few files open, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_link_keeps_no_socket_of_a_connection_that_has_ended() {
+    let server = bare().start();
+    let link = Link::to(&server);
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    for _ in 0..300 {
+        let mut conn = Conn::to_port(link.port()).unwrap();
+        assert_eq!(text(&cmd!(conn, "PING")), "PONG");
+    }
+    eventually("the sockets are closed", || open() < before + 150);
 }
 
 #[test]
