@@ -277,4 +277,16 @@ mod tests {
         assert!(ahead(&[(5, 20), (20 * SECOND, 0)]).is_empty());
         assert_eq!(ahead(&[(5, 20), (22 * SECOND, 0)]), [1]);
     }
+
+    #[test]
+    fn the_loss_that_says_most_weighs_most() {
+        let losses = [
+            Loss::Denied,
+            Loss::Unknown,
+            Loss::Expired,
+            Loss::HoldLimit,
+            Loss::Released,
+        ];
+        assert!(losses.is_sorted_by(|one, next| weight(one) < weight(next)));
+    }
 }
