@@ -16,6 +16,8 @@ use crate::client::Place;
 const LAG: u64 = 1;
 /// The grace that the contract requires: the longest lease, the lag, and three seconds.
 const GRACE: u64 = LEASE + LAG * 1_000 + 3_000;
+/// One for shorter leases than there are.
+const SHORT_GRACE: u64 = 2_000;
 
 /// Which setting is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,11 @@ pub(crate) enum Spoiled {
 
 impl Spoiled {
     fn grace(self) -> u64 {
-        if self == Spoiled::Grace { 0 } else { GRACE }
+        match self {
+            Spoiled::Grace => 0,
+            Spoiled::MaxLease => SHORT_GRACE,
+            _ => GRACE,
+        }
     }
 
     fn min_replicas(self) -> u64 {
@@ -47,7 +53,7 @@ impl Spoiled {
 
     fn lease(self) -> u64 {
         if self == Spoiled::MaxLease {
-            2 * GRACE
+            5 * SHORT_GRACE
         } else {
             LEASE
         }
