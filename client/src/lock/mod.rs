@@ -29,6 +29,8 @@ pub(crate) mod semaphore;
 pub(crate) mod server_hold;
 mod take;
 mod terms;
+#[cfg(all(test, not(simulated)))]
+mod tests;
 pub(crate) mod trace;
 
 pub(crate) use ask::Ask;

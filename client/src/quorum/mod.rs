@@ -13,6 +13,8 @@ pub(crate) mod votes;
 
 #[expect(clippy::module_inception, reason = "it is the quorum itself")]
 pub(crate) mod quorum;
+#[cfg(all(test, not(simulated)))]
+mod tests;
 
 pub(crate) use ballot::Ballot;
 pub(crate) use member::Member;

@@ -113,18 +113,3 @@ impl sealed::Locks for Quorum {
         &self.0.all
     }
 }
-
-#[cfg(all(test, not(simulated)))]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_quorum_is_shown_by_its_servers() {
-        let urls = (1..=3).map(|port| format!("redis://127.0.0.1:{port}/"));
-        let quorum = Quorum::builder(urls).expect("addresses").build();
-        let shown = format!("{:?}", quorum.expect("it does not connect"));
-        for port in 1..=3 {
-            assert!(shown.contains(&format!("127.0.0.1:{port}")), "{shown}");
-        }
-    }
-}
