@@ -6,6 +6,11 @@ use std::ops::Range;
 use super::violation::{Rule, Violation};
 use crate::history::{History, Mode, Mutual, Seen};
 
+/// How long a lock may be shown free while the same owner waits first for it, in nanoseconds without disturbances.
+const AT_ONCE: u64 = 400_000_000;
+/// How long a disturbance may have consequences.
+const SETTLES: u64 = 200_000_000;
+
 /// Holds at one moment that exclude each other, or exceed the limit.
 pub(super) fn together(history: &History) -> Vec<Violation> {
     let limits: HashMap<&str, u64> = history
@@ -35,11 +40,6 @@ pub(super) fn together(history: &History) -> Vec<Violation> {
     };
     history.seen.iter().filter_map(wrong).collect()
 }
-
-/// How long a lock may be shown free while the same owner waits first for it, in nanoseconds without disturbances.
-const AT_ONCE: u64 = 400_000_000;
-/// How long a disturbance may have consequences.
-const SETTLES: u64 = 200_000_000;
 
 /// Holds that were shown after their release had been acknowledged. A failover may lose a release that its primary acknowledged.
 pub(super) fn came_back(history: &History) -> Vec<Violation> {
@@ -87,7 +87,7 @@ pub(super) fn held_though_denied(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Locks that stayed free although somebody waited for them, while nothing disturbed the servers.
+/// Free locks that the server did not grant to the first waiter for [`AT_ONCE`], not counting its faults.
 pub(super) fn left_waiting(history: &History) -> Vec<Violation> {
     let several = in_several_queues(history);
     let mut waiting: HashMap<&str, (&str, u64)> = HashMap::new();
@@ -99,14 +99,17 @@ pub(super) fn left_waiting(history: &History) -> Vec<Violation> {
             waiting.remove(&*seen.key);
             continue;
         };
-        let known = waiting.entry(&seen.key).or_insert((first, seen.at));
-        if known.0 != first {
-            *known = (first, seen.at);
-        } else if quiet(known.1..seen.sent, &history.faults) > AT_ONCE {
-            let text = format!("{first} at {}", seen.key);
-            found.push(Violation::new(Rule::LeftWaiting, seen.at, text));
-            *known = (first, seen.at);
+        match waiting.get(&*seen.key) {
+            Some((known, since)) if *known == first => {
+                if quiet(*since..seen.sent, &history.faults) <= AT_ONCE {
+                    continue;
+                }
+                let text = format!("{first} at {}", seen.key);
+                found.push(Violation::new(Rule::LeftWaiting, seen.at, text));
+            }
+            _ => {}
         }
+        waiting.insert(&seen.key, (first, seen.at));
     }
     found
 }

@@ -10,7 +10,7 @@ use super::job::Job;
 use super::request::Request;
 use super::task::{MILLI, REPLY, Task};
 use super::wire::Trouble;
-use crate::history::{Granted, Mode, Outcome, Record, Way, Write, now};
+use crate::history::{Granted, Outcome, Way, now};
 
 impl Task<'_> {
     /// Stays inside for a while, and leaves in one of several ways.
@@ -27,7 +27,7 @@ impl Task<'_> {
         };
         self.write(grant);
         let valid = self.stay(grant, now() + stay * MILLI, renews);
-        self.left(grant);
+        self.log.left(grant);
         if !renews {
             self.write(grant);
         }
@@ -70,12 +70,7 @@ impl Task<'_> {
             {
                 Ok(Value::Int(_)) if now() < until => {
                     until = until.max(sent + self.job.certain());
-                    self.log.write(&Record::Kept {
-                        owner: grant.owner.clone(),
-                        key: grant.key.clone(),
-                        token: grant.token,
-                        until,
-                    });
+                    self.log.kept(grant, until);
                     self.write(grant);
                 }
                 Ok(_) => return false,
@@ -91,11 +86,7 @@ impl Task<'_> {
         if self.dice.roll(3) == 0 {
             return;
         }
-        let mode = match grant.mode {
-            Mode::Read => "read",
-            Mode::Write => "write",
-        };
-        let line = format!("{mode}:{}:{}", grant.token, grant.owner);
+        let line = grant.line();
         let list = Job::list(&grant.key);
         let write = if self.job.guards {
             command!(
@@ -116,15 +107,7 @@ impl Task<'_> {
             Err(Trouble::Refused(_)) => Some(false),
             Err(Trouble::Lost) => None,
         };
-        self.log.write(&Record::Write(Write {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            mode: grant.mode,
-            token: grant.token,
-            sent,
-            at: now(),
-            done,
-        }));
+        self.log.wrote(grant, sent, done);
     }
 
     fn release(&mut self, grant: &Granted) {
@@ -140,12 +123,7 @@ impl Task<'_> {
             match self.wire.call(&release, REPLY) {
                 Ok(left) => {
                     if !is_nil(&left) && int(&left) == 0 {
-                        self.log.write(&Record::Released {
-                            owner: grant.owner.clone(),
-                            key: grant.key.clone(),
-                            token: grant.token,
-                            at: now(),
-                        });
+                        self.log.released(grant);
                     }
                     return;
                 }
@@ -182,7 +160,7 @@ impl Task<'_> {
                 self.write(&taken);
                 let stay = self.dice.roll(20);
                 self.stay(&taken, now() + stay * MILLI, true);
-                self.left(&taken);
+                self.log.left(&taken);
                 self.release(&taken);
             }
             Ok(_) => self.answer(&next, Outcome::Denied, ""),
@@ -206,7 +184,7 @@ impl Task<'_> {
         let stay = self.dice.roll(self.job.lease / 8);
         thread::sleep(Duration::from_millis(stay));
         for grant in grants {
-            self.left(grant);
+            self.log.left(grant);
         }
         // Sometimes it never releases one, whose lease ends by itself.
         let forgets = self.dice.roll(10) == 0;

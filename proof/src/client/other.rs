@@ -7,7 +7,7 @@ use mortise_harness::Dice;
 
 use super::job::Job;
 use super::stop::Stop;
-use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, now};
+use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
 /// A lock over all servers of a job.
 pub(crate) trait Other {
@@ -72,27 +72,18 @@ impl<O: Other> Task<'_, O> {
         let is_granted = taken.is_some();
         if let Some(taken) = taken {
             self.work(&key, &owner, taken.until);
-            self.answer(&owner, Outcome::Granted);
+            self.log.answer(&owner, Outcome::Granted, "");
             self.other.release(taken.held);
         } else {
-            self.answer(&owner, Outcome::Denied);
+            self.log.answer(&owner, Outcome::Denied, "");
         }
         thread::sleep(Duration::from_millis(5 + self.dice.roll(20)));
         is_granted
     }
 
-    fn answer(&self, ask: &str, outcome: Outcome) {
-        self.log.write(&Record::Answer(Answer {
-            ask: ask.to_owned(),
-            outcome,
-            text: String::new(),
-            at: now(),
-        }));
-    }
-
     fn work(&mut self, key: &str, owner: &str, until: u64) {
         let from = now();
-        self.log.write(&Record::Granted(Granted {
+        let grant = Granted {
             ask: owner.to_owned(),
             owner: owner.to_owned(),
             key: key.to_owned(),
@@ -104,18 +95,14 @@ impl<O: Other> Task<'_, O> {
             from,
             until,
             together: Vec::new(),
-        }));
+        };
+        self.log.write(&Record::Granted(grant.clone()));
         let stay = match self.dice.roll(4) {
             0 => self.job.lease,
             _ => self.dice.roll(self.job.lease / 4),
         };
         let end = (from + stay * 1_000_000).min(until);
         thread::sleep(Duration::from_nanos(end.saturating_sub(now())));
-        self.log.write(&Record::Left {
-            owner: owner.to_owned(),
-            key: key.to_owned(),
-            token: from,
-            at: now(),
-        });
+        self.log.left(&grant);
     }
 }

@@ -10,7 +10,7 @@ use super::job::Job;
 use super::request::Request;
 use super::stop::Stop;
 use super::wire::Wire;
-use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, now};
+use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
 /// How long the reply to a command without a wait may take.
 pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
@@ -47,12 +47,7 @@ impl Task<'_> {
     }
 
     pub(super) fn answer(&self, request: &Request, outcome: Outcome, text: &str) {
-        self.log.write(&Record::Answer(Answer {
-            ask: request.ask.clone(),
-            outcome,
-            text: text.to_owned(),
-            at: now(),
-        }));
+        self.log.answer(&request.ask, outcome, text);
     }
 
     pub(super) fn granted(&self, request: &Request, token: u64, until: u64) -> Granted {
@@ -89,15 +84,6 @@ impl Task<'_> {
         let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
         self.log.write_all(&records);
         grants
-    }
-
-    pub(super) fn left(&self, grant: &Granted) {
-        self.log.write(&Record::Left {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            token: grant.token,
-            at: now(),
-        });
     }
 
     /// The command for a request, without its `WAIT`.

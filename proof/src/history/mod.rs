@@ -4,11 +4,15 @@ mod belief;
 mod clock;
 mod ledger;
 mod log;
+mod notes;
 mod record;
 
 pub(crate) use belief::{Belief, History};
 pub(crate) use clock::now;
 pub(crate) use log::{Log, read_all};
 pub(crate) use record::{
-    Answer, Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, Way, Write,
+    Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, Way, Write,
 };
+
+#[cfg(test)]
+pub(crate) use record::Answer;

@@ -1,4 +1,4 @@
-//! Checks where requests of each rank stand in a queue, and for whom they wait. These tests need no server around the queues.
+//! Where a request of each rank stands in its queue, and for whom it waits. The tests call the queues directly.
 
 use mortise_core::{
     Count, Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank,

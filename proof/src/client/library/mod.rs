@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::job::{Job, LIMIT, PRIMARY, Place};
 use super::stop::Stop;
-use crate::history::{Answer, Ask, Granted, Log, Mode, Outcome, Record, Way, Write, now};
+use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
 const ANSWER: Duration = Duration::from_millis(1_500);
 /// How often a task inside checks its clock.
@@ -183,25 +183,36 @@ impl Task<'_> {
                 }
             }
         };
-        match timeout(request.patience, taken).await {
-            Ok(Ok(guard)) => {
-                let grant = self.granted(&ask, &request, &guard);
-                self.answer(&ask, Outcome::Granted, "");
-                self.work(&guard, &grant).await;
-                if matches!(*self.side, Side::One(_)) && self.dice.roll(20) == 0 {
-                    self.pass(&lock, guard, &request).await;
-                } else {
-                    self.end(guard, &grant).await;
-                }
-                return true;
-            }
+        let Some(guard) = self.taken(&ask, request.patience, taken).await else {
+            return false;
+        };
+        let grant = self.granted(&ask, &request, &guard);
+        self.log.answer(&ask, Outcome::Granted, "");
+        self.work(&guard, &grant).await;
+        if matches!(*self.side, Side::One(_)) && self.dice.roll(20) == 0 {
+            self.pass(&lock, guard, &request).await;
+        } else {
+            self.end(guard, &grant).await;
+        }
+        true
+    }
+
+    /// What a request has taken. If it has failed, or is dropped after so long, that is its answer.
+    async fn taken<T>(
+        &mut self,
+        ask: &str,
+        patience: Duration,
+        taking: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
+        match timeout(patience, taking).await {
+            Ok(Ok(taken)) => return Some(taken),
             Ok(Err(error)) => {
-                self.fails(&ask, &error);
+                self.fails(ask, &error);
                 self.pause(50).await;
             }
-            Err(_) => self.answer(&ask, Outcome::Unknown, "dropped"),
+            Err(_) => self.log.answer(ask, Outcome::Unknown, "dropped"),
         }
-        false
+        None
     }
 
     /// Passes the lock on, and takes it over under the new name.
@@ -215,7 +226,7 @@ impl Task<'_> {
         match taken.await {
             Ok(next) => {
                 let grant = self.granted(&ask, request, &next);
-                self.answer(&ask, Outcome::Granted, "");
+                self.log.answer(&ask, Outcome::Granted, "");
                 self.work(&next, &grant).await;
                 self.end(next, &grant).await;
             }
@@ -242,7 +253,7 @@ impl Task<'_> {
         } else {
             Outcome::Refused
         };
-        self.answer(ask, outcome, &error.to_string());
+        self.log.answer(ask, outcome, &error.to_string());
     }
 
     fn granted(&self, ask: &str, request: &Request, guard: &Guard) -> Granted {
@@ -263,15 +274,6 @@ impl Task<'_> {
         grant
     }
 
-    fn answer(&self, ask: &str, outcome: Outcome, text: &str) {
-        self.log.write(&Record::Answer(Answer {
-            ask: ask.to_owned(),
-            outcome,
-            text: text.to_owned(),
-            at: now(),
-        }));
-    }
-
     /// Stays inside for a while, and then stops believing; the client renews meanwhile.
     async fn work(&mut self, guard: &Guard, grant: &Granted) {
         let lease = self.job.lease;
@@ -288,22 +290,12 @@ impl Task<'_> {
             let believed = until_of(guard);
             if guard.is_valid() && believed > until {
                 until = believed;
-                self.log.write(&Record::Kept {
-                    owner: grant.owner.clone(),
-                    key: grant.key.clone(),
-                    token: grant.token,
-                    until,
-                });
+                self.log.kept(grant, until);
             }
             sleep(LOOK.min(Duration::from_nanos(end.saturating_sub(now())))).await;
         }
         self.write(guard, grant).await;
-        self.log.write(&Record::Left {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            token: grant.token,
-            at: now(),
-        });
+        self.log.left(grant);
     }
 
     /// Half of them do not wait for the result.
@@ -311,12 +303,7 @@ impl Task<'_> {
         if self.dice.roll(2) == 0 {
             drop(guard);
         } else if guard.release().await.is_ok() {
-            self.log.write(&Record::Released {
-                owner: grant.owner.clone(),
-                key: grant.key.clone(),
-                token: grant.token,
-                at: now(),
-            });
+            self.log.released(grant);
         }
     }
 
@@ -327,11 +314,7 @@ impl Task<'_> {
         if self.dice.roll(2) == 0 {
             return;
         }
-        let mode = match grant.mode {
-            Mode::Read => "read",
-            Mode::Write => "write",
-        };
-        let line = format!("{mode}:{}:{}", grant.token, grant.owner);
+        let line = grant.line();
         let sent = now();
         let list = Job::list(&grant.key);
         let reply = client.guarded(guard).run(["RPUSH", &list, &line]).await;
@@ -340,15 +323,7 @@ impl Task<'_> {
             Err(Error::Connection { .. }) => None,
             Err(_) => Some(false),
         };
-        self.log.write(&Record::Write(Write {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            mode: grant.mode,
-            token: grant.token,
-            sent,
-            at: now(),
-            done,
-        }));
+        self.log.wrote(grant, sent, done);
     }
 
     async fn pause(&mut self, ms: u64) {

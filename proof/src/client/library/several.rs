@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortise_client::{Client, MultiGuard};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{Side, Task, until_of};
 use crate::history::{Granted, Mode, Outcome, Record, Way, now};
@@ -28,20 +28,13 @@ impl Task<'_> {
         let (wait, patience) = (self.draw_wait(last), self.draw_patience(last));
         let ask = self.asks(&keys[0], "", Way::Library);
         let locks = client.locks(&keys).lease(self.job.lease()).wait(wait);
-        match timeout(patience, locks.acquire()).await {
-            Ok(Ok(all)) => {
-                let grants = self.granted_together(&ask, &keys, &all);
-                self.answer(&ask, Outcome::Granted, "");
-                self.hold_together(all, &grants).await;
-                return true;
-            }
-            Ok(Err(error)) => {
-                self.fails(&ask, &error);
-                self.pause(50).await;
-            }
-            Err(_) => self.answer(&ask, Outcome::Unknown, "dropped"),
-        }
-        false
+        let Some(all) = self.taken(&ask, patience, locks.acquire()).await else {
+            return false;
+        };
+        let grants = self.granted_together(&ask, &keys, &all);
+        self.log.answer(&ask, Outcome::Granted, "");
+        self.hold_together(all, &grants).await;
+        true
     }
 
     fn granted_together(&self, ask: &str, keys: &[String], all: &MultiGuard) -> Vec<Granted> {
@@ -82,24 +75,14 @@ impl Task<'_> {
         let end = until.min(now() + stay * 1_000_000);
         sleep(Duration::from_nanos(end.saturating_sub(now()))).await;
         for grant in grants {
-            self.log.write(&Record::Left {
-                owner: grant.owner.clone(),
-                key: grant.key.clone(),
-                token: grant.token,
-                at: now(),
-            });
+            self.log.left(grant);
         }
         // Half of them do not wait for the result.
         if self.dice.roll(2) == 0 {
             drop(all);
         } else if all.release().await.is_ok() {
             for grant in grants {
-                self.log.write(&Record::Released {
-                    owner: grant.owner.clone(),
-                    key: grant.key.clone(),
-                    token: grant.token,
-                    at: now(),
-                });
+                self.log.released(grant);
             }
         }
     }
