@@ -11,11 +11,15 @@ const DENIED: Result<(), Error> = Err(Error::Lost(Loss::Denied));
 const UNKNOWN: Result<(), Error> = Err(Error::Lost(Loss::Unknown));
 const SILENT: Result<(), Error> = Err(Error::Closed);
 
+fn quorum_of(servers: u16) -> Quorum {
+    let urls = (1..=servers).map(|port| format!("redis://127.0.0.1:{port}/"));
+    let quorum = Quorum::builder(urls).expect("addresses").build();
+    quorum.expect("it does not connect")
+}
+
 /// What these answers come to, of five servers. The last `awaited` of those that had it have not answered yet.
 async fn come_to(answers: &[Result<(), Error>], awaited: usize) -> Result<(), Error> {
-    let urls = (1..=5).map(|port| format!("redis://127.0.0.1:{port}/"));
-    let quorum = Quorum::builder(urls).expect("addresses").build();
-    let servers = quorum.expect("it does not connect").0;
+    let servers = quorum_of(5).0;
     let answers = answers.iter().cloned().enumerate();
     let mut releasing: Releasing = answers.map(|answer| ready(answer).boxed()).collect();
     releasing.extend((0..awaited).map(|_| pending().boxed()));
@@ -74,9 +78,7 @@ async fn too_few_answers_are_no_majority_and_name_the_silent_servers() {
 
 #[tokio::test]
 async fn a_quorum_is_shown_by_its_servers() {
-    let urls = (1..=3).map(|port| format!("redis://127.0.0.1:{port}/"));
-    let quorum = Quorum::builder(urls).expect("addresses").build();
-    let shown = format!("{:?}", quorum.expect("it does not connect"));
+    let shown = format!("{:?}", quorum_of(3));
     for port in 1..=3 {
         assert!(shown.contains(&format!("127.0.0.1:{port}")), "{shown}");
     }

@@ -9,6 +9,7 @@ use mortise_client::server::redis::AsyncConnectionConfig;
 use mortise_client::{Client, IntoServer};
 use mortise_harness::{Server, cmd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{PATIENCE, await_waiters, client, client_of, eventually, ms};
@@ -83,59 +84,68 @@ async fn a_renewal_by_hand_survives_a_closed_connection() {
     guard.renew().await.unwrap();
 }
 
-#[tokio::test]
-async fn connecting_may_take_as_long_as_its_time_limit() {
-    let server = Server::start();
+/// The address of a relay to the server. It gives both ends of each connection to `carry`.
+async fn relay<F>(
+    server: &Server,
+    carry: impl Fn(TcpStream, TcpStream) -> F + Send + 'static,
+) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let target = server.addr();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let mut server = tokio::net::TcpStream::connect(&target).await.unwrap();
-            tokio::spawn(async move {
-                // As a handshake of several round trips to a distant server.
-                tokio::time::sleep(ms(500)).await;
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&target).await.unwrap();
+            tokio::spawn(carry(client, server));
         }
     });
+    url
+}
+
+/// Connects with a time limit that is far longer than that of a reply.
+async fn connect_with_patience(url: String) {
     let builder = Client::builder(url).unwrap().response_timeout(ms(200));
     let client = builder.connect_timeout(ms(10_000)).connect().await;
     assert!(client.is_ok(), "{client:?}");
 }
 
 #[tokio::test]
+async fn connecting_may_take_as_long_as_its_time_limit() {
+    let server = Server::start();
+    let url = relay(&server, |mut client, mut server| async move {
+        // As a handshake of several round trips to a distant server.
+        tokio::time::sleep(ms(500)).await;
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    });
+    connect_with_patience(url.await).await;
+}
+
+#[tokio::test]
 async fn connecting_goes_on_when_the_first_question_gets_no_reply_in_time() {
     let server = Server::start();
-    let target = server.addr();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}/", listener.local_addr().unwrap());
     let is_first = Arc::new(AtomicBool::new(true));
     let was_asked = is_first.clone();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = tokio::net::TcpStream::connect(&target).await.unwrap();
-            let (mut requests, mut to_client) = client.into_split();
-            let (mut replies, mut to_server) = server.into_split();
-            let is_first = is_first.clone();
-            tokio::spawn(async move { tokio::io::copy(&mut replies, &mut to_client).await });
-            tokio::spawn(async move {
-                let mut buffer = vec![0; 4_096];
-                while let Ok(count @ 1..) = requests.read(&mut buffer).await {
-                    let sent = &buffer[..count];
-                    let asks = sent.windows(9).any(|it| it == b"LOCK.INFO");
-                    if asks && is_first.swap(false, Ordering::Relaxed) {
-                        // Several times as long as the client waits for a reply.
-                        tokio::time::sleep(ms(1_000)).await;
-                    }
-                    to_server.write_all(sent).await.unwrap();
+    let url = relay(&server, move |client, server| {
+        let (mut requests, mut to_client) = client.into_split();
+        let (mut replies, mut to_server) = server.into_split();
+        let is_first = is_first.clone();
+        tokio::spawn(async move { tokio::io::copy(&mut replies, &mut to_client).await });
+        async move {
+            let mut buffer = vec![0; 4_096];
+            while let Ok(count @ 1..) = requests.read(&mut buffer).await {
+                let sent = &buffer[..count];
+                let asks = sent.windows(9).any(|it| it == b"LOCK.INFO");
+                if asks && is_first.swap(false, Ordering::Relaxed) {
+                    // Several times as long as the client waits for a reply.
+                    tokio::time::sleep(ms(1_000)).await;
                 }
-            });
+                to_server.write_all(sent).await.unwrap();
+            }
         }
     });
-    let builder = Client::builder(url).unwrap().response_timeout(ms(200));
-    let client = builder.connect_timeout(ms(10_000)).connect().await;
-    assert!(client.is_ok(), "{client:?}");
+    connect_with_patience(url.await).await;
     assert!(!was_asked.load(Ordering::Relaxed));
 }
 
