@@ -57,7 +57,10 @@ fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
+/// The guide's examples, ready to be run. On a fresh machine pip may take longer than a test's leases, so it ends before a test
+/// takes its first lock.
 fn examples() -> Vec<String> {
+    LazyLock::force(&PYTHON);
     let blocks = pages::blocks(GUIDE).into_iter();
     let examples = blocks.filter(|block| block.language == "python");
     examples.map(|block| block.text).collect()
