@@ -67,10 +67,10 @@ impl Guard {
         }
     }
 
-    fn set_mode(&mut self, mode: Mode) {
+    fn set_mode(&mut self, hold: &ServerHold, mode: Mode) {
         let renews = self.renews;
         let share = Share { mode, renews };
-        self.hold.reshare(self.shares(), share);
+        hold.reshare(self.shares(), share);
         self.held.mode = mode;
     }
 
@@ -269,8 +269,9 @@ impl Guard {
     }
 
     async fn become_writer(&mut self, wait: Option<Duration>) -> Result<(), ChangeFailed> {
-        self.changeable()?.upgrade(wait).await?;
-        self.set_mode(Mode::Write);
+        let hold = self.changeable()?;
+        hold.upgrade(wait).await?;
+        self.set_mode(&hold, Mode::Write);
         Ok(())
     }
 
@@ -305,13 +306,13 @@ impl Guard {
             return Ok(());
         }
         // Before anything is sent: what is believed is never more than what is held.
-        self.set_mode(Mode::Read);
+        self.set_mode(&hold, Mode::Read);
         let Err(error) = hold.downgrade().await else {
             return Ok(self.check().map(drop)?);
         };
         let left = self.is_valid().then_some(Mode::Write);
         if let Some(mode) = left {
-            self.set_mode(mode);
+            self.set_mode(&hold, mode);
         }
         Err(ChangeFailed { error, left })
     }

@@ -32,9 +32,6 @@ pub(crate) trait Hold: Send + Sync {
     /// One more guard shares it. An error once it is lost.
     fn share(&self, share: Share, cap: Option<BootInstant>) -> Result<(), Error>;
 
-    /// A guard changes its share.
-    fn reshare(&self, from: Share, to: Share);
-
     /// A guard gives its share back; with the last one the lock is released. What is left to do is sent at once, and goes on
     /// if the future is dropped.
     fn unshare(self: Arc<Self>, share: Share) -> BoxFuture<'static, Result<(), Error>>;

@@ -178,6 +178,14 @@ impl ServerHold {
         });
     }
 
+    /// A guard changes its share.
+    pub(super) fn reshare(&self, from: Share, to: Share) {
+        self.update(|state| {
+            state.shares.add(to);
+            state.shares.remove(from);
+        });
+    }
+
     /// It ends at `cap` at the latest.
     pub(crate) fn limit(&self, cap: BootInstant) {
         self.update(|state| state.belief.limit(cap));
@@ -315,13 +323,6 @@ impl Hold for ServerHold {
             }
             Ok(())
         })
-    }
-
-    fn reshare(&self, from: Share, to: Share) {
-        self.update(|state| {
-            state.shares.add(to);
-            state.shares.remove(from);
-        });
     }
 
     fn unshare(self: Arc<Self>, share: Share) -> BoxFuture<'static, Result<(), Error>> {

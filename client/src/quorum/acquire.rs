@@ -136,7 +136,7 @@ impl Rounds {
         let back_off = took.clamp(Duration::from_millis(2), Duration::from_millis(200));
         let back_off = back_off + back_off.mul_f64(random::fraction());
         match self.queues_on.take() {
-            Some(at) if is_over || ballot.is_busy(at) => Next::Failed(self.limit.busy(now)),
+            Some(_) if is_over => Next::Failed(self.limit.busy(now)),
             Some(_) => Next::Again(back_off),
             _ if !ballot.has_answer() => {
                 self.without_majority += 1;

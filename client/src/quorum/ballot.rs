@@ -253,7 +253,7 @@ impl<'a> Ballot<'a> {
         }
     }
 
-    pub(super) fn is_busy(&self, server: usize) -> bool {
+    fn is_busy(&self, server: usize) -> bool {
         matches!(self.votes[server], Vote::Busy)
     }
 

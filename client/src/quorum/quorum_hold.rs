@@ -85,9 +85,9 @@ impl QuorumHold {
     /// One more server has it. If it is over, the server's part is given back.
     pub(super) fn join(self: &Arc<Self>, member: Member) {
         let hold = member.hold.clone();
-        let is_over = self.is_over().is_some();
+        let _ = self.settle();
         let mut state = lock(&self.state);
-        if is_over || state.ended.is_some() {
+        if state.ended.is_some() {
             drop(state);
             return drop(member);
         }
@@ -342,13 +342,6 @@ impl Hold for QuorumHold {
         }
         self.share_out(|shares| shares.add(share));
         Ok(())
-    }
-
-    fn reshare(&self, from: Share, to: Share) {
-        self.share_out(|shares| {
-            shares.add(to);
-            shares.remove(from);
-        });
     }
 
     fn unshare(self: Arc<Self>, share: Share) -> BoxFuture<'static, Result<(), Error>> {

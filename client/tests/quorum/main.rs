@@ -4,6 +4,8 @@ mod ends;
 mod queues;
 mod redlock;
 mod redlock_tokens;
+mod renewals;
+mod rounds;
 mod silent;
 
 #[path = "../support/mod.rs"]

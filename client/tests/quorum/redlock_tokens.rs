@@ -81,6 +81,7 @@ async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     };
     assert!(matches!(reason(1), Some(NodeReason::Ahead)), "{error}");
     assert!(matches!(reason(2), Some(NodeReason::Failed(_))), "{error}");
+    assert!(reason(0).is_none(), "it has granted the lock: {error}");
     // The client releases what that server has granted.
     let there = client(&servers.0[1]).await;
     support::await_free(&there, "k").await;

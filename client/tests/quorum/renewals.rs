@@ -1,0 +1,70 @@
+//! How a hold over a quorum is renewed, and how its guards learn that it is lost.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+
+use mortise_client::{BootInstant, Loss};
+use mortise_harness::cmd;
+
+use crate::support::quorum::Servers;
+use crate::support::{eventually, ms};
+
+#[tokio::test]
+async fn a_renewal_counts_a_server_that_grants_the_lock_late() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(10_000)).await;
+    let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
+    servers.0[2].stop_signal();
+    let guard = Arc::new(lock.acquire().await.unwrap());
+    cmd!(
+        servers.0[0].connect(),
+        "ACL",
+        "SETUSER",
+        "default",
+        "-lock.renew"
+    );
+    let renewing = tokio::spawn({
+        let guard = guard.clone();
+        async move { guard.renew().await }
+    });
+    eventually("the first server has refused it", async || {
+        servers.0[0]
+            .info("errorstats")
+            .contains_key("errorstat_NOPERM")
+    })
+    .await;
+    servers.0[2].cont_signal();
+    renewing.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_majority_that_denies_a_renewal_is_reported_before_the_deadline() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    let guard = quorum.lock("k").lease(ms(12_000)).acquire().await.unwrap();
+    for server in &servers.0 {
+        cmd!(server.connect(), "DEL", "k");
+    }
+    assert_eq!(guard.lost().await, Loss::Denied);
+    assert!(BootInstant::now() < guard.deadline());
+}
+
+struct Task;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[tokio::test]
+async fn a_task_that_no_longer_awaits_a_loss_is_forgotten() {
+    let servers = Servers::start(3);
+    let guard = servers.quorum().await.lock("k").acquire().await.unwrap();
+    let task = Arc::new(Task);
+    {
+        let waker = task.clone().into();
+        let polled = pin!(guard.lost()).poll(&mut Context::from_waker(&waker));
+        assert_eq!(polled, Poll::Pending);
+    }
+    assert_eq!(Arc::strong_count(&task), 1);
+}

@@ -1,0 +1,99 @@
+//! When a request over a quorum asks again, and when that is over.
+
+use std::time::Duration;
+
+use mortise_client::{BootInstant, Error, Quorum};
+use mortise_harness::{Server, cmd};
+
+use crate::support::proxy::{Proxy, Traffic};
+use crate::support::quorum::Servers;
+use crate::support::{self, client, ms};
+
+/// Longer than any of these requests takes.
+const LONG: Duration = Duration::from_secs(20);
+
+fn forbid(server: &Server, command: &str) {
+    let rule = format!("-{command}");
+    cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
+}
+
+/// How often a server has refused what is forbidden.
+fn refusals(server: &Server) -> u64 {
+    let errors = server.info("errorstats");
+    let refused = errors.get("errorstat_NOPERM");
+    refused.map_or(0, |count| {
+        count.trim_start_matches("count=").parse().unwrap()
+    })
+}
+
+#[tokio::test]
+async fn a_majority_that_refuses_is_asked_three_times_and_once_by_an_attempt() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    for server in &servers.0[1..] {
+        forbid(server, "lock.acquire");
+    }
+    let tried = quorum.lock("k").try_acquire().await.map(drop);
+    assert!(matches!(tried, Err(Error::NoQuorum { .. })), "{tried:?}");
+    let of_an_attempt = refusals(&servers.0[1]);
+    let acquired = tokio::time::timeout(LONG, quorum.lock("k").acquire()).await;
+    let error = acquired.unwrap().map(drop).unwrap_err();
+    assert!(error.to_string().contains("NOPERM"), "{error:?}");
+    assert_eq!((of_an_attempt, refusals(&servers.0[1])), (1, 1 + 3));
+}
+
+/// One server is dead, and the other one alone does not make a majority.
+#[tokio::test]
+async fn a_slow_server_is_waited_for_when_it_makes_the_majority_that_answers() {
+    let mut servers = Servers::start(3);
+    let proxy = Proxy::of(&servers.0[0]).await;
+    let mut urls = servers.urls();
+    urls[0] = proxy.url();
+    let quorum = Quorum::builder(urls).unwrap().node_timeout(ms(10_000));
+    let quorum = quorum.connect().await.unwrap();
+    servers.warm(&quorum).await;
+    servers.occupy(&[0, 2], "k", 600_000);
+    servers.0[1].sigkill();
+    proxy.set(Traffic::Takes(ms(100)));
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;
+    servers.vacate(&[0, 2], "k");
+    assert!(waiting.await.unwrap().unwrap().is_valid());
+}
+
+#[tokio::test]
+async fn a_waiter_that_one_server_has_granted_gives_up_when_no_majority_is_left() {
+    let mut servers = Servers::start(5);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2], "k", 600_000);
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let first = servers.await_waiter(&[0, 1, 2], "k").await;
+    let next = (first + 1) % 3;
+    for server in (0..5).filter(|server| ![first, next].contains(server)) {
+        servers.0[server].sigkill();
+    }
+    servers.vacate(&[first], "k");
+    let ended = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(Error::NoQuorum { .. })), "{ended:?}");
+}
+
+/// The client does not run for more than half of the lease after a server has granted it, and cannot renew it there.
+#[tokio::test]
+async fn a_grant_that_is_read_late_is_not_enough() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(1_000)).await;
+    let lease = ms(4_000);
+    servers.0[2].sigkill();
+    servers.occupy(&[0, 1], "k", 600_000);
+    forbid(&servers.0[0], "lock.renew");
+    let lock = quorum.lock("k").lease(lease).auto_renew(false);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    servers.await_waiter(&[0], "k").await;
+    // All tasks of the client run on this thread.
+    servers.vacate(&[0, 1], "k");
+    std::thread::sleep(lease * 6 / 10);
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.deadline() > BootInstant::now() + lease / 2);
+}
