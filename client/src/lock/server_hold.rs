@@ -30,6 +30,8 @@ pub(crate) struct ServerHold {
 
 pub(super) struct State {
     pub(super) belief: Belief,
+    /// The earliest moment at which the server can have made its token: that of the grant, or of a raise since.
+    token_since: BootInstant,
     pub(super) shares: Shares,
     /// How it is held on the server.
     pub(super) mode: Mode,
@@ -67,6 +69,7 @@ impl ServerHold {
     ) -> Result<Arc<ServerHold>, Error> {
         let state = State {
             belief: Belief::new(grant, ask.acquire.lease, ask.max_hold),
+            token_since: grant.since,
             shares: Shares::default(),
             mode: ask.acquire.mode,
             has_reads: ask.acquire.mode == Mode::Read,
@@ -159,12 +162,11 @@ impl ServerHold {
 
     /// What the server has granted, while that may be believed.
     pub(crate) fn grant(&self) -> Option<Grant> {
-        let since = self.granted;
         self.update(|state| {
             let loss = state.belief.loss(BootInstant::now());
             loss.is_none().then(|| Grant {
                 token: state.belief.token(),
-                since,
+                since: state.token_since,
                 until: state.belief.deadline(),
             })
         })
@@ -260,7 +262,10 @@ impl ServerHold {
         let mut request = Request::new(&self.core, &self.name, Verb::Fence(token));
         let granted = request.granted().await;
         let grant = granted.map_err(|failed| self.not_changed(failed))?;
-        self.update(|state| state.belief.raise(grant.token));
+        self.update(|state| {
+            state.belief.raise(grant.token);
+            state.token_since = grant.since;
+        });
         self.check().map(drop)
     }
 

@@ -136,8 +136,8 @@ impl Rounds {
         let back_off = took.clamp(Duration::from_millis(2), Duration::from_millis(200));
         let back_off = back_off + back_off.mul_f64(random::fraction());
         match self.queues_on.take() {
+            // The other servers were not asked.
             Some(_) if is_over => Next::Failed(self.limit.busy(now)),
-            Some(_) => Next::Again(back_off),
             _ if !ballot.has_answer() => {
                 self.without_majority += 1;
                 match is_over || self.without_majority >= ROUNDS_WITHOUT_MAJORITY {

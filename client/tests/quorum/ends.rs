@@ -57,6 +57,15 @@ async fn a_refused_fence_is_reported() {
 }
 
 #[tokio::test]
+async fn a_closed_quorum_grants_nothing() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    quorum.close().await;
+    let refused = quorum.lock("k").acquire().await.map(drop);
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_released_lock_stays_taken_for_its_least_time() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;

@@ -126,9 +126,12 @@ async fn requirement_15_a_long_wait_on_one_server_is_no_sign_of_a_clock_ahead() 
     // Since then it holds on the first server, and waits on the second.
     let second = client(&servers.0[1]).await;
     support::await_waiters(&second, "k", 1).await;
+    let grants = servers.0[0].gauge("total_grants");
     tokio::time::sleep(ms(1500)).await;
     servers.vacate(&[1], "k");
     assert!(waiting.await.unwrap().unwrap().is_valid());
+    // It kept what it held, and its place with it.
+    assert_eq!(servers.0[0].gauge("total_grants"), grants);
 }
 
 #[tokio::test]

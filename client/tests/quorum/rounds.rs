@@ -26,6 +26,13 @@ fn refusals(server: &Server) -> u64 {
     })
 }
 
+/// How often a server has run LOCK.ACQUIRE.
+fn acquires(server: &Server) -> u64 {
+    let commands = server.info("commandstats");
+    let calls = commands["cmdstat_LOCK.ACQUIRE"].split(',').next();
+    calls.unwrap().trim_start_matches("calls=").parse().unwrap()
+}
+
 #[tokio::test]
 async fn a_majority_that_refuses_is_asked_three_times_and_once_by_an_attempt() {
     let servers = Servers::start(3);
@@ -40,6 +47,19 @@ async fn a_majority_that_refuses_is_asked_three_times_and_once_by_an_attempt() {
     let error = acquired.unwrap().map(drop).unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
     assert_eq!((of_an_attempt, refusals(&servers.0[1])), (1, 1 + 3));
+}
+
+#[tokio::test]
+async fn a_lock_that_others_hold_is_busy_after_one_question_or_after_the_wait() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2], "k", 600_000);
+    let asked = acquires(&servers.0[0]);
+    let tried = quorum.lock("k").try_acquire().await.unwrap();
+    assert!(tried.is_none());
+    assert_eq!(acquires(&servers.0[0]), asked + 1);
+    let waited = quorum.lock("k").wait(ms(300)).acquire().await.map(drop);
+    assert!(matches!(waited, Err(Error::Busy { .. })), "{waited:?}");
 }
 
 /// One server is dead, and the other one alone does not make a majority.
