@@ -133,7 +133,7 @@ impl QuorumHold {
         )
     }
 
-    /// Counts the servers that have it. Once they are too few, or it has lasted too long, it is over for good.
+    /// Counts the servers that have it. Once they are too few, because each has lost it or its part's lease is over, it is over for good.
     fn settle(&self) -> Result<BootInstant, (Loss, BootInstant)> {
         if let Some(ended) = lock(&self.state).ended {
             return Err(ended);
@@ -144,8 +144,8 @@ impl QuorumHold {
         let held = held.filter(|(_, loss)| loss.is_none());
         let held: Vec<_> = held.map(|(member, _)| member.clone()).collect();
         match self.until(&held) {
-            Some(until) if BootInstant::now() < until => Ok(until),
-            _ => {
+            Some(until) => Ok(until),
+            None => {
                 let deadline = self.until(&members).unwrap_or_default();
                 let loss = losses.into_iter().flatten().max_by_key(weight);
                 Err(self.end(loss.unwrap_or(Loss::Expired), deadline))

@@ -38,6 +38,19 @@ fn a_dropped_guard_waits_until_the_server_has_released_the_lock() {
 }
 
 #[test]
+fn a_dropped_guard_waits_until_a_majority_has_released_the_lock() {
+    let servers = Servers::start(3);
+    let quorum = servers.builder().node_timeout(ms(5_000)).connect();
+    let lock = quorum.wait().unwrap().lock("k").lease(ms(60_000));
+    let guard = lock.acquire().wait_guard().unwrap();
+    for server in &servers.0 {
+        cmd!(server.connect(), "CLIENT", "PAUSE", 300, "WRITE");
+    }
+    drop(guard);
+    assert!(servers.taken("k").len() <= 1);
+}
+
+#[test]
 fn threads_that_want_the_same_lock_wait_for_each_other() {
     let server = Server::start();
     let client = connect(&server);

@@ -191,6 +191,9 @@ async fn a_waiter_does_not_skip_a_server_whose_connection_is_still_opening() {
     // The handshake takes long: the others have replied by then.
     proxy.set(Traffic::Takes(ms(400)));
     close_connections(&servers.0[0]).await;
+    eventually("the proxy has closed it", async || proxy.is_idle()).await;
+    // The client's task reads that.
+    tokio::time::sleep(ms(20)).await;
     let lock = quorum.lock("k").lease(ms(60_000));
     let waiting = tokio::spawn(async move { lock.acquire().await });
     support::await_waiters(&client(&servers.0[0]).await, "k", 1).await;

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 
-use mortise_client::{BootInstant, Loss};
+use mortise_client::{BootInstant, Loss, Owner};
 use mortise_harness::cmd;
 
 use crate::support::quorum::Servers;
@@ -48,6 +48,43 @@ async fn a_majority_that_denies_a_renewal_is_reported_before_the_deadline() {
     }
     assert_eq!(guard.lost().await, Loss::Denied);
     assert!(BootInstant::now() < guard.deadline());
+}
+
+#[tokio::test]
+async fn a_server_that_confirms_a_renewal_late_keeps_the_lock_as_long_as_the_others() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(1_500)).await;
+    let lock = quorum.lock("k").lease(ms(6_000)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
+    // Two grants make the lock. A renewal without the first server needs the other two.
+    servers.0[0].stop_signal();
+    guard.renew().await.unwrap();
+    servers.0[0].cont_signal();
+    let first = guard.deadline();
+    servers.0[2].stop_signal();
+    guard.renew_for(ms(60_000)).await.unwrap();
+    servers.0[2].cont_signal();
+    // By its first lease the client would leave the lock there.
+    tokio::time::sleep(first.remaining() + ms(500)).await;
+    assert_eq!(servers.taken("k"), [0, 1, 2]);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_renewed_while_one_of_its_guards_wants_that() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(1_500)).await;
+    let lock = quorum.lock("k").owner(&Owner::new()).reentrant();
+    let lock = lock.lease(ms(6_000)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
+    let first = guard.deadline();
+    let renewing = lock.auto_renew(true).acquire().await.unwrap();
+    eventually("it is renewed", async || {
+        guard.deadline() > first + ms(1_000)
+    })
+    .await;
+    renewing.release().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Expired);
 }
 
 struct Task;

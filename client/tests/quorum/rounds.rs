@@ -83,6 +83,24 @@ async fn a_slow_server_is_waited_for_when_it_makes_the_majority_that_answers() {
 }
 
 #[tokio::test]
+async fn a_waiter_keeps_what_it_has_when_the_next_server_is_dead() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 2], "k", 600_000);
+    servers.0[1].sigkill();
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    servers.await_waiter(&[0], "k").await;
+    servers.vacate(&[0], "k");
+    servers.await_waiter(&[2], "k").await;
+    let grants = servers.0[0].gauge("total_grants");
+    servers.vacate(&[2], "k");
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(servers.0[0].gauge("total_grants"), grants);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_waiter_that_one_server_has_granted_gives_up_when_no_majority_is_left() {
     let mut servers = Servers::start(5);
     let quorum = servers.quorum().await;
@@ -107,10 +125,10 @@ async fn a_grant_that_is_read_late_is_not_enough() {
     let lease = ms(4_000);
     servers.0[2].sigkill();
     servers.occupy(&[0, 1], "k", 600_000);
-    forbid(&servers.0[0], "lock.renew");
     let lock = quorum.lock("k").lease(lease).auto_renew(false);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    servers.await_waiter(&[0], "k").await;
+    let first = servers.await_waiter(&[0, 1], "k").await;
+    forbid(&servers.0[first], "lock.renew");
     // All tasks of the client run on this thread.
     servers.vacate(&[0, 1], "k");
     std::thread::sleep(lease * 6 / 10);
