@@ -152,7 +152,7 @@ mod sentinel {
         let lines = [
             format!("port {port}"),
             format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port()),
-            "sentinel down-after-milliseconds locks 300".to_owned(),
+            "sentinel down-after-milliseconds locks 1500".to_owned(),
             "sentinel failover-timeout locks 2000".to_owned(),
         ];
         std::fs::write(&file, lines.join("\n")).unwrap();

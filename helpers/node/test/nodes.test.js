@@ -180,7 +180,7 @@ for (const [library, { make, end }] of Object.entries(sentinels)) {
     const primary = await Server.start();
     const replica = await Server.start(["--replicaof", `127.0.0.1 ${primary.port}`]);
     await eventually(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));
-    const watch = ["monitor locks 127.0.0.1 PORT 1", "down-after-milliseconds locks 500", "failover-timeout locks 5000"];
+    const watch = ["monitor locks 127.0.0.1 PORT 1", "down-after-milliseconds locks 1500", "failover-timeout locks 5000"];
     const sentinel = await Server.start([], { sentinel: watch.map((line) => `sentinel ${line}\n`).join("").replace("PORT", primary.port) });
     await eventually(async () => (await sentinel.admin.call("SENTINEL", "REPLICAS", "locks")).length > 0);
     const client = await make(sentinel.port);

@@ -29,7 +29,7 @@ final class SentinelTest extends \PHPUnit\Framework\TestCase
         $replica = new Server(['--replicaof', '127.0.0.1', (string) $primary->port]);
         eventually(fn () => ($replica->admin->info('replication')['master_link_status'] ?? '') === 'up');
         $sentinel = new Server(sentinel: "sentinel monitor locks 127.0.0.1 $primary->port 1\n"
-            . "sentinel down-after-milliseconds locks 500\nsentinel failover-timeout locks 5000");
+            . "sentinel down-after-milliseconds locks 1500\nsentinel failover-timeout locks 5000");
         eventually(fn () => $sentinel->ask('SENTINEL', 'REPLICAS', 'locks'));
         $primary->occupy('stock');
         eventually(fn () => $replica->lockInfo('locks') === 1);

@@ -188,7 +188,7 @@ def watched():
     replica = Server("--replicaof", f"127.0.0.1 {primary.port}")
     eventually(lambda: replica.admin.info("replication")["master_link_status"] == "up")
     sentinel = Server(sentinel=f"sentinel monitor locks 127.0.0.1 {primary.port} 1\n"
-                               "sentinel down-after-milliseconds locks 500\nsentinel failover-timeout locks 5000\n")
+                               "sentinel down-after-milliseconds locks 1500\nsentinel failover-timeout locks 5000\n")
     eventually(lambda: sentinel.admin.execute_command("SENTINEL REPLICAS", "locks"))
     yield primary, replica, sentinel
     for server in (primary, replica, sentinel):

@@ -191,7 +191,7 @@ class TroubleTest < Minitest::Test
       with_server("--replicaof", "127.0.0.1 #{primary.port}") do |replica|
         eventually { replica.info("replication")["master_link_status"] == "up" }
         watch = "sentinel monitor locks 127.0.0.1 #{primary.port} 1\n" \
-                "sentinel down-after-milliseconds locks 500\nsentinel failover-timeout locks 5000\n"
+                "sentinel down-after-milliseconds locks 1500\nsentinel failover-timeout locks 5000\n"
         with_server(sentinel: watch) do |sentinel|
           eventually { sentinel.call("SENTINEL", "REPLICAS", "locks").any? }
           Mortise::Lock.new(client(primary.port), "stock", lease: 4, renew: false).acquire
