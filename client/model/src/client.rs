@@ -91,9 +91,11 @@ fn until(shares: &[Share; NODES], now: u8) -> Option<BootInstant> {
 
 /// The client's votes: the tokens that servers have granted for requests sent at `sent`.
 pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
-    let grants = tokens.iter().map(|token| token.map(|it| grant(it, sent)));
+    let parts = tokens
+        .iter()
+        .map(|token| token.map(|it| grant(it, sent).into()));
     Tally {
-        grants: grants.collect(),
+        parts: parts.collect(),
         pending: tokens.iter().filter(|token| token.is_none()).count(),
     }
 }

@@ -22,7 +22,8 @@ pub(crate) struct ServerHold {
     pub(crate) name: Name,
     /// Locked by an upgrade or a downgrade, so that one follows the other.
     pub(super) changes: tokio::sync::Mutex<()>,
-    granted: BootInstant,
+    /// As the server granted it. What it confirms later is in the belief.
+    granted: Grant,
     /// How many permits it has, if it has any.
     pub(super) permits: Option<Permits>,
     state: Mutex<State>,
@@ -30,8 +31,6 @@ pub(crate) struct ServerHold {
 
 pub(super) struct State {
     pub(super) belief: Belief,
-    /// The earliest moment at which the server can have made its token: that of the grant, or of a raise since.
-    token_since: BootInstant,
     pub(super) shares: Shares,
     /// How it is held on the server.
     pub(super) mode: Mode,
@@ -69,7 +68,6 @@ impl ServerHold {
     ) -> Result<Arc<ServerHold>, Error> {
         let state = State {
             belief: Belief::new(grant, ask.acquire.lease, ask.max_hold),
-            token_since: grant.since,
             shares: Shares::default(),
             mode: ask.acquire.mode,
             has_reads: ask.acquire.mode == Mode::Read,
@@ -87,7 +85,7 @@ impl ServerHold {
             core: core.clone(),
             name: name.clone(),
             changes: tokio::sync::Mutex::const_new(()),
-            granted: grant.since,
+            granted: grant,
             permits: ask.acquire.permits,
             state: Mutex::new(state),
         });
@@ -166,10 +164,15 @@ impl ServerHold {
             let loss = state.belief.loss(BootInstant::now());
             loss.is_none().then(|| Grant {
                 token: state.belief.token(),
-                since: state.token_since,
+                since: self.granted.since,
                 until: state.belief.deadline(),
             })
         })
+    }
+
+    /// The token by which the server granted it. It may have been raised since.
+    pub(crate) fn first_token(&self) -> Token {
+        self.granted.token
     }
 
     /// Counts one more reason to renew it, or one less.
@@ -232,7 +235,7 @@ impl ServerHold {
     /// What ends it: a release, or a pass to a name that nobody uses, where the lock is to stay taken for a while.
     fn last_verb(&self, state: &State) -> Verb {
         let token = state.belief.token();
-        let rest = state.at_least.saturating_sub(self.granted.elapsed());
+        let rest = state.at_least.saturating_sub(self.granted.since.elapsed());
         let release = Verb::Release(state.reuses_name.then_some(token));
         if rest.is_zero() {
             return release;
@@ -262,10 +265,7 @@ impl ServerHold {
         let mut request = Request::new(&self.core, &self.name, Verb::Fence(token));
         let granted = request.granted().await;
         let grant = granted.map_err(|failed| self.not_changed(failed))?;
-        self.update(|state| {
-            state.belief.raise(grant.token);
-            state.token_since = grant.since;
-        });
+        self.update(|state| state.belief.raise(grant.token));
         self.check().map(drop)
     }
 

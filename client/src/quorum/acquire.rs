@@ -136,17 +136,18 @@ impl Rounds {
         let back_off = took.clamp(Duration::from_millis(2), Duration::from_millis(200));
         let back_off = back_off + back_off.mul_f64(random::fraction());
         match self.queues_on.take() {
-            // The other servers were not asked.
             Some(_) if is_over => Next::Failed(self.limit.busy(now)),
-            _ if !ballot.has_answer() => {
+            // The other servers were not asked.
+            Some(_) => Next::Again(back_off),
+            None if !ballot.has_answer() => {
                 self.without_majority += 1;
                 match is_over || self.without_majority >= ROUNDS_WITHOUT_MAJORITY {
                     true => Next::Failed(ballot.no_quorum()),
                     false => Next::Again(back_off.max(UNREACHED_PAUSE)),
                 }
             }
-            _ if is_over => Next::Failed(self.limit.busy(now)),
-            _ => {
+            None if is_over => Next::Failed(self.limit.busy(now)),
+            None => {
                 self.without_majority = 0;
                 self.queues_on = ballot.first_to_queue_on();
                 Next::Again(self.queues_on.map_or(back_off, |_| Duration::ZERO))

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use crate::lock::retry::WaitLimit;
 use crate::lock::{Ask, Attempted, Failed, Guard, Terms, attempt};
 use crate::net::{sleep_until, task};
-use crate::quorum::votes::{Outcome, Tally};
+use crate::quorum::votes::{Outcome, Part, Tally};
 use crate::quorum::{Member, QuorumHold, Servers};
 use crate::value::{BootInstant, Error, NodeReason, Token, lock};
 use crate::wire::Name;
@@ -242,13 +242,16 @@ impl<'a> Ballot<'a> {
     }
 
     fn tally(&self) -> Tally {
-        let grant = |vote: &Vote| match vote {
-            Vote::Held(member) => member.hold.grant(),
+        let part = |vote: &Vote| match vote {
+            Vote::Held(Member { hold, .. }) => hold.grant().map(|grant| Part {
+                grant,
+                made: hold.first_token(),
+            }),
             _ => None,
         };
         let is_pending = |vote: &&Vote| matches!(vote, Vote::Pending);
         Tally {
-            grants: self.votes.iter().map(grant).collect(),
+            parts: self.votes.iter().map(part).collect(),
             pending: self.votes.iter().filter(is_pending).count(),
         }
     }

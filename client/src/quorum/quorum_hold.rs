@@ -133,7 +133,7 @@ impl QuorumHold {
         )
     }
 
-    /// Counts the servers that have it. Once they are too few, because each has lost it or its part's lease is over, it is over for good.
+    /// Counts the servers that have it. Once they are fewer than a majority, it is over for good.
     fn settle(&self) -> Result<BootInstant, (Loss, BootInstant)> {
         if let Some(ended) = lock(&self.state).ended {
             return Err(ended);

@@ -28,10 +28,25 @@ pub(crate) enum Outcome {
     Lost,
 }
 
+/// What a server has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) grant: Grant,
+    /// The token that the server itself made, at `grant.since`; the client may have raised it since then.
+    pub(crate) made: Token,
+}
+
+impl From<Grant> for Part {
+    fn from(grant: Grant) -> Part {
+        let made = grant.token;
+        Part { grant, made }
+    }
+}
+
 /// The grants of one name, by server.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    pub(crate) grants: Vec<Option<Grant>>,
+    pub(crate) parts: Vec<Option<Part>>,
     /// How many servers have not answered yet.
     pub(crate) pending: usize,
 }
@@ -39,10 +54,10 @@ pub(crate) struct Tally {
 impl Tally {
     /// What follows at this moment.
     pub(crate) fn outcome(&self, now: BootInstant) -> Outcome {
-        let majority = majority(self.grants.len());
+        let majority = majority(self.parts.len());
         let trusted = self.trusted(now);
         let held = || trusted.iter().flatten();
-        let Some(until) = believed_until(held().map(|it| it.until), self.grants.len()) else {
+        let Some(until) = believed_until(held().map(|it| it.until), self.parts.len()) else {
             return match held().count() + self.pending >= majority {
                 true => Outcome::Open,
                 false => Outcome::Lost,
@@ -68,20 +83,21 @@ impl Tally {
     /// anew: those that came first may be the few that are behind.
     pub(crate) fn ahead(&self, now: BootInstant) -> impl Iterator<Item = usize> {
         // The token that the server would grant now.
-        let clock = move |grant: &Grant| {
-            let age = now.since(grant.since).as_micros() as u64;
-            grant.token.get().saturating_add(age)
+        let clock = move |part: &Part| {
+            let age = now.since(part.grant.since).as_micros() as u64;
+            part.made.get().saturating_add(age)
         };
-        let clocks = self.grants.iter().flatten().map(clock);
+        let clocks = self.parts.iter().flatten().map(clock);
         let middle = nth(clocks.clone(), clocks.count().saturating_sub(1) / 2);
         let limit = middle.map(|middle| middle.saturating_add(AHEAD));
-        let is_ahead = move |grant: &Option<Grant>| grant.as_ref().map(clock) > limit;
-        let grants = self.grants.iter().enumerate();
-        grants.filter_map(move |(server, grant)| is_ahead(grant).then_some(server))
+        let is_ahead = move |part: &Option<Part>| part.as_ref().map(clock) > limit;
+        let parts = self.parts.iter().enumerate();
+        parts.filter_map(move |(server, part)| is_ahead(part).then_some(server))
     }
 
     fn trusted(&self, now: BootInstant) -> Vec<Option<Grant>> {
-        let mut trusted = self.grants.clone();
+        let grants = self.parts.iter().map(|part| part.map(|it| it.grant));
+        let mut trusted: Vec<Option<Grant>> = grants.collect();
         for server in self.ahead(now) {
             trusted[server] = None;
         }
@@ -92,7 +108,7 @@ impl Tally {
     pub(crate) fn proposal(&self, proposed: Option<Token>) -> Option<Token> {
         let proposed = proposed?;
         let limit = Token::new(proposed.get().saturating_add(AHEAD));
-        let tokens = self.grants.iter().flatten().map(|grant| grant.token);
+        let tokens = self.parts.iter().flatten().map(|it| it.grant.token);
         let near = tokens.filter(|token| *token <= limit);
         near.chain([proposed]).max()
     }
@@ -138,27 +154,28 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn granted(token: u64, since: BootInstant) -> Option<Grant> {
+    fn granted(token: u64, since: BootInstant) -> Option<Part> {
         let lease = Lease::new(Duration::from_secs(10)).unwrap();
-        Some(Grant {
+        let grant = Grant {
             token: Token::new(token),
             since,
             until: lease.believed_until(since),
-        })
+        };
+        Some(grant.into())
     }
 
-    fn tally(grants: &[Option<Grant>], pending: usize) -> Tally {
-        let grants = grants.to_vec();
-        Tally { grants, pending }
+    fn tally(parts: &[Option<Part>], pending: usize) -> Tally {
+        let parts = parts.to_vec();
+        Tally { parts, pending }
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
-    fn grants(votes: &[(u64, u64)]) -> (Vec<Option<Grant>>, BootInstant) {
+    fn grants(votes: &[(u64, u64)]) -> (Vec<Option<Part>>, BootInstant) {
         let now = BootInstant::now() + Duration::from_secs(100);
         let grant = |(token, age): &(u64, u64)| {
-            let mut grant = granted(*token, now)?;
-            grant.since = now.back(Duration::from_secs(*age));
-            Some(grant)
+            let mut part = granted(*token, now)?;
+            part.grant.since = now.back(Duration::from_secs(*age));
+            Some(part)
         };
         (votes.iter().map(grant).collect(), now)
     }
@@ -276,6 +293,15 @@ mod tests {
     fn a_token_made_earlier_is_no_sign_of_a_clock_behind() {
         assert!(ahead(&[(5, 20), (20 * SECOND, 0)]).is_empty());
         assert_eq!(ahead(&[(5, 20), (22 * SECOND, 0)]), [1]);
+    }
+
+    #[test]
+    fn a_raised_token_is_no_sign_of_a_clock_ahead() {
+        // The second server granted it ten seconds after the first, whose token was raised to that.
+        let (mut all, now) = grants(&[(5, 15), (10 * SECOND, 5)]);
+        let token = Token::new(10 * SECOND);
+        all[0].as_mut().unwrap().grant.token = token;
+        assert_eq!(tally(&all, 0).outcome(now), Outcome::Won(token));
     }
 
     #[test]

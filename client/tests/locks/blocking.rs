@@ -32,7 +32,7 @@ fn a_dropped_guard_waits_until_the_server_has_released_the_lock() {
     let server = Server::start();
     let client = connect(&server);
     let guard = client.lock("k").acquire().wait_guard().unwrap();
-    cmd!(server.connect(), "CLIENT", "PAUSE", 300, "WRITE");
+    cmd!(server.connect(), "CLIENT", "PAUSE", 1_000, "WRITE");
     drop(guard);
     assert_eq!(cmd!(server.connect(), "LOCK.INFO", "k"), Value::Nil);
 }
@@ -44,7 +44,7 @@ fn a_dropped_guard_waits_until_a_majority_has_released_the_lock() {
     let lock = quorum.wait().unwrap().lock("k").lease(ms(60_000));
     let guard = lock.acquire().wait_guard().unwrap();
     for server in &servers.0 {
-        cmd!(server.connect(), "CLIENT", "PAUSE", 300, "WRITE");
+        cmd!(server.connect(), "CLIENT", "PAUSE", 1_000, "WRITE");
     }
     drop(guard);
     assert!(servers.taken("k").len() <= 1);

@@ -53,8 +53,8 @@ async fn a_majority_that_denies_a_renewal_is_reported_before_the_deadline() {
 #[tokio::test]
 async fn a_server_that_confirms_a_renewal_late_keeps_the_lock_as_long_as_the_others() {
     let servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(1_500)).await;
-    let lock = quorum.lock("k").lease(ms(6_000)).auto_renew(false);
+    let quorum = servers.quorum_with(ms(2_000)).await;
+    let lock = quorum.lock("k").lease(ms(8_000)).auto_renew(false);
     let guard = lock.acquire().await.unwrap();
     // Two grants make the lock. A renewal without the first server needs the other two.
     servers.0[0].stop_signal();

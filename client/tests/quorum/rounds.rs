@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use mortise_client::{BootInstant, Error, Quorum};
-use mortise_harness::{Server, cmd};
+use mortise_harness::{Server, cmd, text};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
-use crate::support::{self, client, ms};
+use crate::support::{self, client, eventually, ms};
 
 /// Longer than any of these requests takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -47,6 +47,23 @@ async fn a_majority_that_refuses_is_asked_three_times_and_once_by_an_attempt() {
     let error = acquired.unwrap().map(drop).unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
     assert_eq!((of_an_attempt, refusals(&servers.0[1])), (1, 1 + 3));
+}
+
+#[tokio::test]
+async fn a_server_on_which_a_request_cannot_queue_is_no_missing_majority() {
+    let servers = Servers::start(3);
+    let quorum = servers.quorum().await;
+    servers.occupy(&[0, 1, 2], "k", 600_000);
+    let lock = quorum.lock("k").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let first = servers.await_waiter(&[0, 1, 2], "k").await;
+    for server in &servers.0 {
+        forbid(server, "lock.acquire");
+    }
+    cmd!(servers.0[first].connect(), "SET", "k", "no lock any more");
+    let ended = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(Error::NoQuorum { .. })), "{ended:?}");
+    assert_eq!(refusals(&servers.0[first]), 3);
 }
 
 #[tokio::test]
@@ -115,6 +132,34 @@ async fn a_waiter_that_one_server_has_granted_gives_up_when_no_majority_is_left(
     servers.vacate(&[first], "k");
     let ended = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
     assert!(matches!(ended, Err(Error::NoQuorum { .. })), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(1_000)).await;
+    let lease = ms(4_000);
+    servers.0[2].sigkill();
+    let mut admin: Vec<_> = servers.0[..2].iter().map(Server::connect).collect();
+    for conn in &mut admin {
+        cmd!(conn, "ACL", "SETUSER", "default", "-lock.renew");
+        cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
+    }
+    let lock = quorum.lock("k").lease(lease).auto_renew(false);
+    let trying = tokio::spawn(async move { lock.try_acquire().await });
+    eventually("both servers have been asked", async || {
+        servers.0[..2].iter().all(|server| {
+            let clients = text(&cmd!(server.connect(), "CLIENT", "LIST"));
+            clients.to_lowercase().contains("cmd=lock.acquire")
+        })
+    })
+    .await;
+    // All tasks of the client run on this thread.
+    for conn in &mut admin {
+        cmd!(conn, "CLIENT", "UNPAUSE");
+    }
+    std::thread::sleep(lease * 6 / 10);
+    trying.await.unwrap().map(drop).unwrap_err();
 }
 
 /// The client does not run for more than half of the lease after a server has granted it, and cannot renew it there.

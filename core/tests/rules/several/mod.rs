@@ -120,6 +120,25 @@ proptest! {
     }
 }
 
+/// Searches that meet a single task, and then begin again from the other end.
+#[test]
+fn searches_from_the_other_end_find_who_waits_for_several() {
+    let read = |owner, key| Op::Ask {
+        owner,
+        key,
+        write: false,
+    };
+    let several = |owner, keys| Op::Several { owner, keys };
+    let program = [
+        read(4, 1),
+        several(5, 0b1111),
+        several(9, 0b0110),
+        read(10, 0),
+        several(4, 0b0101),
+    ];
+    Run::new(true).with_reach(0).check(&program);
+}
+
 /// Programs that once found faults.
 #[test]
 fn programs_that_once_found_faults_pass() {
