@@ -30,8 +30,10 @@ enum Fault {
     Dies,
     /// It dies and is back, without its data, before any node has noticed.
     Forgets,
-    /// It is cut off from all others.
+    /// It is cut off from all others and from the clients.
     CutOff,
+    /// It is cut off from all others, and clients reach both sides.
+    Split,
     /// It is frozen until its replica has taken over, or for a short time.
     Frozen,
     /// Its replica takes over in a planned failover.
@@ -40,10 +42,11 @@ enum Fault {
     Move,
 }
 
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 9] = [
     Fault::Dies,
     Fault::Forgets,
     Fault::CutOff,
+    Fault::Split,
     Fault::Frozen,
     Fault::HandsOver,
     Fault::Move,
@@ -129,9 +132,13 @@ impl Clustered {
                 node.sigkill();
                 node.start_again();
             }
-            Fault::CutOff => {
+            Fault::CutOff | Fault::Split => {
                 let (old, new) = self.pair(part);
-                self.network().cut_off(&[old]);
+                if fault == Fault::Split {
+                    self.network().cut_off_from_servers(&[old]);
+                } else {
+                    self.network().cut_off(&[old]);
+                }
                 await_role(new, "master");
                 thread::sleep(some_time);
                 self.network().mend();

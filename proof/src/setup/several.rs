@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mortise_harness::{Dice, Link, Server, cmd};
+use mortise_harness::{ClockStep, Dice, Link, Server, cmd};
 
 use super::{Diary, Entry, LEASE, Setup, View};
 use crate::check::Promises;
@@ -12,6 +12,8 @@ use crate::client::Place;
 
 pub(crate) struct Several {
     servers: Vec<Server>,
+    /// How far the wall clock of the last server is ahead.
+    ahead: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +23,11 @@ enum Fault {
     Freeze(usize),
     Pause,
     KickAll,
+    /// The wall clock of the last server steps ahead, or back to the right time. With more than two wrong clocks there is no majority.
+    Step,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::Forget(1),
     Fault::Forget(2),
     Fault::Forget(3),
@@ -33,6 +37,7 @@ const FAULTS: [Fault; 9] = [
     Fault::Freeze(2),
     Fault::Pause,
     Fault::KickAll,
+    Fault::Step,
 ];
 
 impl Several {
@@ -41,13 +46,31 @@ impl Several {
         let start = |_| {
             Server::builder()
                 .alone()
+                .clock_shim()
                 .module_arg("max-lease", &LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
                 .start()
         };
         Several {
             servers: (0..5).map(start).collect(),
+            ahead: Duration::ZERO,
         }
+    }
+
+    /// By little more than the second that clients put up with, or by minutes.
+    fn step(&mut self, dice: &mut Dice) {
+        let step = match self.ahead {
+            Duration::ZERO => {
+                let most = *dice.pick(&[1_500, 600_000]);
+                self.ahead = Duration::from_millis(1 + dice.roll(most));
+                ClockStep::Forward(self.ahead)
+            }
+            ahead => {
+                self.ahead = Duration::ZERO;
+                ClockStep::Back(ahead)
+            }
+        };
+        self.servers[4].step_clock(step);
     }
 
     fn run(&mut self, fault: Fault, dice: &mut Dice) {
@@ -86,6 +109,7 @@ impl Several {
                 let mut conn = self.servers[first].connect();
                 cmd!(conn, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
             }
+            Fault::Step => self.step(dice),
         }
     }
 }

@@ -29,16 +29,20 @@ enum Fault {
     Dies,
     /// It is back, without its data, before any Sentinel has noticed, and its replicas follow it.
     Forgets,
+    /// It is cut off from the Sentinels, its replicas and the clients.
     CutOff,
+    /// The same, but clients reach it, too.
+    Split,
     Frozen,
     /// A Sentinel is asked for a failover.
     Asked,
 }
 
-const FAULTS: [Fault; 5] = [
+const FAULTS: [Fault; 6] = [
     Fault::Dies,
     Fault::Forgets,
     Fault::CutOff,
+    Fault::Split,
     Fault::Frozen,
     Fault::Asked,
 ];
@@ -145,6 +149,12 @@ impl Watched {
             }
             Fault::CutOff => {
                 self.network.cut_off(&[&self.servers[old]]);
+                self.await_successor(old);
+                thread::sleep(some_time);
+                self.network.mend();
+            }
+            Fault::Split => {
+                self.network.cut_off_from_servers(&[&self.servers[old]]);
                 self.await_successor(old);
                 thread::sleep(some_time);
                 self.network.mend();

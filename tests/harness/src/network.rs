@@ -5,8 +5,7 @@
 //!   c ──127.0.1.3──▶ [door of b] ──▶ b        instead of itself. So a door knows both ends of a connection.
 //! ```
 //!
-//! It needs neither root nor network namespaces. Clients of the test connect to a server's own port, so they are on that
-//! server's side.
+//! It needs neither root nor network namespaces. A client of the test that connects to a server's own port is on that server's side.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,8 +20,23 @@ use crate::server::Server;
 #[derive(Debug, Default)]
 pub struct Network {
     members: Mutex<Vec<Member>>,
+    cut: Arc<Mutex<Cut>>,
+}
+
+/// Who reaches whom.
+#[derive(Debug, Default)]
+struct Cut {
     /// The servers on the other side.
-    cut_off: Arc<Mutex<BTreeSet<IpAddr>>>,
+    off: BTreeSet<IpAddr>,
+    /// Whoever is no server reaches both sides.
+    only_servers: bool,
+}
+
+impl Cut {
+    fn lets(&self, from: IpAddr, to: IpAddr) -> bool {
+        let is_server = matches!(from, IpAddr::V4(it) if it.octets()[..3] == [127, 0, 1]);
+        self.only_servers && !is_server || self.off.contains(&from) == self.off.contains(&to)
+    }
 }
 
 #[derive(Debug)]
@@ -67,10 +81,10 @@ impl Network {
     }
 
     fn door_of(&self, address: IpAddr) -> Door {
-        let cut_off = Arc::clone(&self.cut_off);
+        let cut = Arc::clone(&self.cut);
         Door::new(move |from| {
-            let cut_off = cut_off.lock().expect("nobody panics with the set in hand");
-            cut_off.contains(&from) == cut_off.contains(&address)
+            let cut = cut.lock().expect("nobody panics with the cut in hand");
+            cut.lets(from, address)
         })
     }
 
@@ -92,20 +106,33 @@ impl Network {
         self.with(server, |member| member.bus.port())
     }
 
-    /// Cuts the network in two: `servers`, which still reach each other, and the rest.
+    /// Cuts the network in two: `servers`, which still reach each other, and the rest. Who comes through a door without being a server is
+    /// with the rest.
     ///
     /// # Panics
     /// If one of them was not started by this network.
     #[track_caller]
     pub fn cut_off(&self, servers: &[&Server]) {
+        self.cut(servers, false);
+    }
+
+    /// The same, but who is no server reaches both parts.
+    ///
+    /// # Panics
+    /// If one of them was not started by this network.
+    #[track_caller]
+    pub fn cut_off_from_servers(&self, servers: &[&Server]) {
+        self.cut(servers, true);
+    }
+
+    #[track_caller]
+    fn cut(&self, servers: &[&Server], only_servers: bool) {
         let addresses = servers
             .iter()
             .map(|server| self.with(server, |member| member.address));
-        let addresses = addresses.collect();
-        *self
-            .cut_off
-            .lock()
-            .expect("nobody panics with the set in hand") = addresses;
+        let off = addresses.collect();
+        let mut cut = self.cut.lock().expect("nobody panics with the cut in hand");
+        *cut = Cut { off, only_servers };
     }
 
     /// Delays by this much what `server` sends from now on over connections to its port: to its replicas, the stream.
