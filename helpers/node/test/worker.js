@@ -57,13 +57,14 @@ async function task(section) {
 const pool = locks.semaphore(`${key}:permits`, 5);
 const keys = [key, `${key}:1`, `${key}:2`];
 const alone = () => locks.using(key, { wait: 5_000 }, (lock) => inside(lock));
+const reading = () => locks.using(key, { mode: "read", wait: 5_000 }, (lock) => inside(lock, "read"));
 const beside = (round) => pool.using({ wait: 5_000, permits: 1 + round }, (lock) => inside(lock, 1 + round));
 const several = (round) => {
   const pair = [round, (round + 1) % 3];
   return locks.using(pair.map((number) => keys[number]), { wait: 5_000 }, (both) => inside(both, pair));
 };
 
-await Promise.all([alone, alone, alone, alone, beside, beside, several, several].map(task));
+await Promise.all([alone, alone, alone, alone, reading, reading, beside, beside, several, several].map(task));
 await locks.close(10_000);
 library.end(client);
 console.log("done", count);

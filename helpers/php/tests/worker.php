@@ -45,9 +45,10 @@ function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bo
     return true;
 }
 
-/** What each task acquires in a round: nothing for the lock, a number of permits, or the numbers of several keys. */
+/** What each task acquires in a round: nothing for the lock, `read`, a number of permits, or the numbers of several keys. */
 $tasks = [
     'alone' => fn (int $round) => '',
+    'reading' => fn (int $round) => 'read',
     'permits' => fn (int $round) => (string) (1 + $round % 3),
     'several' => fn (int $round) => $round % 3 . ',' . ($round + 1) % 3,
 ];
@@ -73,6 +74,7 @@ function task(string $name, string $port, string $key, string $path, $over, Clos
         try {
             $lock = match (true) {
                 $taken === '' => $locks->lock($key, lease: 1.0),
+                $taken === 'read' => $locks->read($key, lease: 1.0),
                 str_contains($taken, ',') => $locks->all(array_map(fn ($i) => $i === '0' ? $key : "$key:$i", explode(',', $taken)), lease: 1.0),
                 default => $locks->semaphore("$key:permits", 5, (int) $taken, lease: 1.0),
             };
@@ -89,7 +91,7 @@ function task(string $name, string $port, string $key, string $path, $over, Clos
 }
 
 $counts = [];
-foreach (['alone', 'alone', 'alone', 'alone', 'permits', 'permits', 'several', 'several'] as $task) {
+foreach (['alone', 'alone', 'alone', 'alone', 'reading', 'reading', 'permits', 'permits', 'several', 'several'] as $task) {
     [$count, $end] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
     if (pcntl_fork() === 0) {
         fclose($running);

@@ -61,6 +61,10 @@ def alone(_):
     return ""
 
 
+def reading(_):
+    return "read"
+
+
 def permits(number):
     return str(1 + number % 3)
 
@@ -69,11 +73,11 @@ def several(number):
     return f"{number % 3},{(number + 1) % 3}"
 
 
-TASKS = 4 * [alone] + 2 * [permits] + 2 * [several]
+TASKS = 4 * [alone] + 2 * [reading] + 2 * [permits] + 2 * [several]
 
 
 def rounds(task):
-    """What to acquire in each round, until the end: nothing for the lock, a number of permits, or the numbers of several keys."""
+    """What to acquire in each round, until the end: nothing for the lock, `read`, a number of permits, or the numbers of several keys."""
     for number in itertools.count():
         if over.is_set():
             return
@@ -84,6 +88,8 @@ def wanted(kinds, client, share, **options):
     options |= {"lease": 1.0, "blocking_timeout": 5}
     if "," in share:
         return kinds.MultiLock(client, [f"{KEY}:{number}" if number != "0" else KEY for number in share.split(",")], **options)
+    if share == "read":
+        return kinds.ReadLock(client, KEY, **options)
     if share:
         return kinds.Semaphore(client, KEY + ":permits", LIMIT, permits=int(share), **options)
     return kinds.Lock(client, KEY, **options)

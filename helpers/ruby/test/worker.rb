@@ -43,13 +43,15 @@ end
 
 lock = Mortise::Lock.new(CLIENT, KEY, lease: 1, wait: 5)
 pools = (1..3).map { |permits| Mortise::Semaphore.new(CLIENT, "#{KEY}:permits", 5, permits: permits, lease: 1, wait: 5) }
+reader = Mortise::ReadLock.new(CLIENT, KEY, lease: 1, wait: 5)
 alone = ->(_) { lock.synchronize { |hold| stay.call(hold, nil) } }
+reading = ->(_) { reader.synchronize { |hold| stay.call(hold, "read") } }
 beside = ->(round) { pools[round % 3].synchronize { |hold| stay.call(hold, 1 + (round % 3)) } }
 keys = [KEY, "#{KEY}:1", "#{KEY}:2"]
 pairs = [[0, 1], [1, 2], [2, 0]].to_h { |pair| [pair.join(","), Mortise::MultiLock.new(CLIENT, keys.values_at(*pair), lease: 1, wait: 5)] }
 several = ->(round) { pairs.to_a[round % 3].then { |share, locks| locks.synchronize { |hold| stay.call(hold, share) } } }
 
-threads = [alone, alone, alone, alone, beside, beside, several, several].map do |section|
+threads = [alone, alone, alone, alone, reading, reading, beside, beside, several, several].map do |section|
   Thread.new do
     (0..).each do |round|
       break if ended || Process.clock_gettime(Process::CLOCK_MONOTONIC) > over

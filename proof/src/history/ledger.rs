@@ -12,13 +12,14 @@ const LIMIT: u64 = 5;
 /// What a worker is inside by.
 enum Share {
     Lock,
+    Reading,
     Permits(u64),
     /// Several locks at once, by one token.
     Locks(Vec<String>),
 }
 
 impl Share {
-    /// `word` ends the line, if it is not the lock `key` alone: a number of permits, or numbers of locks, of which 0 is for `key`.
+    /// `word` ends the line, if it is not the lock `key` alone: for writing: `read`, a number of permits, or numbers of locks, of which 0 is for `key`.
     fn read(word: Option<&str>, key: &str) -> Option<Self> {
         let lock = |number: &str| match number {
             "0" => Some(key.to_owned()),
@@ -27,6 +28,7 @@ impl Share {
         };
         match word {
             None => Some(Self::Lock),
+            Some("read") => Some(Self::Reading),
             Some(word) if word.contains(',') => word
                 .split(',')
                 .map(lock)
@@ -85,6 +87,10 @@ fn entered(who: &str, key: &str, token: u64, share: Share, at: u64) -> Vec<Grant
     };
     match share {
         Share::Lock => vec![lock(key.to_owned(), &[])],
+        Share::Reading => vec![Granted {
+            mode: Mode::Read,
+            ..lock(key.to_owned(), &[])
+        }],
         Share::Permits(weight) => vec![Granted {
             mode: Mode::Read,
             weight,
@@ -113,6 +119,20 @@ mod tests {
         assert_eq!((lock.from, lock.until, &*lock.key), (112, 115, "k"));
         let of_permits = (permits.from, permits.until, permits.weight, &*permits.key);
         assert_eq!(of_permits, (113, 113, 3, "k:permits"));
+    }
+
+    #[test]
+    fn a_reader_lets_others_read() {
+        let offset = Offset { low: 0, high: 0 };
+        let text = "enter 7 10 a:1 read\nleave 7 15 a:1 read\nenter 8 20 a:1\n";
+        let records = records(text, "k", offset).unwrap();
+        let [Record::Granted(reader), Record::Granted(writer)] = &records[..] else {
+            panic!("{records:?}");
+        };
+        assert_eq!((&*reader.key, &*writer.key), ("k", "k"));
+        let of_reader = (reader.mode, reader.weight, reader.limit);
+        assert_eq!(of_reader, (Mode::Read, 1, 0));
+        assert_eq!(writer.mode, Mode::Write);
     }
 
     #[test]

@@ -68,7 +68,7 @@ func run(name, addr, key, seconds, path string) error {
 	locks := mortise.New(client)
 	w := &worker{locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
-	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.permits, w.permits, w.several, w.several} {
+	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.reading, w.reading, w.permits, w.permits, w.several, w.several} {
 		running.Go(func() {
 			for round := 0; !over.Load(); round++ {
 				w.section(take(round))
@@ -116,8 +116,8 @@ type held interface {
 	Unlock() error
 }
 
-// A task acquires something in each round, and returns what the ledger has after the name: nothing for the lock, a number of permits, or
-// the numbers of several keys.
+// A task acquires something in each round, and returns what the ledger has after the name: nothing for the lock, read, a number of
+// permits, or the numbers of several keys.
 type task func(round int) (what held, share string, err error)
 
 var options = []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
@@ -125,6 +125,11 @@ var options = []mortise.Option{mortise.Lease(lease), mortise.Wait(wait)}
 func (w *worker) alone(int) (held, string, error) {
 	lock, _, err := w.locks.Lock(context.Background(), w.key, options...)
 	return lock, "", err
+}
+
+func (w *worker) reading(int) (held, string, error) {
+	lock, _, err := w.locks.RLock(context.Background(), w.key, options...)
+	return lock, " read", err
 }
 
 func (w *worker) permits(round int) (held, string, error) {

@@ -24,7 +24,7 @@ import mortise.lettuce.LettuceClient;
 final class Interop {
     private static final int LIMIT = 5; // the permits of the semaphore
 
-    /** A hold, and what the ledger has after the name: nothing for the lock, a number of permits, or the numbers of several keys. */
+    /** A hold, and what the ledger has after the name: nothing for the lock, `read`, a number of permits, or the numbers of several keys. */
     private record Inside(AutoCloseable hold, BooleanSupplier held, long token, String share) {}
 
     /** Acquires something in each round. */
@@ -68,8 +68,8 @@ final class Interop {
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
             var worker = new Interop(new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
-            Task alone = worker::alone, permits = worker::permits, several = worker::several;
-            for (Task task : List.of(alone, alone, alone, alone, permits, permits, several, several)) {
+            Task alone = worker::alone, reading = worker::reading, permits = worker::permits, several = worker::several;
+            for (Task task : List.of(alone, alone, alone, alone, reading, reading, permits, permits, several, several)) {
                 var thread = new Thread(() -> worker.work(over, task));
                 thread.start();
                 threads.add(thread);
@@ -101,6 +101,10 @@ final class Interop {
 
     private Inside alone(int round) throws InterruptedException {
         return inside(with(locks.take(key)).acquire(), "");
+    }
+
+    private Inside reading(int round) throws InterruptedException {
+        return inside(with(locks.take(key).read()).acquire(), " read");
     }
 
     private Inside permits(int round) throws InterruptedException {
