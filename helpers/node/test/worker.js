@@ -12,6 +12,12 @@ const file = openSync(ledger, "a");
 const library = libraries[name];
 let count = 0;
 
+// Fails if the lock is no longer held, and is not repeated.
+async function guarded(lock) {
+  const words = ["LOCK.GUARD", key, lock.owner, `${lock.token}`, "RPUSH", `${key}:writes`, `${lock.token} ${name}`];
+  await (name === "ioredis" ? client.call(...words) : client.sendCommand(words));
+}
+
 // Writes only times at which the lock was certainly held: it reads the clock first, and then checks the lock.
 async function inside(lock, share) {
   let last;
@@ -25,6 +31,7 @@ async function inside(lock, share) {
   const write = (word, at) => writeSync(file, `${word} ${lock.token} ${at} ${name}:${process.pid}${share ? ` ${share}` : ""}\n`);
   if (!proven()) return;
   count++;
+  if (!share) await guarded(lock).catch(() => {});
   for (let step = 0; step < 3; step++) {
     await sleep(1);
     if (!proven()) break;

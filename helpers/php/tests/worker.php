@@ -25,7 +25,7 @@ function isOver($over): bool
 }
 
 /** One stay inside, which writes only times at which the lock was certainly held. Returns whether there was any. */
-function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bool
+function section(Hold|MultiHold $hold, $ledger, string $name, string $key, string $share): bool
 {
     $last = hrtime(true);
     if (!$hold->held()) {
@@ -33,6 +33,13 @@ function section(Hold|MultiHold $hold, $ledger, string $name, string $share): bo
     }
     $line = fn (string $word, int $at) => fwrite($ledger, "$word {$hold->token()} $at $name:" . getmypid() . rtrim(" $share") . "\n");
     $line('enter', $last);
+    if ($share === '') {
+        try {
+            $hold->guard('RPUSH', "$key:writes", "{$hold->token()} $name");
+        } catch (LockException) {
+            // it is lost, or nobody knows whether this was run
+        }
+    }
     for ($i = 0; $i < 3; $i++) {
         usleep(700);
         $at = hrtime(true);
@@ -80,7 +87,7 @@ function task(string $name, string $port, string $key, string $path, $over, Clos
             };
             $hold = $lock->acquire(5.0);
             if ($hold !== null) {
-                $count += (int) section($hold, $ledger, $name, $taken);
+                $count += (int) section($hold, $ledger, $name, $key, $taken);
                 $hold->release();
             }
         } catch (LockException) {

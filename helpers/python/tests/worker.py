@@ -1,5 +1,6 @@
 """The worker of the common run (helpers/README.md): python-threads or python-asyncio."""
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -39,6 +40,11 @@ class Section:
 
     def write(self, word, at):
         os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}{self.share}\n".encode())
+
+    def guarded(self):
+        """A command that writes if the lock is still held then. Nobody knows whether it did if the connection breaks."""
+        token = self.lock.fencing_token
+        return "LOCK.GUARD", KEY, self.lock.local.hold.owner, token, "RPUSH", KEY + ":writes", f"{token} {NAME}"
 
     def leave(self):
         if self.last is not None:
@@ -104,6 +110,9 @@ def with_threads():
                 with wanted(mortise_lock, client, share) as lock:
                     section = Section(lock, share)
                     if section.proven():
+                        if not share:
+                            with contextlib.suppress(redis.RedisError):
+                                client.execute_command(*section.guarded())
                         for _ in range(3):
                             time.sleep(0.0007)
                             section.proven()
@@ -128,6 +137,9 @@ async def with_tasks():
                 async with wanted(mortise_lock.asyncio, client, share, thread_local=False) as lock:
                     section = Section(lock, share)
                     if section.proven():
+                        if not share:
+                            with contextlib.suppress(redis.RedisError):
+                                await client.execute_command(*section.guarded())
                         for _ in range(3):
                             await asyncio.sleep(0.0007)
                             section.proven()

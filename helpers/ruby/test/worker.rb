@@ -26,6 +26,13 @@ Thread.new do
   ended = true
 end
 
+# Whether it was run is not known where the connection breaks.
+guarded = lambda do |hold|
+  hold.guard("RPUSH", "#{KEY}:writes", "#{hold.token} #{NAME}")
+rescue Mortise::Error
+  nil
+end
+
 # One stay inside: writes only times at which the lock was certainly held.
 stay = lambda do |hold, share|
   last = nil
@@ -34,7 +41,11 @@ stay = lambda do |hold, share|
     at = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     break unless hold.held?
 
-    write.call("enter", at) && entered << at unless last
+    unless last
+      write.call("enter", at)
+      entered << at
+      guarded.call(hold) unless share
+    end
     last = at
     sleep 0.0007
   end

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,7 +67,7 @@ func run(name, addr, key, seconds, path string) error {
 		over.Store(true)
 	}()
 	locks := mortise.New(client)
-	w := &worker{locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
+	w := &worker{client: client, locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
 	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.reading, w.reading, w.permits, w.permits, w.several, w.several} {
 		running.Go(func() {
@@ -103,6 +104,7 @@ func connect(name, addr string) (mortise.Client, error) {
 }
 
 type worker struct {
+	client   mortise.Client
 	locks    *mortise.Locks
 	key, who string
 	ledger   *os.File
@@ -160,6 +162,9 @@ func (w *worker) section(lock held, share string, err error) {
 	}
 	w.write("enter", lock, last, share)
 	w.count.Add(1)
+	if lock, writes := lock.(*mortise.Lock); writes && share == "" {
+		w.guarded(lock)
+	}
 	for range 3 {
 		time.Sleep(700 * time.Microsecond)
 		at := clock()
@@ -169,6 +174,18 @@ func (w *worker) section(lock held, share string, err error) {
 		last = at
 	}
 	w.write("leave", lock, last, share)
+}
+
+// guarded writes to a list if the lock is still held then. Nobody knows whether that was done if the connection breaks.
+func (w *worker) guarded(lock *mortise.Lock) {
+	name, _, _ := strings.Cut(w.who, ":")
+	var words []string
+	for _, word := range lock.Guard("RPUSH", w.key+":writes", fmt.Sprintf("%d %s", lock.Token(), name)) {
+		words = append(words, fmt.Sprint(word))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lease)
+	defer cancel()
+	_ = w.client.Do(ctx, [][]string{words})
 }
 
 func (w *worker) write(what string, lock held, at int64, share string) {

@@ -25,20 +25,26 @@ final class Interop {
     private static final int LIMIT = 5; // the permits of the semaphore
 
     /** A hold, and what the ledger has after the name: nothing for the lock, `read`, a number of permits, or the numbers of several keys. */
-    private record Inside(AutoCloseable hold, BooleanSupplier held, long token, String share) {}
+    private record Inside(AutoCloseable hold, BooleanSupplier held, long token, String share) {
+        boolean writes() {
+            return share.isEmpty();
+        }
+    }
 
     /** Acquires something in each round. */
     private interface Task {
         Inside take(int round) throws InterruptedException;
     }
 
+    private final Client client;
     private final Locks locks;
     private final String key;
     private final String who;
     private final FileChannel ledger;
     private final AtomicLong count = new AtomicLong();
 
-    private Interop(Locks locks, String key, String who, FileChannel ledger) {
+    private Interop(Client client, Locks locks, String key, String who, FileChannel ledger) {
+        this.client = client;
         this.locks = locks;
         this.key = key;
         this.who = who;
@@ -66,7 +72,7 @@ final class Interop {
             default -> throw new IllegalArgumentException("no worker has the name " + args[0]);
         };
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
-            var worker = new Interop(new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
+            var worker = new Interop(client, new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
             Task alone = worker::alone, reading = worker::reading, permits = worker::permits, several = worker::several;
             for (Task task : List.of(alone, alone, alone, alone, reading, reading, permits, permits, several, several)) {
@@ -135,6 +141,9 @@ final class Interop {
         }
         write("enter", inside, last);
         count.incrementAndGet();
+        if (inside.writes()) {
+            guarded((Held) inside.hold);
+        }
         for (int i = 0; i < 3; i++) {
             pause(700_000);
             long at = System.nanoTime();
@@ -144,6 +153,15 @@ final class Interop {
             last = at;
         }
         write("leave", inside, last);
+    }
+
+    private void guarded(Held held) {
+        var words = held.guard("RPUSH", key + ":writes", held.token() + " " + who.substring(0, who.indexOf(':')));
+        try {
+            client.send(client.node(key), List.of(words), false, Duration.ofSeconds(1));
+        } catch (RuntimeException e) {
+            // nobody knows whether it was run
+        }
     }
 
     private void write(String what, Inside inside, long at) throws IOException {
