@@ -14,7 +14,7 @@ let count = 0;
 
 // Fails if the lock is no longer held, and is not repeated.
 async function guarded(lock) {
-  const words = ["LOCK.GUARD", key, lock.owner, `${lock.token}`, "RPUSH", `${key}:writes`, `${lock.token} ${name}`];
+  const words = ["LOCK.GUARD", key, lock.owner, `${lock.token}`, "RPUSH", `list:{${key}}`, `write:${lock.token}:${name}`];
   await (name === "ioredis" ? client.call(...words) : client.sendCommand(words));
 }
 

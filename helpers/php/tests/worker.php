@@ -35,7 +35,7 @@ function section(Hold|MultiHold $hold, $ledger, string $name, string $key, strin
     $line('enter', $last);
     if ($share === '') {
         try {
-            $hold->guard('RPUSH', "$key:writes", "{$hold->token()} $name");
+            $hold->guard('RPUSH', "list:{{$key}}", "write:{$hold->token()}:$name");
         } catch (LockException) {
             // it is lost, or nobody knows whether this was run
         }

@@ -44,7 +44,7 @@ class Section:
     def guarded(self):
         """A command that writes if the lock is still held then. Nobody knows whether it did if the connection breaks."""
         token = self.lock.fencing_token
-        return "LOCK.GUARD", KEY, self.lock.local.hold.owner, token, "RPUSH", KEY + ":writes", f"{token} {NAME}"
+        return "LOCK.GUARD", KEY, self.lock.local.hold.owner, token, "RPUSH", "list:{" + KEY + "}", f"write:{token}:{NAME}"
 
     def leave(self):
         if self.last is not None:

@@ -28,7 +28,7 @@ end
 
 # Whether it was run is not known where the connection breaks.
 guarded = lambda do |hold|
-  hold.guard("RPUSH", "#{KEY}:writes", "#{hold.token} #{NAME}")
+  hold.guard("RPUSH", "list:{#{KEY}}", "write:#{hold.token}:#{NAME}")
 rescue Mortise::Error
   nil
 end

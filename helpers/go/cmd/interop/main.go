@@ -180,7 +180,7 @@ func (w *worker) section(lock held, share string, err error) {
 func (w *worker) guarded(lock *mortise.Lock) {
 	name, _, _ := strings.Cut(w.who, ":")
 	var words []string
-	for _, word := range lock.Guard("RPUSH", w.key+":writes", fmt.Sprintf("%d %s", lock.Token(), name)) {
+	for _, word := range lock.Guard("RPUSH", "list:{"+w.key+"}", fmt.Sprintf("write:%d:%s", lock.Token(), name)) {
 		words = append(words, fmt.Sprint(word))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease)

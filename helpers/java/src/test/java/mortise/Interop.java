@@ -156,7 +156,7 @@ final class Interop {
     }
 
     private void guarded(Held held) {
-        var words = held.guard("RPUSH", key + ":writes", held.token() + " " + who.substring(0, who.indexOf(':')));
+        var words = held.guard("RPUSH", "list:{" + key + "}", "write:" + held.token() + ":" + who.substring(0, who.indexOf(':')));
         try {
             client.send(client.node(key), List.of(words), false, Duration.ofSeconds(1));
         } catch (RuntimeException e) {
