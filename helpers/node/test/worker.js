@@ -61,9 +61,23 @@ async function task(section) {
     }
   }
 }
+// Passes it on to a name, takes it over from there, and is inside again.
+async function handOver(lock) {
+  const heir = `${name}:${process.pid}:${lock.token}`;
+  const token = await lock.passTo(heir, 1_000);
+  const taken = await locks.takeOver(key, heir, token);
+  if (!taken) return;
+  await inside(taken);
+  await taken.release();
+}
+
 const pool = locks.semaphore(`${key}:permits`, 5);
 const keys = [key, `${key}:1`, `${key}:2`];
-const alone = () => locks.using(key, { wait: 5_000 }, (lock) => inside(lock));
+const alone = () =>
+  locks.using(key, { wait: 5_000 }, async (lock) => {
+    await inside(lock);
+    if (lock.token % 4 === 0) await handOver(lock);
+  });
 const reading = () => locks.using(key, { mode: "read", wait: 5_000 }, (lock) => inside(lock, "read"));
 const beside = (round) => pool.using({ wait: 5_000, permits: 1 + round }, (lock) => inside(lock, 1 + round));
 const several = (round) => {

@@ -55,7 +55,13 @@ end
 lock = Mortise::Lock.new(CLIENT, KEY, lease: 1, wait: 5)
 pools = (1..3).map { |permits| Mortise::Semaphore.new(CLIENT, "#{KEY}:permits", 5, permits: permits, lease: 1, wait: 5) }
 reader = Mortise::ReadLock.new(CLIENT, KEY, lease: 1, wait: 5)
-alone = ->(_) { lock.synchronize { |hold| stay.call(hold, nil) } }
+# This library takes nothing over: what is passed on ends with a short lease.
+alone = lambda do |_|
+  lock.synchronize do |hold|
+    stay.call(hold, nil)
+    hold.pass("#{NAME}:#{Process.pid}:#{hold.token}", 0.02) if (hold.token % 4).zero?
+  end
+end
 reading = ->(_) { reader.synchronize { |hold| stay.call(hold, "read") } }
 beside = ->(round) { pools[round % 3].synchronize { |hold| stay.call(hold, 1 + (round % 3)) } }
 keys = [KEY, "#{KEY}:1", "#{KEY}:2"]

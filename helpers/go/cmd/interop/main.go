@@ -174,6 +174,22 @@ func (w *worker) section(lock held, share string, err error) {
 		last = at
 	}
 	w.write("leave", lock, last, share)
+	if lock, writes := lock.(*mortise.Lock); writes && share == "" && lock.Token()%4 == 0 {
+		w.handOver(lock)
+	}
+}
+
+// handOver passes the lock on to a name, takes it over from there, and is inside again.
+func (w *worker) handOver(lock *mortise.Lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	heir := fmt.Sprintf("%s:%d", w.who, lock.Token())
+	token, err := lock.PassTo(ctx, heir, lease)
+	if err != nil {
+		return
+	}
+	taken, _, err := w.locks.TakeOver(context.Background(), w.key, heir, token, mortise.Lease(lease))
+	w.section(taken, "", err)
 }
 
 // guarded writes to a list if the lock is still held then. Nobody knows whether that was done if the connection breaks.

@@ -94,6 +94,9 @@ final class Interop {
                 Inside inside = task.take(round);
                 try (AutoCloseable hold = inside.hold) {
                     section(inside);
+                    if (inside.writes() && inside.token % 4 == 0) {
+                        handOver((Held) hold);
+                    }
                 }
             } catch (LockException.Busy | LockException.Lost e) {
                 // the next round
@@ -153,6 +156,15 @@ final class Interop {
             last = at;
         }
         write("leave", inside, last);
+    }
+
+    /** Passes the lock on to a name, takes it over from there, and is inside again. */
+    private void handOver(Held held) throws InterruptedException, IOException {
+        String heir = who + ":" + held.token();
+        long token = held.passTo(heir, Duration.ofSeconds(1));
+        try (Held taken = locks.take(key).lease(Duration.ofSeconds(1)).takeOver(heir, token)) {
+            section(inside(taken, ""));
+        }
     }
 
     private void guarded(Held held) {
