@@ -54,16 +54,6 @@ fn client_of(cluster: &Cluster) -> ClusterConnection {
     client.get_connection().expect("the cluster answers")
 }
 
-/// How often the server has replied an error with this code.
-fn errors(server: &Server, code: &str) -> u64 {
-    let lines = server.info("errorstats");
-    let line = lines.get(&format!("errorstat_{code}"));
-    line.map_or(0, |line| {
-        let count = line.strip_prefix("count=").expect("a count");
-        count.parse().expect("a number")
-    })
-}
-
 #[test]
 fn a_cluster_client_sends_every_command_to_the_node_that_has_the_key() {
     let cluster = Cluster::start(3, Server::builder);
@@ -73,7 +63,7 @@ fn a_cluster_client_sends_every_command_to_the_node_that_has_the_key() {
     }
     for node in &cluster.primaries {
         assert!(node.gauge("locks") > 0, "each has some of them");
-        assert_eq!(errors(node, "MOVED"), 0, "and no node replied MOVED");
+        assert_eq!(node.errors("MOVED"), 0, "and no node replied MOVED");
     }
 }
 
@@ -91,7 +81,7 @@ fn a_cluster_client_follows_moved_with_every_command() {
         let mut conn = stale.pop().expect("one for each command");
         answer(&mut conn, command)
     });
-    assert!(errors(from, "MOVED") >= 7, "{}", errors(from, "MOVED"));
+    assert!(from.errors("MOVED") >= 7, "{}", from.errors("MOVED"));
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
 }
 
@@ -104,7 +94,7 @@ fn a_cluster_client_follows_ask_with_every_command() {
     let mut conn = client_of(&cluster);
     begin_migration(slot, from, to);
     converse("key", |command| answer(&mut conn, command));
-    assert_eq!(errors(from, "ASK"), 7);
+    assert_eq!(from.errors("ASK"), 7);
     migrate("key", from, to);
     end_migration(slot, from, to);
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
@@ -160,12 +150,12 @@ fn redis_cli_follows_moved_and_ask_with_every_command() {
     let slot = cluster.slot_of("key");
     // The other node redirects to the node that has the key.
     converse("key", |command| ask_by_hand(to, command));
-    assert_eq!(errors(to, "MOVED"), 7);
+    assert_eq!(to.errors("MOVED"), 7);
     assert!(hold_of(&mut from.connect(), "key", "a").is_some());
     cmd!(from.connect(), "DEL", "key");
     begin_migration(slot, from, to);
     converse("key", |command| ask_by_hand(from, command));
-    assert_eq!(errors(from, "ASK"), 7);
+    assert_eq!(from.errors("ASK"), 7);
     end_migration(slot, from, to);
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
 }

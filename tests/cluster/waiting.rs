@@ -8,22 +8,12 @@ use mortise_harness::{
     granted, int, node_id, send, try_cmd,
 };
 
-/// How often the server has run a command, named as in INFO commandstats.
-fn calls(server: &Server, command: &str) -> u64 {
-    let stats = server.info("commandstats");
-    let Some(line) = stats.get(&format!("cmdstat_{command}")) else {
-        return 0;
-    };
-    let calls = line.split(',').find_map(|part| part.strip_prefix("calls="));
-    calls.expect("calls=").parse().expect("a number")
-}
-
 /// Waits until the module has asked five times which slots are here.
 #[track_caller]
 fn await_looks(server: &Server) {
-    let before = calls(server, "cluster|nodes");
+    let before = server.calls("cluster|nodes");
     eventually("the module has checked the slots", || {
-        calls(server, "cluster|nodes") >= before + 5
+        server.calls("cluster|nodes") >= before + 5
     });
 }
 
@@ -159,9 +149,9 @@ fn the_passing_of_time_does_not_make_the_module_visit_keys_with_waiters() {
     let server = &cluster.primaries[0];
     queue_at_keys(server, 2_000, |n| format!("key:{n}"));
     await_looks(server);
-    let before = calls(server, "lock.settle");
+    let before = server.calls("lock.settle");
     await_looks(server);
-    assert_eq!(calls(server, "lock.settle"), before);
+    assert_eq!(server.calls("lock.settle"), before);
 }
 
 #[test]

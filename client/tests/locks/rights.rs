@@ -6,7 +6,7 @@ use std::path::Path;
 use mortise_client::{Client, Error, Mode};
 use mortise_harness::{Server, array, cmd, text};
 
-use crate::support::{await_waiters, client, ms};
+use crate::support::{await_waiters, client, ms, refuse};
 
 #[tokio::test]
 async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_needs() {
@@ -72,7 +72,7 @@ async fn a_request_whose_letter_may_not_be_collected_fails_and_leaves_the_queue(
     let guard = root.lock("k").acquire().await.unwrap();
     let mut reader = mine.lock("other").read().await.unwrap();
     let _other = root.lock("other").read().await.unwrap();
-    cmd!(server.connect(), "ACL", "SETUSER", "default", "-lock.mail");
+    refuse(&server, "lock.mail");
     let refused = mine.lock("k").acquire().await.unwrap_err();
     assert!(
         matches!(&refused, Error::Refused { code, .. } if code == "NOPERM"),

@@ -88,8 +88,7 @@ async fn a_wrong_password_is_tried_once_for_each_call() {
     assert!(error.to_string().contains("WRONGPASS"), "{error}");
     assert!(!error.is_transient());
     tokio::time::sleep(ms(1_000)).await;
-    let stats = server.info("commandstats");
-    assert!(stats["cmdstat_auth"].contains("calls=1,"), "{stats:?}");
+    assert_eq!(server.calls("auth"), 1);
 }
 
 #[tokio::test]
@@ -146,8 +145,7 @@ async fn a_waiting_request_that_is_refused_is_not_repeated_without_a_pause() {
     let refused = lock.acquire().await.unwrap_err();
     let is_replica = matches!(&refused, Error::Refused { code, .. } if code == "READONLY");
     assert!(is_replica, "{refused:?}");
-    let errors = &server.info("errorstats")["errorstat_READONLY"];
-    let count: u32 = errors.trim_start_matches("count=").parse().unwrap();
+    let count = server.errors("READONLY");
     assert!((2..100).contains(&count), "{count} errors");
 }
 

@@ -4,7 +4,7 @@ use mortise_client::{Error, Owner};
 use mortise_harness::cmd;
 
 use crate::support::quorum::Servers;
-use crate::support::{client, eventually, ms};
+use crate::support::{client, eventually, ms, refuse};
 
 /// Longer than any of these requests takes.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);
@@ -48,7 +48,7 @@ async fn a_refused_fence_is_reported() {
     let quorum = servers.builder().node_timeout(ms(500));
     let quorum = quorum.connect().await.unwrap();
     for server in &servers.0[..2] {
-        cmd!(server.connect(), "ACL", "SETUSER", "default", "-lock.fence");
+        refuse(server, "lock.fence");
     }
     let lock = quorum.lock("k");
     let taken = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();

@@ -138,18 +138,9 @@ async fn requirement_15_a_long_wait_on_one_server_is_no_sign_of_a_clock_ahead() 
 async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
-    let fences = |servers: &Servers| -> i64 {
-        let calls = |server: &Server| {
-            let stats = server.info("commandstats");
-            let fence = stats
-                .iter()
-                .find(|(name, _)| name.to_lowercase().ends_with("lock.fence"));
-            fence.map_or(0, |(_, line)| {
-                let calls = line.trim_start_matches("calls=").split(',').next();
-                calls.unwrap().parse::<i64>().unwrap()
-            })
-        };
-        servers.0.iter().map(calls).sum()
+    let fences = |servers: &Servers| -> u64 {
+        let calls = servers.0.iter().map(|server| server.calls("LOCK.FENCE"));
+        calls.sum()
     };
     for _ in 0..3 {
         servers.warm(&quorum).await;

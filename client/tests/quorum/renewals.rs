@@ -8,7 +8,7 @@ use mortise_client::{BootInstant, Loss, Owner};
 use mortise_harness::cmd;
 
 use crate::support::quorum::Servers;
-use crate::support::{eventually, ms};
+use crate::support::{eventually, ms, refuse};
 
 #[tokio::test]
 async fn a_renewal_counts_a_server_that_grants_the_lock_late() {
@@ -17,21 +17,13 @@ async fn a_renewal_counts_a_server_that_grants_the_lock_late() {
     let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
     servers.0[2].stop_signal();
     let guard = Arc::new(lock.acquire().await.unwrap());
-    cmd!(
-        servers.0[0].connect(),
-        "ACL",
-        "SETUSER",
-        "default",
-        "-lock.renew"
-    );
+    refuse(&servers.0[0], "lock.renew");
     let renewing = tokio::spawn({
         let guard = guard.clone();
         async move { guard.renew().await }
     });
     eventually("the first server has refused it", async || {
-        servers.0[0]
-            .info("errorstats")
-            .contains_key("errorstat_NOPERM")
+        servers.0[0].errors("NOPERM") > 0
     })
     .await;
     servers.0[2].cont_signal();

@@ -3,50 +3,29 @@
 use std::time::Duration;
 
 use mortise_client::{BootInstant, Error, Quorum};
-use mortise_harness::{Server, cmd, text};
+use mortise_harness::{cmd, text};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
-use crate::support::{self, client, eventually, ms};
+use crate::support::{self, client, eventually, ms, refuse};
 
 /// Longer than any of these requests takes.
 const LONG: Duration = Duration::from_secs(20);
-
-fn forbid(server: &Server, command: &str) {
-    let rule = format!("-{command}");
-    cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
-}
-
-/// How often a server has refused what is forbidden.
-fn refusals(server: &Server) -> u64 {
-    let errors = server.info("errorstats");
-    let refused = errors.get("errorstat_NOPERM");
-    refused.map_or(0, |count| {
-        count.trim_start_matches("count=").parse().unwrap()
-    })
-}
-
-/// How often a server has run LOCK.ACQUIRE.
-fn acquires(server: &Server) -> u64 {
-    let commands = server.info("commandstats");
-    let calls = commands["cmdstat_LOCK.ACQUIRE"].split(',').next();
-    calls.unwrap().trim_start_matches("calls=").parse().unwrap()
-}
 
 #[tokio::test]
 async fn a_majority_that_refuses_is_asked_three_times_and_once_by_an_attempt() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     for server in &servers.0[1..] {
-        forbid(server, "lock.acquire");
+        refuse(server, "lock.acquire");
     }
     let tried = quorum.lock("k").try_acquire().await.map(drop);
     assert!(matches!(tried, Err(Error::NoQuorum { .. })), "{tried:?}");
-    let of_an_attempt = refusals(&servers.0[1]);
+    let of_an_attempt = servers.0[1].errors("NOPERM");
     let acquired = tokio::time::timeout(LONG, quorum.lock("k").acquire()).await;
     let error = acquired.unwrap().map(drop).unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
-    assert_eq!((of_an_attempt, refusals(&servers.0[1])), (1, 1 + 3));
+    assert_eq!((of_an_attempt, servers.0[1].errors("NOPERM")), (1, 1 + 3));
 }
 
 #[tokio::test]
@@ -58,12 +37,12 @@ async fn a_server_on_which_a_request_cannot_queue_is_no_missing_majority() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     let first = servers.await_waiter(&[0, 1, 2], "k").await;
     for server in &servers.0 {
-        forbid(server, "lock.acquire");
+        refuse(server, "lock.acquire");
     }
     cmd!(servers.0[first].connect(), "SET", "k", "no lock any more");
     let ended = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
     assert!(matches!(ended, Err(Error::NoQuorum { .. })), "{ended:?}");
-    assert_eq!(refusals(&servers.0[first]), 3);
+    assert_eq!(servers.0[first].errors("NOPERM"), 3);
 }
 
 #[tokio::test]
@@ -71,10 +50,10 @@ async fn a_lock_that_others_hold_is_busy_after_one_question_or_after_the_wait() 
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
     servers.occupy(&[0, 1, 2], "k", 600_000);
-    let asked = acquires(&servers.0[0]);
+    let asked = servers.0[0].calls("LOCK.ACQUIRE");
     let tried = quorum.lock("k").try_acquire().await.unwrap();
     assert!(tried.is_none());
-    assert_eq!(acquires(&servers.0[0]), asked + 1);
+    assert_eq!(servers.0[0].calls("LOCK.ACQUIRE"), asked + 1);
     let waited = quorum.lock("k").wait(ms(300)).acquire().await.map(drop);
     assert!(matches!(waited, Err(Error::Busy { .. })), "{waited:?}");
 }
@@ -140,10 +119,9 @@ async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
     let quorum = servers.quorum_with(ms(1_000)).await;
     let lease = ms(4_000);
     servers.0[2].sigkill();
-    let mut admin: Vec<_> = servers.0[..2].iter().map(Server::connect).collect();
-    for conn in &mut admin {
-        cmd!(conn, "ACL", "SETUSER", "default", "-lock.renew");
-        cmd!(conn, "CLIENT", "PAUSE", 60_000, "WRITE");
+    for server in &servers.0[..2] {
+        refuse(server, "lock.renew");
+        cmd!(server.connect(), "CLIENT", "PAUSE", 60_000, "WRITE");
     }
     let lock = quorum.lock("k").lease(lease).auto_renew(false);
     let trying = tokio::spawn(async move { lock.try_acquire().await });
@@ -155,8 +133,8 @@ async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
     })
     .await;
     // All tasks of the client run on this thread.
-    for conn in &mut admin {
-        cmd!(conn, "CLIENT", "UNPAUSE");
+    for server in &servers.0[..2] {
+        cmd!(server.connect(), "CLIENT", "UNPAUSE");
     }
     std::thread::sleep(lease * 6 / 10);
     trying.await.unwrap().map(drop).unwrap_err();
@@ -173,7 +151,7 @@ async fn a_grant_that_is_read_late_is_not_enough() {
     let lock = quorum.lock("k").lease(lease).auto_renew(false);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     let first = servers.await_waiter(&[0, 1], "k").await;
-    forbid(&servers.0[first], "lock.renew");
+    refuse(&servers.0[first], "lock.renew");
     // All tasks of the client run on this thread.
     servers.vacate(&[0, 1], "k");
     std::thread::sleep(lease * 6 / 10);

@@ -11,7 +11,7 @@ pub(crate) mod quorum;
 use std::time::{Duration, Instant};
 
 use mortise_client::{Client, Guard, LockInfo};
-use mortise_harness::Server;
+use mortise_harness::{Server, cmd};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How late a busy machine may do what is due.
@@ -29,6 +29,12 @@ pub(crate) async fn client_of(url: &str) -> Client {
         .connect()
         .await
         .unwrap()
+}
+
+/// Has the server refuse a command with `NOPERM` from now on.
+pub(crate) fn refuse(server: &Server, command: &str) {
+    let rule = format!("-{command}");
+    cmd!(server.connect(), "ACL", "SETUSER", "default", rule);
 }
 
 /// Checks a condition until it holds.

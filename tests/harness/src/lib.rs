@@ -82,6 +82,7 @@ mod setup;
 mod slots;
 mod snapshot;
 mod start_error;
+mod statistics;
 mod valgrind;
 mod value;
 mod version;

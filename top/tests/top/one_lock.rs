@@ -123,10 +123,7 @@ fn a_pause_freezes_the_picture_until_it_ends() {
     terminal.await_texts(&["PAUSED"]);
     cmd!(a, "LOCK.RELEASE", "k", "alice");
     b.recv();
-    let asked = || {
-        let mut stats = server.info("commandstats").into_iter();
-        stats.find(|(name, _)| name.eq_ignore_ascii_case("cmdstat_lock.top"))
-    };
+    let asked = || server.calls("LOCK.TOP");
     for _ in 0..3 {
         let before = asked();
         eventually("the server has been asked again", || asked() != before);
