@@ -64,6 +64,20 @@ fn op(owner: Range<usize>) -> impl Strategy<Value = Op> {
     ]
 }
 
+fn read(owner: usize, key: usize) -> Op {
+    let write = false;
+    Op::Ask { owner, key, write }
+}
+
+fn write(owner: usize, key: usize) -> Op {
+    let write = true;
+    Op::Ask { owner, key, write }
+}
+
+fn several(owner: usize, keys: u8) -> Op {
+    Op::Several { owner, keys }
+}
+
 /// The numbers of the keys in the mask.
 pub(crate) fn keys_of(mask: u8) -> Vec<usize> {
     (0..KEYS).filter(|key| mask & 1 << key != 0).collect()
@@ -123,12 +137,6 @@ proptest! {
 /// Searches that meet a single task, and then begin again from the other end.
 #[test]
 fn searches_from_the_other_end_find_who_waits_for_several() {
-    let read = |owner, key| Op::Ask {
-        owner,
-        key,
-        write: false,
-    };
-    let several = |owner, keys| Op::Several { owner, keys };
     let program = [
         read(4, 1),
         several(5, 0b1111),
@@ -142,17 +150,6 @@ fn searches_from_the_other_end_find_who_waits_for_several() {
 /// Programs that once found faults.
 #[test]
 fn programs_that_once_found_faults_pass() {
-    let read = |owner, key| Op::Ask {
-        owner,
-        key,
-        write: false,
-    };
-    let write = |owner, key| Op::Ask {
-        owner,
-        key,
-        write: true,
-    };
-    let several = |owner, keys| Op::Several { owner, keys };
     let programs = [
         // A move at one key closes a cycle through another one.
         vec![

@@ -2,22 +2,8 @@
 //!
 //! The owners 5 and 6 are one task, 7 and 8 another one, and 9, 10 and 11 a third.
 
-use super::Op;
 use super::check::Run;
-
-fn read(owner: usize, key: usize) -> Op {
-    let write = false;
-    Op::Ask { owner, key, write }
-}
-
-fn write(owner: usize, key: usize) -> Op {
-    let write = true;
-    Op::Ask { owner, key, write }
-}
-
-fn several(owner: usize, keys: u8) -> Op {
-    Op::Several { owner, keys }
-}
+use super::{Op, read, several, write};
 
 fn release(owner: usize, key: usize) -> Op {
     Op::Release { owner, key }

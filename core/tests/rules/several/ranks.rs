@@ -1,4 +1,4 @@
-//! Where a request of each rank stands in its queue, and for whom it waits. The tests call the queues directly.
+//! Tests that call the queues directly: where a request of each rank stands, and which requests it waits for.
 
 use mortise_core::{
     Count, Instant, KeyId, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank,
