@@ -12,7 +12,7 @@ const file = openSync(ledger, "a");
 const library = libraries[name];
 let count = 0;
 
-// Fails if the lock is no longer held, and is not repeated.
+// Appends to a list under LOCK.GUARD. It fails if the lock is lost, or the reply.
 async function guarded(lock) {
   const words = ["LOCK.GUARD", key, lock.owner, `${lock.token}`, "RPUSH", `list:{${key}}`, `write:${lock.token}:${name}`];
   await (name === "ioredis" ? client.call(...words) : client.sendCommand(words));

@@ -37,7 +37,7 @@ function section(Hold|MultiHold $hold, $ledger, string $name, string $key, strin
         try {
             $hold->guard('RPUSH', "list:{{$key}}", "write:{$hold->token()}:$name");
         } catch (LockException) {
-            // it is lost, or nobody knows whether this was run
+            // the lock is lost, or the reply
         }
     }
     for ($i = 0; $i < 3; $i++) {

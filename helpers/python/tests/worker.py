@@ -42,7 +42,7 @@ class Section:
         os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}{self.share}\n".encode())
 
     def guarded(self):
-        """A command that writes if the lock is still held then. Nobody knows whether it did if the connection breaks."""
+        """The command that appends to a list under LOCK.GUARD. Its error is ignored: the lock may be lost, or the reply."""
         token = self.lock.fencing_token
         return "LOCK.GUARD", KEY, self.lock.local.hold.owner, token, "RPUSH", "list:{" + KEY + "}", f"write:{token}:{NAME}"
 

@@ -26,7 +26,7 @@ Thread.new do
   ended = true
 end
 
-# Whether it was run is not known where the connection breaks.
+# Appends to a list under LOCK.GUARD. It ignores errors: the lock may be lost, or the reply.
 guarded = lambda do |hold|
   hold.guard("RPUSH", "list:{#{KEY}}", "write:#{hold.token}:#{NAME}")
 rescue Mortise::Error

@@ -105,17 +105,21 @@ fn entered(who: &str, key: &str, token: u64, share: Share, at: u64) -> Vec<Grant
 mod tests {
     use super::*;
 
+    /// The grants of a ledger, whose clock is the monotonic clock between `low` and `high` ago.
+    fn grants<const N: usize>(text: &str, low: u64, high: u64) -> [Granted; N] {
+        let records = records(text, "k", Offset { low, high }).unwrap();
+        let granted = records.into_iter().map(|record| match record {
+            Record::Granted(granted) => granted,
+            other => panic!("{other:?}"),
+        });
+        let granted: Vec<_> = granted.collect();
+        granted.try_into().unwrap()
+    }
+
     #[test]
     fn a_belief_lasts_as_long_as_the_ledger_proves_it() {
-        let offset = Offset {
-            low: 100,
-            high: 102,
-        };
         let text = "enter 7 10 a:1\nenter 8 11 b:2 3\nleave 7 15 a:1\n";
-        let records = records(text, "k", offset).unwrap();
-        let [Record::Granted(lock), Record::Granted(permits)] = &records[..] else {
-            panic!("{records:?}");
-        };
+        let [lock, permits] = grants(text, 100, 102);
         assert_eq!((lock.from, lock.until, &*lock.key), (112, 115, "k"));
         let of_permits = (permits.from, permits.until, permits.weight, &*permits.key);
         assert_eq!(of_permits, (113, 113, 3, "k:permits"));
@@ -123,12 +127,8 @@ mod tests {
 
     #[test]
     fn a_reader_lets_others_read() {
-        let offset = Offset { low: 0, high: 0 };
         let text = "enter 7 10 a:1 read\nleave 7 15 a:1 read\nenter 8 20 a:1\n";
-        let records = records(text, "k", offset).unwrap();
-        let [Record::Granted(reader), Record::Granted(writer)] = &records[..] else {
-            panic!("{records:?}");
-        };
+        let [reader, writer] = grants(text, 0, 0);
         assert_eq!((&*reader.key, &*writer.key), ("k", "k"));
         let of_reader = (reader.mode, reader.weight, reader.limit);
         assert_eq!(of_reader, (Mode::Read, 1, 0));
@@ -137,12 +137,8 @@ mod tests {
 
     #[test]
     fn a_worker_is_inside_each_of_several_locks_by_one_token() {
-        let offset = Offset { low: 0, high: 0 };
         let text = "enter 7 10 a:1 2,0\nleave 7 15 a:1 2,0\n";
-        let records = records(text, "k", offset).unwrap();
-        let [Record::Granted(one), Record::Granted(other)] = &records[..] else {
-            panic!("{records:?}");
-        };
+        let [one, other] = grants(text, 0, 0);
         assert_eq!((&*one.key, &*other.key), ("k:2", "k"));
         for grant in [one, other] {
             assert_eq!((grant.from, grant.until, grant.token), (10, 15, 7));

@@ -134,10 +134,9 @@ impl Clustered {
             }
             Fault::CutOff | Fault::Split => {
                 let (old, new) = self.pair(part);
-                if fault == Fault::Split {
-                    self.network().cut_off_from_servers(&[old]);
-                } else {
-                    self.network().cut_off(&[old]);
+                match fault {
+                    Fault::Split => self.network().cut_off_from_servers(&[old]),
+                    _ => self.network().cut_off(&[old]),
                 }
                 await_role(new, "master");
                 thread::sleep(some_time);

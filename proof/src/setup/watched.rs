@@ -147,14 +147,12 @@ impl Watched {
                 server.sigkill();
                 server.start_again();
             }
-            Fault::CutOff => {
-                self.network.cut_off(&[&self.servers[old]]);
-                self.await_successor(old);
-                thread::sleep(some_time);
-                self.network.mend();
-            }
-            Fault::Split => {
-                self.network.cut_off_from_servers(&[&self.servers[old]]);
+            Fault::CutOff | Fault::Split => {
+                let cut_off = [&self.servers[old]];
+                match fault {
+                    Fault::Split => self.network.cut_off_from_servers(&cut_off),
+                    _ => self.network.cut_off(&cut_off),
+                }
                 self.await_successor(old);
                 thread::sleep(some_time);
                 self.network.mend();

@@ -16,6 +16,9 @@ use crate::builder::Builder;
 use crate::door::Door;
 use crate::server::Server;
 
+/// How the address of each server begins. Clients of the tests have another one.
+const SERVERS: [u8; 3] = [127, 0, 1];
+
 /// Servers that reach each other only as long as they are on one side.
 #[derive(Debug, Default)]
 pub struct Network {
@@ -23,18 +26,19 @@ pub struct Network {
     cut: Arc<Mutex<Cut>>,
 }
 
-/// Who reaches whom.
+/// The two sides of the network.
 #[derive(Debug, Default)]
 struct Cut {
     /// The servers on the other side.
     off: BTreeSet<IpAddr>,
-    /// Whoever is no server reaches both sides.
+    /// Clients still connect to servers on both sides.
     only_servers: bool,
 }
 
 impl Cut {
+    /// Whether a connection from one address to another passes.
     fn lets(&self, from: IpAddr, to: IpAddr) -> bool {
-        let is_server = matches!(from, IpAddr::V4(it) if it.octets()[..3] == [127, 0, 1]);
+        let is_server = matches!(from, IpAddr::V4(it) if it.octets().starts_with(&SERVERS));
         self.only_servers && !is_server || self.off.contains(&from) == self.off.contains(&to)
     }
 }
@@ -61,7 +65,8 @@ impl Network {
     pub fn start(&self, builder: Builder) -> Server {
         let number = self.members().len() + 1;
         let number = u8::try_from(number).expect("a network of a few servers");
-        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
+        let [a, b, c] = SERVERS;
+        let address = IpAddr::V4(Ipv4Addr::new(a, b, c, number));
         let (door, bus) = (self.door_of(address), self.door_of(address));
         if builder.is_sentinel() {
             for member in self.members().iter() {
@@ -106,8 +111,7 @@ impl Network {
         self.with(server, |member| member.bus.port())
     }
 
-    /// Cuts the network in two: `servers`, which still reach each other, and the rest. Who comes through a door without being a server is
-    /// with the rest.
+    /// Cuts the network in two: `servers`, which still reach each other, and the rest. Clients that connect through doors are with the rest.
     ///
     /// # Panics
     /// If one of them was not started by this network.
@@ -116,7 +120,7 @@ impl Network {
         self.cut(servers, false);
     }
 
-    /// The same, but who is no server reaches both parts.
+    /// The same, but clients that connect through doors reach both parts.
     ///
     /// # Panics
     /// If one of them was not started by this network.

@@ -167,12 +167,13 @@ final class Interop {
         }
     }
 
+    /** Appends to a list under {@code LOCK.GUARD}. */
     private void guarded(Held held) {
         var words = held.guard("RPUSH", "list:{" + key + "}", "write:" + held.token() + ":" + who.substring(0, who.indexOf(':')));
         try {
             client.send(client.node(key), List.of(words), false, Duration.ofSeconds(1));
         } catch (RuntimeException e) {
-            // nobody knows whether it was run
+            // the lock is lost, or the reply
         }
     }
 
