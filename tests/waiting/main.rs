@@ -13,6 +13,7 @@ mod expiry;
 mod gates;
 mod grace;
 mod info;
+mod io_threads;
 mod keyspace;
 mod leaving;
 mod limits;
