@@ -14,7 +14,7 @@ use crate::check::{self, Rule, Violation};
 use crate::client::Kind;
 use crate::crowd::{Crowd, Part, Play};
 use crate::history::{History, Outcome, now, read_all};
-use crate::setup::{Diary, Setup};
+use crate::setup::{Diary, Setup, trouble};
 use crate::watcher::Watcher;
 
 /// How long the last round may take, with graces, leases and a busy machine.
@@ -134,7 +134,11 @@ fn disturb(
             let mut dice = Dice::new(plan.seed);
             while !over.load(Ordering::SeqCst) {
                 pause(&mut dice, 1_000);
-                setup.disturb(&mut dice, diary);
+                if dice.roll(3) == 0 {
+                    trouble(setup, &mut dice, diary);
+                } else {
+                    setup.disturb(&mut dice, diary);
+                }
             }
         });
         let clients = scope.spawn(move || {

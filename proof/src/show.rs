@@ -7,7 +7,9 @@ use crate::crowd::{Part, Play};
 use crate::languages::{self, Worker};
 use crate::options::{Time, Wanted};
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
-use crate::setup::{Clustered, Data, LEASE, One, Replicated, Setup, Several, Spoiled, Watched};
+use crate::setup::{
+    Clustered, Data, LEASE, Missing, One, Replicated, Setup, Several, Spoiled, Watched,
+};
 
 /// How long a control may search for two inside.
 const CONTROL: Duration = Duration::from_secs(120);
@@ -37,7 +39,7 @@ const RUNS: &[Run] = &[
     ),
     right(
         "Sentinel, a grace",
-        |_| Box::new(Watched::start(true)),
+        |_| Box::new(Watched::start(Missing::Nothing)),
         usual,
     ),
     right(
@@ -87,7 +89,12 @@ const RUNS: &[Run] = &[
     ),
     control(
         "control: Sentinel, no grace",
-        |_| Box::new(Watched::start(false)),
+        |_| Box::new(Watched::start(Missing::Grace)),
+        usual,
+    ),
+    control(
+        "control: Sentinel, no replicas required",
+        |_| Box::new(Watched::start(Missing::Replicas)),
         usual,
     ),
     control(

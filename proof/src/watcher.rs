@@ -10,7 +10,7 @@ use mortise_harness::redis::Value;
 use mortise_harness::{LockInfo, command, is_nil};
 
 use crate::client::{Place, Wire};
-use crate::history::{Log, Mode, Record, Seen, SeenHold, now};
+use crate::history::{Log, Mode, Record, Seen, SeenHold, SeenRequest, now};
 use crate::setup::{Primary, View};
 
 const REPLY: Duration = Duration::from_secs(1);
@@ -88,7 +88,11 @@ fn seen(key: &str, sent: u64, reply: &Value) -> Seen {
     let (mut holds, mut queue) = (Vec::new(), Vec::new());
     if !is_nil(reply) {
         let info = LockInfo::read(reply);
-        queue.extend(info.queue.iter().map(|request| text(&request.owner)));
+        queue.extend(info.queue.iter().map(|request| SeenRequest {
+            owner: text(&request.owner),
+            // The server counts whole milliseconds of its clock, so one more than have passed.
+            waited: (request.waited - 1).max(0).cast_unsigned() * 1_000_000,
+        }));
         holds.extend(info.holds.iter().map(|hold| SeenHold {
             owner: text(&hold.owner),
             mode: if hold.write > 0 {

@@ -37,9 +37,7 @@ pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
     found.extend(seen::together(history));
     found.extend(seen::came_back(history));
     found.extend(seen::held_though_denied(history));
-    if promises.loses_nothing {
-        found.extend(seen::vanished(history));
-    }
+    found.extend(seen::vanished(history, promises.loses_nothing));
     if promises.grants_at_once {
         found.extend(seen::left_waiting(history));
     }

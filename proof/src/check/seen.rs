@@ -93,7 +93,7 @@ pub(super) fn left_waiting(history: &History) -> Vec<Violation> {
     let mut waiting: HashMap<&str, (&str, u64)> = HashMap::new();
     let mut found = Vec::new();
     for seen in &history.seen {
-        let first = seen.queue.first().map(String::as_str);
+        let first = seen.queue.first().map(|request| &*request.owner);
         let first = first.filter(|it| seen.holds.is_empty() && !several.contains(it));
         let Some(first) = first else {
             waiting.remove(&*seen.key);
@@ -119,9 +119,9 @@ fn in_several_queues(history: &History) -> HashSet<&str> {
     let mut keys: HashMap<&str, &str> = HashMap::new();
     let mut several = HashSet::new();
     for seen in &history.seen {
-        for owner in &seen.queue {
-            if *keys.entry(owner).or_insert(&seen.key) != seen.key {
-                several.insert(owner.as_str());
+        for request in &seen.queue {
+            if *keys.entry(&*request.owner).or_insert(&seen.key) != seen.key {
+                several.insert(&*request.owner);
             }
         }
     }
@@ -145,11 +145,9 @@ fn quiet(time: Range<u64>, faults: &[Range<u64>]) -> u64 {
 }
 
 /// Holds that were not shown though their holder believed in them the whole time; also at any of several keys that it took at once.
-pub(super) fn vanished(history: &History) -> Vec<Violation> {
-    let mut looks: HashMap<&str, Vec<&Seen>> = HashMap::new();
-    for seen in &history.seen {
-        looks.entry(&seen.key).or_default().push(seen);
-    }
+/// Unless the set-up loses nothing, only those count that no fault may have lost.
+pub(super) fn vanished(history: &History, loses_nothing: bool) -> Vec<Violation> {
+    let looks = history.looks();
     let mut found = Vec::new();
     for belief in &history.beliefs {
         let grant = &belief.grant;
@@ -159,7 +157,9 @@ pub(super) fn vanished(history: &History) -> Vec<Violation> {
             .iter()
             .take_while(|seen| seen.at < grant.until);
         for seen in during {
-            if seen.holds.iter().all(|hold| hold.token != grant.token) {
+            let is_there = seen.holds.iter().any(|hold| hold.token == grant.token);
+            let since = belief.asked.saturating_sub(SETTLES);
+            if !is_there && (loses_nothing || !history.was_disturbed(since..seen.at)) {
                 let text = format!("{grant:?} in {seen:?}");
                 found.push(Violation::new(Rule::Vanished, seen.at, text));
             }

@@ -3,20 +3,22 @@
 use std::collections::HashMap;
 
 use super::violation::{Rule, Violation};
-use crate::history::{Belief, Break, History, Mode, Write};
+use crate::history::{Belief, Break, History, Mode, Seen, Write};
 
 /// Writes that the server ran although, before they were sent, it had granted the lock to an owner that excludes the writer, had
-/// acknowledged the writer's own release, or its lock had been broken.
+/// acknowledged the writer's own release, it had not shown the writer's hold any more, or its lock had been broken.
 pub(super) fn outside(history: &History) -> Vec<Violation> {
     let mut by_key: HashMap<&str, Grants<'_>> = HashMap::new();
     for belief in &history.beliefs {
         by_key.entry(&belief.grant.key).or_default().add(belief);
     }
+    let looks = history.looks();
     let done = history.writes.iter().filter(|it| it.done == Some(true));
     let wrong = |write: &Write| {
         let grants = by_key.get(&*write.key);
         let reason = broken(history, write)
             .or_else(|| grants?.released(write))
+            .or_else(|| grants?.gone(history, write, looks.get(&*write.key)?))
             .or_else(|| grants?.kept_out(history, write))?;
         let text = format!("{write:?} {reason}");
         Some(Violation::new(Rule::WriteFromOutside, write.at, text))
@@ -55,10 +57,21 @@ impl<'h> Grants<'h> {
         is_over.then(|| format!("after its release {own:?}"))
     }
 
+    /// A failover may bring back a hold whose end was lost.
+    fn gone(&self, history: &History, write: &Write, looks: &[&Seen]) -> Option<String> {
+        let own = self.by_hold.get(&(&*write.owner, write.token))?;
+        let since = looks.partition_point(|seen| seen.sent <= own.grant.from);
+        let is_there = |seen: &Seen| seen.holds.iter().any(|hold| hold.token == write.token);
+        let mut looks = looks[since..].iter();
+        let look = looks.find(|seen| seen.at < write.sent && !is_there(seen))?;
+        let mut failovers = history.failovers.iter();
+        let is_lost = failovers.any(|it| it.start < write.at && look.sent < it.end);
+        let is_wrong = !is_lost && !may_be_back(history, write);
+        is_wrong.then(|| format!("after {look:?}"))
+    }
+
     fn kept_out(&self, history: &History, write: &Write) -> Option<String> {
-        // A hold that was swapped away may have come back.
-        let mut breaks = history.breaks.iter();
-        if breaks.any(|cut| cut.may_return && cut.from < write.at && cut.token >= write.token) {
+        if may_be_back(history, write) {
             return None;
         }
         let excluding = match write.mode {
@@ -69,6 +82,12 @@ impl<'h> Grants<'h> {
         let (_, later) = excluding.get(before.checked_sub(1)?)?;
         (later.grant.token > write.token).then(|| format!("after {later:?}"))
     }
+}
+
+/// Whether its hold was swapped away, and may have come back.
+fn may_be_back(history: &History, write: &Write) -> bool {
+    let mut breaks = history.breaks.iter();
+    breaks.any(|cut| cut.may_return && cut.from < write.at && cut.token >= write.token)
 }
 
 fn push<'h>(highest: &mut Vec<(u64, &'h Belief)>, belief: &'h Belief) {

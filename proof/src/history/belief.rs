@@ -138,21 +138,37 @@ impl History {
         }
     }
 
-    /// A blocked request stays in the queue until its answer: once LOCK.INFO showed it there, it had its place.
+    /// Since when requests had their place, where their clients do not know it.
     fn see_queues(&mut self) {
-        let mut first: HashMap<(&str, &str), u64> = HashMap::new();
-        for seen in &self.seen {
-            for owner in &seen.queue {
-                let at = first.entry((&seen.key, owner)).or_insert(seen.at);
-                *at = seen.at.min(*at);
-            }
-        }
+        let seen = looks(&self.seen);
         for belief in &mut self.beliefs {
-            if belief.way == Way::Blocked {
-                let name = (&*belief.grant.key, &*belief.grant.owner);
-                belief.queued = first.get(&name).copied();
+            let Some(looks) = seen.get(&*belief.grant.key) else {
+                continue;
+            };
+            match belief.way {
+                Way::Blocked => belief.queued = place(belief, looks).map(|place| place.since),
+                // It may lose its place in a fault, and ask again.
+                Way::Library => {
+                    let place = place(belief, looks);
+                    let kept = |it: &Place| {
+                        let after = it.shown..belief.grant.from;
+                        !overlaps(&after, &self.faults) && !overlaps(&after, &self.failovers)
+                    };
+                    belief.queued = place.filter(kept).map(|place| place.since);
+                }
+                Way::Now | Way::Mail | Way::Pass => {}
             }
         }
+    }
+
+    /// What LOCK.INFO showed of each key, in the order in which it was asked.
+    pub(crate) fn looks(&self) -> HashMap<&str, Vec<&Seen>> {
+        looks(&self.seen)
+    }
+
+    /// Whether a disturbance of servers fell into this time.
+    pub(crate) fn was_disturbed(&self, time: Range<u64>) -> bool {
+        overlaps(&time, &self.faults) || overlaps(&time, &self.failovers)
     }
 
     /// Ends beliefs in locks that were broken: they are no fault.
@@ -165,4 +181,38 @@ impl History {
             }
         }
     }
+}
+
+fn looks(seen: &[Seen]) -> HashMap<&str, Vec<&Seen>> {
+    let mut by_key: HashMap<&str, Vec<&Seen>> = HashMap::new();
+    for seen in seen {
+        by_key.entry(&seen.key).or_default().push(seen);
+    }
+    by_key
+}
+
+fn overlaps(time: &Range<u64>, others: &[Range<u64>]) -> bool {
+    let mut others = others.iter();
+    others.any(|it| it.start < time.end && time.start < it.end)
+}
+
+/// A place in a queue.
+struct Place {
+    /// At the latest.
+    since: u64,
+    /// When the last look before the grant was sent.
+    shown: u64,
+}
+
+/// The place of a grant's request, by the last look that does not show the grant yet.
+fn place(belief: &Belief, looks: &[&Seen]) -> Option<Place> {
+    let grant = &belief.grant;
+    let before = looks.partition_point(|seen| seen.sent < grant.from);
+    let is_granted = |seen: &Seen| seen.holds.iter().any(|hold| hold.token == grant.token);
+    let look = looks[..before].iter().rev().find(|it| !is_granted(it))?;
+    let request = look.queue.iter().find(|it| it.owner == grant.owner)?;
+    Some(Place {
+        since: look.at.saturating_sub(request.waited),
+        shown: look.sent,
+    })
 }

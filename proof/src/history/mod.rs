@@ -11,7 +11,7 @@ pub(crate) use belief::{Belief, History};
 pub(crate) use clock::now;
 pub(crate) use log::{Log, read_all};
 pub(crate) use record::{
-    Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, Way, Write,
+    Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, SeenRequest, Way, Write,
 };
 
 #[cfg(test)]

@@ -144,8 +144,7 @@ pub(crate) struct Seen {
     pub(crate) sent: u64,
     pub(crate) at: u64,
     pub(crate) holds: Vec<SeenHold>,
-    /// Owners.
-    pub(crate) queue: Vec<String>,
+    pub(crate) queue: Vec<SeenRequest>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +153,13 @@ pub(crate) struct SeenHold {
     pub(crate) mode: Mode,
     pub(crate) weight: u64,
     pub(crate) token: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SeenRequest {
+    pub(crate) owner: String,
+    /// Nanoseconds in the queue, no more than in truth.
+    pub(crate) waited: u64,
 }
 
 /// All holds with a token up to this one were broken.

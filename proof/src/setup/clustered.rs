@@ -7,6 +7,7 @@ use mortise_harness::{
     Builder, Cluster, Dice, Network, Server, array, cmd, eventually_within, node_id, text, try_cmd,
 };
 
+use super::network::{make_late, make_prompt};
 use super::{Diary, Entry, LONG_LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
@@ -28,7 +29,7 @@ pub(crate) struct Clustered {
 enum Fault {
     /// A primary dies, and comes back when its replica has taken over.
     Dies,
-    /// It dies and is back, without its data, before any node has noticed.
+    /// It dies and is back before any node has noticed, with what it last saved, if anything.
     Forgets,
     /// It is cut off from all others and from the clients.
     CutOff,
@@ -36,18 +37,21 @@ enum Fault {
     Split,
     /// It is frozen until its replica has taken over, or for a short time.
     Frozen,
+    /// What it sends and receives is late, also for clients, and then it is cut off, or not.
+    Late,
     /// Its replica takes over in a planned failover.
     HandsOver,
     /// A slot with a lock in it moves to another primary.
     Move,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::Dies,
     Fault::Forgets,
     Fault::CutOff,
     Fault::Split,
     Fault::Frozen,
+    Fault::Late,
     Fault::HandsOver,
     Fault::Move,
     Fault::Move,
@@ -149,6 +153,18 @@ impl Clustered {
                 thread::sleep(Duration::from_millis(300 + dice.roll(6_000)));
                 old.cont_signal();
                 thread::sleep(GOSSIP);
+            }
+            Fault::Late => {
+                let (old, new) = self.pair(part);
+                make_late(self.network(), old, dice);
+                thread::sleep(Duration::from_millis(500 + dice.roll(2_000)));
+                if dice.roll(2) == 0 {
+                    self.network().cut_off(&[old]);
+                    await_role(new, "master");
+                    thread::sleep(some_time);
+                }
+                make_prompt(self.network(), old);
+                self.network().mend();
             }
             Fault::HandsOver => {
                 let (old, new) = self.pair(part);
@@ -266,9 +282,8 @@ impl Setup for Clustered {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
             self.await_agreement();
         });
-        diary.fault("quiet until locks are granted again", || {
-            thread::sleep(Duration::from_millis(dice.roll(4_000)));
-        });
+        // Until locks are granted again there is nothing to lose.
+        thread::sleep(Duration::from_millis(dice.roll(4_000)));
     }
 
     fn heal(&mut self, _: &Diary) {

@@ -2,9 +2,11 @@
 
 mod clustered;
 mod diary;
+mod network;
 mod one;
 mod replicated;
 mod several;
+mod trouble;
 mod watched;
 
 use std::sync::Arc;
@@ -20,7 +22,8 @@ pub(crate) use diary::Diary;
 pub(crate) use one::{Data, One};
 pub(crate) use replicated::{Replicated, Spoiled};
 pub(crate) use several::Several;
-pub(crate) use watched::Watched;
+pub(crate) use trouble::trouble;
+pub(crate) use watched::{Missing, Watched};
 
 /// The lease of every lock, in milliseconds: the longest that servers allow. A set-up may have another one.
 pub(crate) const LEASE: u64 = 1_000;
@@ -47,7 +50,7 @@ pub(crate) trait Setup: Send {
     /// A connection for one more client.
     fn entry(&mut self) -> Entry;
 
-    /// Causes one of the faults that the set-up's promises survive, and returns when it is over.
+    /// Causes one of the faults of this set-up that its promises survive, and returns when it is over.
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary);
 
     /// Repairs everything.

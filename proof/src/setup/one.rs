@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mortise_harness::{ClockStep, Dice, Link, Server, cmd, eventually, try_cmd};
+use mortise_harness::{ClockStep, Dice, Link, Server, eventually, try_cmd};
 
 use super::{Diary, Entry, LEASE, Primary, Setup, View};
 use crate::check::Promises;
@@ -34,27 +34,14 @@ pub(crate) struct One {
 enum Fault {
     Kill,
     Freeze,
-    Sleep,
-    Pause(&'static str),
-    KickAll,
-    Fill,
-    Save,
-    Rewrite,
     Step,
     Flush,
     Swap,
 }
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 5] = [
     Fault::Kill,
     Fault::Freeze,
-    Fault::Sleep,
-    Fault::Pause("WRITE"),
-    Fault::Pause("ALL"),
-    Fault::KickAll,
-    Fault::Fill,
-    Fault::Save,
-    Fault::Rewrite,
     Fault::Step,
     Fault::Flush,
     Fault::Swap,
@@ -111,10 +98,6 @@ impl One {
         }
     }
 
-    fn set(&self, name: &str, value: &str) {
-        cmd!(self.server.connect(), "CONFIG", "SET", name, value);
-    }
-
     fn run(&mut self, fault: Fault, dice: &mut Dice, diary: &Diary) {
         match fault {
             Fault::Kill => self.kill(),
@@ -123,37 +106,6 @@ impl One {
                 let longest = *dice.pick(&[300, 800, 2_500]);
                 some_time(dice, longest);
                 self.server.cont_signal();
-            }
-            Fault::Sleep => {
-                let seconds = (dice.roll(15) + 1) as f64 / 20.0;
-                cmd!(self.server.connect(), "DEBUG", "SLEEP", seconds);
-            }
-            Fault::Pause(what) => {
-                let ms = 50 + dice.roll(700);
-                cmd!(self.server.connect(), "CLIENT", "PAUSE", ms, what);
-                thread::sleep(Duration::from_millis(ms));
-            }
-            Fault::KickAll => {
-                cmd!(
-                    self.server.connect(),
-                    "CLIENT",
-                    "KILL",
-                    "TYPE",
-                    "normal",
-                    "SKIPME",
-                    "yes"
-                );
-            }
-            Fault::Fill => {
-                self.set("maxmemory", "1mb");
-                some_time(dice, 1_000);
-                self.set("maxmemory", "0");
-            }
-            Fault::Save => {
-                let _ = try_cmd!(self.server.connect(), "BGSAVE");
-            }
-            Fault::Rewrite => {
-                let _ = try_cmd!(self.server.connect(), "BGREWRITEAOF");
             }
             Fault::Step => self.step(dice),
             Fault::Flush => diary.break_locks(&self.server, &["FLUSHALL"], false),
@@ -190,7 +142,7 @@ impl Setup for One {
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
         let forgets = matches!(self.data, Data::Lost { .. });
         let fault = match *dice.pick(&FAULTS) {
-            Fault::Step | Fault::Rewrite if forgets => Fault::Kill,
+            Fault::Step if forgets => Fault::Kill,
             Fault::Flush | Fault::Swap if !self.breaks => Fault::Kill,
             fault => fault,
         };

@@ -280,9 +280,7 @@ impl Setup for Replicated {
             });
         });
         // During a grace there is nothing to lose.
-        diary.fault("quiet until locks are granted again", || {
-            thread::sleep(Duration::from_millis(dice.roll(3_000)));
-        });
+        thread::sleep(Duration::from_millis(dice.roll(3_000)));
     }
 
     fn heal(&mut self, _: &Diary) {

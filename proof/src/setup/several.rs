@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mortise_harness::{ClockStep, Dice, Link, Server, cmd};
+use mortise_harness::{ClockStep, Dice, Link, Server};
 
 use super::{Diary, Entry, LEASE, Setup, View};
 use crate::check::Promises;
@@ -18,16 +18,14 @@ pub(crate) struct Several {
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// This many restart without their data.
+    /// This many restart with what they last saved, if they have saved anything.
     Forget(usize),
     Freeze(usize),
-    Pause,
-    KickAll,
     /// The wall clock of the last server steps ahead, or back to the right time. With more than two wrong clocks there is no majority.
     Step,
 }
 
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 8] = [
     Fault::Forget(1),
     Fault::Forget(2),
     Fault::Forget(3),
@@ -35,8 +33,6 @@ const FAULTS: [Fault; 10] = [
     Fault::Forget(5),
     Fault::Freeze(1),
     Fault::Freeze(2),
-    Fault::Pause,
-    Fault::KickAll,
     Fault::Step,
 ];
 
@@ -93,21 +89,6 @@ impl Several {
                 for n in frozen {
                     self.servers[n % 5].cont_signal();
                 }
-            }
-            Fault::Pause => {
-                let ms = 50 + dice.roll(1_000);
-                cmd!(
-                    self.servers[first].connect(),
-                    "CLIENT",
-                    "PAUSE",
-                    ms,
-                    "WRITE"
-                );
-                thread::sleep(Duration::from_millis(ms));
-            }
-            Fault::KickAll => {
-                let mut conn = self.servers[first].connect();
-                cmd!(conn, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
             }
             Fault::Step => self.step(dice),
         }

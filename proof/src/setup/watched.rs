@@ -8,6 +8,7 @@ use mortise_harness::{
     wait_for_sync_at,
 };
 
+use super::network::{make_late, make_prompt};
 use super::{Diary, Entry, LONG_LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::{PRIMARY, Place};
@@ -16,6 +17,15 @@ use crate::client::{PRIMARY, Place};
 const GRACE: u64 = LONG_LEASE + 1_000 + 3_000;
 /// Sentinels demote an old primary only after it has claimed to be one for eight seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The protection that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Nothing,
+    Grace,
+    /// The primary goes on granting without replicas.
+    Replicas,
+}
 
 pub(crate) struct Watched {
     network: Network,
@@ -27,37 +37,41 @@ pub(crate) struct Watched {
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Dies,
-    /// It is back, without its data, before any Sentinel has noticed, and its replicas follow it.
+    /// It is back before any Sentinel has noticed, with what it last saved, if anything, and its replicas follow it.
     Forgets,
     /// It is cut off from the Sentinels, its replicas and the clients.
     CutOff,
     /// The same, but clients reach it, too.
     Split,
     Frozen,
+    /// What it sends and receives is late, also for clients, and then it is cut off, or not.
+    Late,
     /// A Sentinel is asked for a failover.
     Asked,
 }
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 7] = [
     Fault::Dies,
     Fault::Forgets,
     Fault::CutOff,
     Fault::Split,
     Fault::Frozen,
+    Fault::Late,
     Fault::Asked,
 ];
 
 impl Watched {
-    /// With the grace that the contract requires, or none.
-    pub(crate) fn start(is_safe: bool) -> Watched {
-        let grace = if is_safe { GRACE } else { 0 };
+    pub(crate) fn start(missing: Missing) -> Watched {
+        let with = |protection, value| if missing == protection { 0 } else { value };
+        let grace = with(Missing::Grace, GRACE);
+        let replicas = with(Missing::Replicas, 2);
         let builder = || -> Builder {
             Server::builder()
                 .alone()
                 .module_arg("max-lease", &LONG_LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
                 .config("min-replicas-max-lag", "1")
-                .config("min-replicas-to-write", "2")
+                .config("min-replicas-to-write", &replicas.to_string())
         };
         let network = Network::new();
         let primary = network.start(builder());
@@ -162,6 +176,18 @@ impl Watched {
                 thread::sleep(Duration::from_millis(300 + dice.roll(6_000)));
                 self.servers[old].cont_signal();
             }
+            Fault::Late => {
+                let server = &self.servers[old];
+                make_late(&self.network, server, dice);
+                thread::sleep(Duration::from_millis(500 + dice.roll(2_000)));
+                if dice.roll(2) == 0 {
+                    self.network.cut_off(&[server]);
+                    self.await_successor(old);
+                    thread::sleep(some_time);
+                }
+                make_prompt(&self.network, server);
+                self.network.mend();
+            }
             Fault::Asked => {
                 // Refused shortly after another failover.
                 if try_cmd!(self.sentinels[0].connect(), "SENTINEL", "FAILOVER", PRIMARY).is_ok() {
@@ -198,9 +224,8 @@ impl Setup for Watched {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
             diary.fault("until the Sentinels agree", || self.await_agreement());
         });
-        diary.fault("quiet until locks are granted again", || {
-            thread::sleep(Duration::from_millis(dice.roll(4_000)));
-        });
+        // Until locks are granted again there is nothing to lose.
+        thread::sleep(Duration::from_millis(dice.roll(4_000)));
     }
 
     fn heal(&mut self, _: &Diary) {
