@@ -9,7 +9,9 @@ use mortise_harness::{
     waiter,
 };
 
-use crate::pair::{GRACE, LATE, MAX_LEASE, PATIENCE, builder, configure};
+use crate::pair::{GRACE, MAX_LEASE, PATIENCE, builder, configure};
+
+const LATE: Duration = Duration::from_secs(9);
 
 #[test]
 fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() {

@@ -113,3 +113,15 @@ async fn a_lease_that_reaches_the_hold_limit_is_not_renewed() {
     assert_eq!(guard.lost().await, Loss::HoldLimit);
     assert_eq!(server.calls("LOCK.RENEW"), 0);
 }
+
+#[tokio::test]
+async fn a_lock_may_be_held_for_a_millisecond_but_not_for_less() {
+    let server = Server::start();
+    let client = client(&server).await;
+    let held_for = async |limit| client.lock("k").max_hold(limit).try_acquire().await;
+    let refused = held_for(Duration::from_micros(999)).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    // It may be over by the time of the reply.
+    let held = held_for(ms(1)).await;
+    assert!(!matches!(held, Err(Error::Invalid(_))), "{held:?}");
+}

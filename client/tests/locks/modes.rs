@@ -17,6 +17,9 @@ async fn readers_share_and_writers_do_not() {
     drop((first, second));
     let writer = client.lock("k").write().await.unwrap();
     assert_eq!(writer.mode(), Mode::Write);
+    writer.release().await.unwrap();
+    let writer = client.lock("k").try_write().await.unwrap();
+    assert_eq!(writer.expect("free").mode(), Mode::Write);
 }
 
 #[tokio::test]

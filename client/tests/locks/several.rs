@@ -29,6 +29,8 @@ async fn several_locks_are_acquired_by_one_token_and_released_together() {
     for key in KEYS {
         assert!(client.info(key).await.unwrap().is_none(), "{key}");
     }
+    let tried = client.locks(KEYS).try_acquire().await.unwrap();
+    assert_eq!(tried.expect("free").guards().len(), 3);
 }
 
 #[tokio::test]
