@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortise_client::{BootInstant, Error, Quorum};
-use mortise_harness::{cmd, text};
+use mortise_harness::{Server, cmd, text};
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::Servers;
@@ -54,8 +54,13 @@ async fn a_lock_that_others_hold_is_busy_after_one_question_or_after_the_wait() 
     let tried = quorum.lock("k").try_acquire().await.unwrap();
     assert!(tried.is_none());
     assert_eq!(servers.0[0].calls("LOCK.ACQUIRE"), asked + 1);
+    let asked = |server: &Server| server.calls("LOCK.ACQUIRE");
+    let before: Vec<u64> = servers.0.iter().map(asked).collect();
     let waited = quorum.lock("k").wait(ms(300)).acquire().await.map(drop);
     assert!(matches!(waited, Err(Error::Busy { .. })), "{waited:?}");
+    let after = servers.0.iter().map(asked);
+    let more: Vec<u64> = after.zip(before).map(|(now, then)| now - then).collect();
+    assert_eq!(more, [2, 1, 1], "it asks all once, and waits at one");
 }
 
 /// One server is dead, and the other one alone does not make a majority.

@@ -68,7 +68,8 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Holds that were shown of requests that had been denied before, also at one of several keys.
+/// Holds that were shown of requests that had been denied before, also at one of several keys. A grant that was swapped away before its
+/// client could confirm it counts as denied, and may come back.
 pub(super) fn held_though_denied(history: &History) -> Vec<Violation> {
     let denied: HashMap<&str, u64> = history
         .denied
@@ -78,7 +79,8 @@ pub(super) fn held_though_denied(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for seen in &history.seen {
         for hold in &seen.holds {
-            if denied.get(&*hold.owner).is_some_and(|at| *at < seen.sent) {
+            let is_denied = denied.get(&*hold.owner).is_some_and(|at| *at < seen.sent);
+            if is_denied && !history.may_be_back(hold.token, seen.at) {
                 let text = format!("{} at {}", hold.owner, seen.key);
                 found.push(Violation::new(Rule::HeldThoughDenied, seen.at, text));
             }

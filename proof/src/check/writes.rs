@@ -66,12 +66,12 @@ impl<'h> Grants<'h> {
         let look = looks.find(|seen| seen.at < write.sent && !is_there(seen))?;
         let mut failovers = history.failovers.iter();
         let is_lost = failovers.any(|it| it.start < write.at && look.sent < it.end);
-        let is_wrong = !is_lost && !may_be_back(history, write);
+        let is_wrong = !is_lost && !history.may_be_back(write.token, write.at);
         is_wrong.then(|| format!("after {look:?}"))
     }
 
     fn kept_out(&self, history: &History, write: &Write) -> Option<String> {
-        if may_be_back(history, write) {
+        if history.may_be_back(write.token, write.at) {
             return None;
         }
         let excluding = match write.mode {
@@ -82,12 +82,6 @@ impl<'h> Grants<'h> {
         let (_, later) = excluding.get(before.checked_sub(1)?)?;
         (later.grant.token > write.token).then(|| format!("after {later:?}"))
     }
-}
-
-/// Whether its hold was swapped away, and may have come back.
-fn may_be_back(history: &History, write: &Write) -> bool {
-    let mut breaks = history.breaks.iter();
-    breaks.any(|cut| cut.may_return && cut.from < write.at && cut.token >= write.token)
 }
 
 fn push<'h>(highest: &mut Vec<(u64, &'h Belief)>, belief: &'h Belief) {

@@ -171,6 +171,12 @@ impl History {
         overlaps(&time, &self.faults) || overlaps(&time, &self.failovers)
     }
 
+    /// Whether the hold with this token had been swapped away before `at`, and may have come back.
+    pub(crate) fn may_be_back(&self, token: u64, at: u64) -> bool {
+        let mut breaks = self.breaks.iter();
+        breaks.any(|cut| cut.may_return && cut.from < at && cut.token >= token)
+    }
+
     /// Ends beliefs in locks that were broken: they are no fault.
     fn cut_broken(&mut self) {
         for cut in &self.breaks {

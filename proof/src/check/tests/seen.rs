@@ -36,8 +36,22 @@ fn a_request_that_was_denied_must_hold_nothing() {
     let shown = |at| vec![seen(at, &[("a", Mode::Write, 1)], &[])];
     assert_eq!(found(vec![denied(Outcome::Denied), shown(4)]), []);
     assert_eq!(found(vec![denied(Outcome::Unknown), shown(5)]), []);
-    let wrong = found(vec![denied(Outcome::Denied), shown(5)]);
-    assert_eq!(wrong, [Rule::HeldThoughDenied]);
+    let broken = |may_return| {
+        vec![Record::Break(Break {
+            token: 1,
+            from: 1,
+            to: 2,
+            may_return,
+        })]
+    };
+    let wrong = |cut| found(vec![denied(Outcome::Denied), shown(5), cut]);
+    assert_eq!(wrong(vec![]), [Rule::HeldThoughDenied]);
+    assert_eq!(wrong(broken(false)), [Rule::HeldThoughDenied]);
+    assert_eq!(
+        wrong(broken(true)),
+        [],
+        "it was swapped away, and came back"
+    );
 }
 
 #[test]
