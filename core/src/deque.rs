@@ -120,6 +120,7 @@ mod tests {
             deque.push_back(n);
             assert_eq!((deque.back(), deque.len()), (Some(&n), n + 1));
         }
+        assert!(deque.iter().copied().eq(0..10_000));
         for n in 0..5_000 {
             assert_eq!(deque.front(), Some(&n));
             assert_eq!(deque.pop_front(), Some(n));

@@ -113,5 +113,7 @@ mod tests {
         assert_eq!(histogram.percentile(100), 100);
         assert_eq!(histogram.max(), 100);
         assert_eq!((histogram.count(), histogram.sum()), (100, 5050));
+        histogram.record(u64::MAX);
+        assert_eq!(histogram.percentile(100), u64::MAX);
     }
 }

@@ -201,7 +201,13 @@ impl Clustered {
         }
         thread::sleep(Duration::from_millis(dice.roll(500)));
         mortise_harness::end_migration(slot, from, to);
-        thread::sleep(GOSSIP);
+        // A replica that is promoted before it has heard of the move does not have the slot, and nobody else has it either.
+        let owner = node_id(to);
+        for node in self.cluster.nodes() {
+            eventually_within(PATIENCE, "each node knows who has the slot", || {
+                owner_of(node, slot).is_some_and(|it| it == owner)
+            });
+        }
     }
 
     fn await_agreement(&self) {
@@ -233,15 +239,22 @@ fn is_primary(node: &Server) -> bool {
 }
 
 fn owns(node: &Server, slot: u16) -> bool {
-    let own = node_id(node);
+    owner_of(node, slot).is_some_and(|owner| owner == node_id(node))
+}
+
+/// The id of the node that has a slot, as far as `node` knows.
+fn owner_of(node: &Server, slot: u16) -> Option<String> {
     let nodes = text(&cmd!(node.connect(), "CLUSTER", "NODES"));
-    let line = nodes.lines().find(|line| line.starts_with(&own));
-    let ranges = line.expect("a node knows itself").split(' ').skip(8);
-    ranges.filter(|it| !it.starts_with('[')).any(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let bounds = first.parse::<u16>().ok().zip(last.parse().ok());
-        bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
-    })
+    let has_slot = |line: &&str| {
+        let ranges = line.split(' ').skip(8);
+        ranges.filter(|it| !it.starts_with('[')).any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let bounds = first.parse::<u16>().ok().zip(last.parse().ok());
+            bounds.is_some_and(|(first, last)| (first..=last).contains(&slot))
+        })
+    };
+    let line = nodes.lines().find(has_slot)?;
+    line.split(' ').next().map(str::to_owned)
 }
 
 fn await_role(node: &Server, role: &str) {
