@@ -52,6 +52,9 @@ fn a_request_that_was_denied_must_hold_nothing() {
         [],
         "it was swapped away, and came back"
     );
+    let failover = |from, to| wrong(vec![Record::Failover { from, to }]);
+    assert_eq!(failover(1, 2), [], "the grant's letter may be lost");
+    assert_eq!(failover(3, 4), [Rule::HeldThoughDenied]);
 }
 
 #[test]
