@@ -74,8 +74,7 @@ pub(super) fn came_back(history: &History) -> Vec<Violation> {
 pub(super) fn held_though_denied(history: &History) -> Vec<Violation> {
     let mut denied: HashMap<&str, u64> = HashMap::new();
     for (ask, at) in &history.denied {
-        let mut failovers = history.failovers.iter();
-        if !failovers.any(|it| it.start < *at && ask.at < it.end) {
+        if !history.had_failover(ask.at..*at) {
             denied.insert(&ask.owner, *at);
         }
     }
@@ -162,9 +161,9 @@ pub(super) fn vanished(history: &History, loses_nothing: bool) -> Vec<Violation>
             .iter()
             .take_while(|seen| seen.at < grant.until);
         for seen in during {
-            let is_there = seen.holds.iter().any(|hold| hold.token == grant.token);
             let since = belief.asked.saturating_sub(SETTLES);
-            if !is_there && (loses_nothing || !history.was_disturbed(since..seen.at)) {
+            if !seen.shows(grant.token) && (loses_nothing || !history.was_disturbed(since..seen.at))
+            {
                 let text = format!("{grant:?} in {seen:?}");
                 found.push(Violation::new(Rule::Vanished, seen.at, text));
             }

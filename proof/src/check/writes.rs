@@ -61,12 +61,12 @@ impl<'h> Grants<'h> {
     fn gone(&self, history: &History, write: &Write, looks: &[&Seen]) -> Option<String> {
         let own = self.by_hold.get(&(&*write.owner, write.token))?;
         let since = looks.partition_point(|seen| seen.sent <= own.grant.from);
-        let is_there = |seen: &Seen| seen.holds.iter().any(|hold| hold.token == write.token);
-        let mut looks = looks[since..].iter();
-        let look = looks.find(|seen| seen.at < write.sent && !is_there(seen))?;
-        let mut failovers = history.failovers.iter();
-        let is_lost = failovers.any(|it| it.start < write.at && look.sent < it.end);
-        let is_wrong = !is_lost && !history.may_be_back(write.token, write.at);
+        let mut before = looks[since..]
+            .iter()
+            .take_while(|seen| seen.sent < write.sent);
+        let look = before.find(|seen| seen.at < write.sent && !seen.shows(write.token))?;
+        let is_wrong = !history.had_failover(look.sent..write.at)
+            && !history.may_be_back(write.token, write.at);
         is_wrong.then(|| format!("after {look:?}"))
     }
 

@@ -1,6 +1,7 @@
 //! When each client believed that it was inside.
 
 use std::collections::HashMap;
+use std::mem;
 use std::ops::Range;
 
 use super::record::{Answer, Ask, Break, Granted, Outcome, Record, Seen, Way, Write};
@@ -140,35 +141,40 @@ impl History {
 
     /// Since when requests had their place, where their clients do not know it.
     fn see_queues(&mut self) {
-        let seen = looks(&self.seen);
-        for belief in &mut self.beliefs {
-            let Some(looks) = seen.get(&*belief.grant.key) else {
+        let mut beliefs = mem::take(&mut self.beliefs);
+        let looks = self.looks();
+        for belief in &mut beliefs {
+            if !matches!(belief.way, Way::Blocked | Way::Library) {
                 continue;
-            };
-            match belief.way {
-                Way::Blocked => belief.queued = place(belief, looks).map(|place| place.since),
-                // It may lose its place in a fault, and ask again.
-                Way::Library => {
-                    let place = place(belief, looks);
-                    let kept = |it: &Place| {
-                        let after = it.shown..belief.grant.from;
-                        !overlaps(&after, &self.faults) && !overlaps(&after, &self.failovers)
-                    };
-                    belief.queued = place.filter(kept).map(|place| place.since);
-                }
-                Way::Now | Way::Mail | Way::Pass => {}
+            }
+            let looks = looks.get(&*belief.grant.key);
+            if let Some(place) = looks.and_then(|looks| place(belief, looks)) {
+                // A library may lose its place in a fault, and ask again.
+                let is_lost = belief.way == Way::Library
+                    && self.was_disturbed(place.shown..belief.grant.from);
+                belief.queued = (!is_lost).then_some(place.since);
             }
         }
+        self.beliefs = beliefs;
     }
 
     /// What LOCK.INFO showed of each key, in the order in which it was asked.
     pub(crate) fn looks(&self) -> HashMap<&str, Vec<&Seen>> {
-        looks(&self.seen)
+        let mut by_key: HashMap<&str, Vec<&Seen>> = HashMap::new();
+        for seen in &self.seen {
+            by_key.entry(&seen.key).or_default().push(seen);
+        }
+        by_key
     }
 
     /// Whether a disturbance of servers fell into this time.
     pub(crate) fn was_disturbed(&self, time: Range<u64>) -> bool {
-        overlaps(&time, &self.faults) || overlaps(&time, &self.failovers)
+        overlaps(&time, &self.faults) || self.had_failover(time)
+    }
+
+    /// Whether there could be two primaries at some moment of this time.
+    pub(crate) fn had_failover(&self, time: Range<u64>) -> bool {
+        overlaps(&time, &self.failovers)
     }
 
     /// Whether the hold with this token had been swapped away before `at`, and may have come back.
@@ -189,14 +195,6 @@ impl History {
     }
 }
 
-fn looks(seen: &[Seen]) -> HashMap<&str, Vec<&Seen>> {
-    let mut by_key: HashMap<&str, Vec<&Seen>> = HashMap::new();
-    for seen in seen {
-        by_key.entry(&seen.key).or_default().push(seen);
-    }
-    by_key
-}
-
 fn overlaps(time: &Range<u64>, others: &[Range<u64>]) -> bool {
     let mut others = others.iter();
     others.any(|it| it.start < time.end && time.start < it.end)
@@ -214,8 +212,8 @@ struct Place {
 fn place(belief: &Belief, looks: &[&Seen]) -> Option<Place> {
     let grant = &belief.grant;
     let before = looks.partition_point(|seen| seen.sent < grant.from);
-    let is_granted = |seen: &Seen| seen.holds.iter().any(|hold| hold.token == grant.token);
-    let look = looks[..before].iter().rev().find(|it| !is_granted(it))?;
+    let mut earlier = looks[..before].iter().rev();
+    let look = earlier.find(|seen| !seen.shows(grant.token))?;
     let request = look.queue.iter().find(|it| it.owner == grant.owner)?;
     Some(Place {
         since: look.at.saturating_sub(request.waited),

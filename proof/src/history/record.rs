@@ -147,6 +147,13 @@ pub(crate) struct Seen {
     pub(crate) queue: Vec<SeenRequest>,
 }
 
+impl Seen {
+    /// Whether it shows the hold with this token.
+    pub(crate) fn shows(&self, token: u64) -> bool {
+        self.holds.iter().any(|hold| hold.token == token)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SeenHold {
     pub(crate) owner: String,

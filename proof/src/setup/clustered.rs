@@ -7,7 +7,7 @@ use mortise_harness::{
     Builder, Cluster, Dice, Network, Server, array, cmd, eventually_within, node_id, text, try_cmd,
 };
 
-use super::network::{make_late, make_prompt};
+use super::network::make_late;
 use super::{Diary, Entry, LONG_LEASE, Setup, View};
 use crate::check::Promises;
 use crate::client::Place;
@@ -156,15 +156,10 @@ impl Clustered {
             }
             Fault::Late => {
                 let (old, new) = self.pair(part);
-                make_late(self.network(), old, dice);
-                thread::sleep(Duration::from_millis(500 + dice.roll(2_000)));
-                if dice.roll(2) == 0 {
-                    self.network().cut_off(&[old]);
+                make_late(self.network(), old, dice, || {
                     await_role(new, "master");
                     thread::sleep(some_time);
-                }
-                make_prompt(self.network(), old);
-                self.network().mend();
+                });
             }
             Fault::HandsOver => {
                 let (old, new) = self.pair(part);

@@ -8,7 +8,7 @@ use mortise_harness::{
     wait_for_sync_at,
 };
 
-use super::network::{make_late, make_prompt};
+use super::network::make_late;
 use super::{Diary, Entry, LONG_LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::{PRIMARY, Place};
@@ -177,16 +177,10 @@ impl Watched {
                 self.servers[old].cont_signal();
             }
             Fault::Late => {
-                let server = &self.servers[old];
-                make_late(&self.network, server, dice);
-                thread::sleep(Duration::from_millis(500 + dice.roll(2_000)));
-                if dice.roll(2) == 0 {
-                    self.network.cut_off(&[server]);
+                make_late(&self.network, &self.servers[old], dice, || {
                     self.await_successor(old);
                     thread::sleep(some_time);
-                }
-                make_prompt(&self.network, server);
-                self.network.mend();
+                });
             }
             Fault::Asked => {
                 // Refused shortly after another failover.

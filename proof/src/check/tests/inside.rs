@@ -41,14 +41,7 @@ fn a_long_belief_conflicts_with_every_belief_that_begins_during_it() {
 fn a_belief_in_a_broken_hold_is_no_fault() {
     let a = hold("a", Mode::Write, 1, (0, 1, 100));
     let b = hold("b", Mode::Write, 2, (0, 10, 20));
-    let broken = |token| {
-        vec![Record::Break(Break {
-            token,
-            from: 5,
-            to: 6,
-            may_return: false,
-        })]
-    };
+    let broken = |token| broken(token, (5, 6), false);
     assert_eq!(found(vec![a.clone(), b.clone(), broken(1)]), []);
     assert_eq!(found(vec![a, b, broken(0)]), [Rule::TwoInside]);
 }

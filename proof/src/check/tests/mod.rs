@@ -113,6 +113,24 @@ fn wrote(owner: &str, mode: Mode, token: u64, sent: u64) -> Record {
     })
 }
 
+fn broken(token: u64, (from, to): (u64, u64), may_return: bool) -> Vec<Record> {
+    vec![Record::Break(Break {
+        token,
+        from,
+        to,
+        may_return,
+    })]
+}
+
+fn fault((from, to): (u64, u64), is_of_client: bool) -> Record {
+    Record::Fault {
+        what: "a fault".to_owned(),
+        is_of_client,
+        from,
+        to,
+    }
+}
+
 fn seen(at: u64, holds: &[(&str, Mode, u64)], queue: &[&str]) -> Record {
     let hold = |(owner, mode, token): &(&str, Mode, u64)| SeenHold {
         owner: (*owner).to_owned(),

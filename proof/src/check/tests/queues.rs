@@ -73,12 +73,7 @@ fn a_request_of_a_library_has_waited_as_long_as_the_last_look_before_its_grant_s
         [],
         "it has left"
     );
-    let fault = Record::Fault {
-        what: "a fault".to_owned(),
-        is_of_client: false,
-        from: 16,
-        to: 17,
-    };
+    let fault = fault((16, 17), false);
     assert_eq!(
         found(vec![shown(15, 11), fault]),
         [],

@@ -36,14 +36,7 @@ fn a_request_that_was_denied_must_hold_nothing() {
     let shown = |at| vec![seen(at, &[("a", Mode::Write, 1)], &[])];
     assert_eq!(found(vec![denied(Outcome::Denied), shown(4)]), []);
     assert_eq!(found(vec![denied(Outcome::Unknown), shown(5)]), []);
-    let broken = |may_return| {
-        vec![Record::Break(Break {
-            token: 1,
-            from: 1,
-            to: 2,
-            may_return,
-        })]
-    };
+    let broken = |may_return| broken(1, (1, 2), may_return);
     let wrong = |cut| found(vec![denied(Outcome::Denied), shown(5), cut]);
     assert_eq!(wrong(vec![]), [Rule::HeldThoughDenied]);
     assert_eq!(wrong(broken(false)), [Rule::HeldThoughDenied]);
@@ -62,12 +55,7 @@ fn a_free_lock_must_be_granted_to_the_first_who_waits() {
     const MS: u64 = 1_000_000;
     let free = |at, first| seen(at * MS, &[], &[first, "z"]);
     let held = seen(300 * MS, &[("h", Mode::Write, 1)], &["a", "z"]);
-    let fault = |from, to, is_of_client| Record::Fault {
-        what: "a fault".to_owned(),
-        is_of_client,
-        from: from * MS,
-        to: to * MS,
-    };
+    let fault = |from, to, of_client| fault((from * MS, to * MS), of_client);
     let looks = vec![free(1, "a"), free(450, "a")];
     let with = |more: Record| found(vec![looks.clone(), vec![more]]);
     assert_eq!(found(vec![looks.clone()]), [Rule::LeftWaiting]);

@@ -66,14 +66,7 @@ fn a_guarded_write_by_a_hold_that_was_not_shown_any_more_is_wrong() {
 fn a_guarded_write_by_a_broken_hold_is_wrong_unless_the_hold_may_be_back() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 5));
     a.push(wrote("a", Mode::Write, 1, 8));
-    let broken = |may_return| {
-        vec![Record::Break(Break {
-            token: 1,
-            from: 6,
-            to: 7,
-            may_return,
-        })]
-    };
+    let broken = |may_return| broken(1, (6, 7), may_return);
     assert_eq!(found(vec![a.clone(), broken(true)]), []);
     assert_eq!(found(vec![a, broken(false)]), [Rule::WriteFromOutside]);
 }
