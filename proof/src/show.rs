@@ -49,7 +49,7 @@ const RUNS: &[Run] = &[
     ),
     right(
         "Redlock of five, a grace",
-        |_| Box::new(Several::start(LEASE)),
+        |_| Box::new(Several::start(Several::GRACE)),
         libraries,
     ),
     control(
@@ -109,7 +109,7 @@ const RUNS: &[Run] = &[
     ),
     control(
         "control: Redlock of five, a grace, by SET NX PX",
-        |_| Box::new(Several::start(LEASE)),
+        |_| Box::new(Several::start(Several::GRACE)),
         plain,
     ),
     #[cfg(feature = "peers")]
@@ -127,13 +127,13 @@ const RUNS: &[Run] = &[
     #[cfg(feature = "peers")]
     control(
         "control: Redlock of five, a grace, by rslock",
-        |_| Box::new(Several::start(LEASE)),
+        |_| Box::new(Several::start(Several::GRACE)),
         || alike(Kind::Rslock),
     ),
     #[cfg(feature = "peers")]
     control(
         "control: Redlock of five, a grace, by redlock",
-        |_| Box::new(Several::start(LEASE)),
+        |_| Box::new(Several::start(Several::GRACE)),
         || alike(Kind::Redlock),
     ),
 ];

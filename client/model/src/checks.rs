@@ -46,7 +46,7 @@ fn counterexample(model: Quorum, property: &'static str) -> Vec<Action> {
     actions.unwrap_or_else(|| panic!("no counterexample to {property:?}"))
 }
 
-/// 9.0 million states. States that differ only in the order of the two identical servers count as one.
+/// 8.8 million states. States that differ only in the order of the two identical servers count as one.
 #[test]
 fn with_the_grace_two_clients_and_a_server_that_restarts_empty_are_safe() {
     is_safe(forgetful(LEASE));

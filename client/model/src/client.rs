@@ -15,8 +15,8 @@ pub(crate) struct Client {
     pub(crate) round: u8,
     pub(crate) renewals: u8,
     pub(crate) phase: Phase,
-    /// The last token that it held the lock by, and when it got it.
-    pub(crate) seen: Option<(u8, u8)>,
+    /// The last token that it held the lock by.
+    pub(crate) seen: Option<u8>,
     /// The pending requests to each server, over one connection each.
     pub(crate) requests: [Pipeline; NODES],
 }
@@ -97,6 +97,7 @@ pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
     Tally {
         parts: parts.collect(),
         pending: tokens.iter().filter(|token| token.is_none()).count(),
+        distrusted: Vec::new(),
     }
 }
 

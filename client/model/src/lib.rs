@@ -7,7 +7,7 @@
 //! checker finds a run that breaks each, so the model can detect such errors.
 //!
 //! `checks` has the bounds. Two clients that may renew, and a server that restarts empty, over the length of a lease, have
-//! 9.0 million states; three clients, without time passing, 2.7 million. Three clients with more rounds, time and restarts
+//! 8.8 million states; three clients, without time passing, 2.7 million. Three clients with more rounds, time and restarts
 //! have too many states to visit, so the checker runs them at random.
 //!
 //! The model runs the client's own code on the replies: `client/src/quorum/votes.rs` computes the token and the deadline of

@@ -106,7 +106,7 @@ impl Model for Quorum {
         let mut state = last.clone();
         match action {
             Action::Tick => state.tick(),
-            Action::Ask(c) => state.ask(c),
+            Action::Ask(c) => state.ask(c, self.latest_clock(state.now)),
             Action::Serve(n, c, answered) => self.serve(&mut state, n, c, answered),
             // A client may release at any time, whatever it believes.
             Action::GiveUp(c) => state.give_up(c),
@@ -144,6 +144,11 @@ impl Model for Quorum {
 impl Quorum {
     fn clock(&self, node: usize, now: u8) -> u8 {
         1 + now * TOKENS_PER_TICK + self.ahead[node]
+    }
+
+    fn latest_clock(&self, now: u8) -> u8 {
+        let clocks = (0..NODES).map(|node| self.clock(node, now));
+        clocks.max().unwrap_or(0)
     }
 
     fn serve(&self, state: &mut State, n: usize, c: usize, answered: bool) {

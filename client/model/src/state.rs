@@ -3,7 +3,7 @@
 use crate::client::{Client, Phase, Request, Share, at, tally};
 use crate::server::Node;
 use crate::votes::Outcome;
-use crate::{MAJORITY, NODES, TOKENS_PER_TICK};
+use crate::{MAJORITY, NODES};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct State {
@@ -53,14 +53,12 @@ impl State {
         }
     }
 
-    pub(crate) fn ask(&mut self, c: usize) {
+    /// A client that has had a grant has read the servers' clocks, of which this is the latest.
+    pub(crate) fn ask(&mut self, c: usize, clock: u8) {
         let now = self.now;
         let client = &mut self.clients[c];
         client.round += 1;
-        let since = |at: u8| (now - at) * TOKENS_PER_TICK;
-        let fence = client
-            .seen
-            .map_or(0, |(token, at)| token + since(at).max(1));
+        let fence = client.seen.map_or(0, |token| clock.max(token + 1));
         let round = client.round;
         client.send(Request::Acquire { round, fence });
         client.phase = Phase::Asking {
@@ -166,7 +164,7 @@ impl State {
     /// The lock is taken.
     fn settle(&mut self, c: usize, sent: u8, token: u8, tokens: [Option<u8>; NODES]) {
         if self.clients[c].round < self.rounds {
-            self.clients[c].seen = Some((token, self.now));
+            self.clients[c].seen = Some(token);
         }
         let share = |granted: Option<u8>| match granted {
             Some(token) => Share::Held { token, sent },

@@ -18,7 +18,7 @@ use super::link::{Link, connection_error};
 #[cfg(simulated)]
 use crate::simulated::TcpStream;
 use crate::value::{ConnectionError, lock};
-use crate::wire::Reply;
+use crate::wire::{Reply, server_info};
 
 /// A server's address, with the password, database and TLS settings to connect with.
 pub(crate) type Address = ConnectionInfo;
@@ -175,13 +175,13 @@ impl Connector {
             }
         }
         if let Some(Reply::Text(info)) = replies.last() {
-            self.identify(&String::from_utf8_lossy(info))?;
+            self.identify(info)?;
         }
         Ok(link)
     }
 
-    fn identify(&self, info: &str) -> Result<(), ConnectionError> {
-        let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    fn identify(&self, info: &[u8]) -> Result<(), ConnectionError> {
+        let id = server_info::run_id(info);
         let (Some(Identity { among, number }), Some(id)) = (&self.identity, id) else {
             return Ok(());
         };

@@ -48,6 +48,8 @@ pub(crate) struct Ballot<'a> {
     /// The servers to which a connection was open when they were asked.
     was_connected: Vec<bool>,
     proposed: Option<Token>,
+    /// The servers whose clocks are far ahead.
+    ahead: Vec<usize>,
     started: BootInstant,
 }
 
@@ -68,6 +70,7 @@ impl<'a> Ballot<'a> {
             asking: Asking::new(),
             was_connected: vec![false; count],
             proposed: None,
+            ahead: Vec::new(),
             started: BootInstant::now(),
         }
     }
@@ -89,7 +92,12 @@ impl<'a> Ballot<'a> {
     /// granted is written back to them.
     pub(super) async fn ask_all(&mut self) -> Option<Token> {
         self.started = BootInstant::now();
-        self.proposed = lock(&self.servers.proposal).propose(self.started);
+        let clocks_to_read = {
+            let mut clocks = lock(&self.servers.clocks);
+            self.proposed = clocks.propose(self.started);
+            self.ahead = clocks.ahead(self.started);
+            clocks.take_due(self.started)
+        };
         let fence = self.tally().proposal(self.proposed);
         for server in 0..self.votes.len() {
             // A name that was left is not used again.
@@ -99,6 +107,9 @@ impl<'a> Ballot<'a> {
             ) {
                 self.ask(server, fence, None);
             }
+        }
+        for server in clocks_to_read {
+            self.servers.read_clock(server, &self.name.key);
         }
         loop {
             match self.tally().outcome(BootInstant::now()) {
@@ -118,6 +129,9 @@ impl<'a> Ballot<'a> {
     }
 
     fn raise(&mut self, token: Token, servers: Vec<usize>) {
+        if self.proposed.is_some() {
+            lock(&self.servers.clocks).exceeded();
+        }
         for server in servers {
             let Some(member) = self.take_member(server) else {
                 continue;
@@ -220,7 +234,7 @@ impl<'a> Ballot<'a> {
     /// It is won: the hold.
     pub(super) fn won(&mut self, token: Token, terms: &Terms) -> Arc<QuorumHold> {
         let servers = self.servers;
-        lock(&servers.proposal).learn(token, self.proposed, self.started);
+        lock(&servers.clocks).granted(token);
         let ahead: Vec<usize> = self.tally().ahead(BootInstant::now()).collect();
         let mut members = Vec::new();
         for (server, vote) in self.votes.iter_mut().enumerate() {
@@ -253,6 +267,7 @@ impl<'a> Ballot<'a> {
         Tally {
             parts: self.votes.iter().map(part).collect(),
             pending: self.votes.iter().filter(is_pending).count(),
+            distrusted: self.ahead.clone(),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::lock::client::find_module;
 use crate::net::connect::Identity;
 use crate::net::{Identities, IntoServer, Server, Timeouts, WhileClosed};
 use crate::quorum::Servers;
+use crate::quorum::clocks::Clocks;
 use crate::quorum::quorum::Quorum;
 use crate::value::{Error, NodeReason};
 
@@ -205,11 +206,12 @@ impl QuorumBuilder {
             let identity = Some(Identity { among, number });
             all.push(settings.core(server, identity)?);
         }
+        let clocks = Mutex::new(Clocks::new(all.len()));
         Ok(Quorum(Arc::new(Servers {
             all,
             names: settings.names()?,
             timeouts: settings.timeouts,
-            proposal: Mutex::default(),
+            clocks,
             identities,
         })))
     }

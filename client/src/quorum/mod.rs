@@ -4,8 +4,8 @@
 mod acquire;
 mod ballot;
 pub(crate) mod builder;
+pub(crate) mod clocks;
 mod member;
-pub(crate) mod proposal;
 mod quorum_hold;
 mod released;
 pub(crate) mod servers;

@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::join_all;
 
 use crate::lock::Core;
-use crate::net::{Identities, Timeouts};
-use crate::quorum::proposal::Proposal;
+use crate::net::{Identities, Timeouts, task};
+use crate::quorum::clocks::{Clocks, Reading};
 use crate::quorum::votes::majority;
-use crate::value::{Error, Names, NodeFailure, NodeReason};
+use crate::value::{BootInstant, Error, Names, NodeFailure, NodeReason, lock};
+use crate::wire::{Command, Reply, server_info};
 
 pub(crate) struct Servers {
     /// In the order in which requests queue.
     pub(super) all: Vec<Arc<Core>>,
     pub(super) names: Names,
     pub(super) timeouts: Timeouts,
-    pub(super) proposal: Mutex<Proposal>,
+    pub(super) clocks: Mutex<Clocks>,
     pub(super) identities: Arc<Identities>,
 }
 
@@ -44,6 +45,31 @@ impl Servers {
 
     pub(super) async fn close(&self) {
         join_all(self.all.iter().map(|server| server.close())).await;
+    }
+
+    /// Reads, in the background, a server's clock, where it is connected to: otherwise the question leaves later. A server that does
+    /// not tell makes acquiring slower, no more: nothing is proposed to a quorum whose clocks are not known.
+    pub(super) fn read_clock(self: &Arc<Self>, server: usize, key: &[u8]) {
+        let endpoint = &self.all[server].endpoint;
+        if !endpoint.is_connected(key) {
+            return;
+        }
+        let asked = BootInstant::now();
+        let command = Command::Plain(&[b"INFO", b"server"]);
+        let answer = endpoint.route(key).send(&command, asked);
+        let servers = self.clone();
+        task::spawn(&self.all[server].runtime, async move {
+            if let Ok(Reply::Text(info)) = answer.await
+                && let Some(micros) = server_info::clock(&info)
+            {
+                let reading = Reading {
+                    micros,
+                    asked,
+                    answered: BootInstant::now(),
+                };
+                lock(&servers.clocks).read(server, reading);
+            }
+        });
     }
 }
 

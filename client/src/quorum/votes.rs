@@ -49,6 +49,8 @@ pub(crate) struct Tally {
     pub(crate) parts: Vec<Option<Part>>,
     /// How many servers have not answered yet.
     pub(crate) pending: usize,
+    /// The servers whose clocks are known to be far ahead.
+    pub(crate) distrusted: Vec<usize>,
 }
 
 impl Tally {
@@ -78,21 +80,22 @@ impl Tally {
         }
     }
 
-    /// Which servers' tokens are far ahead of the others', the time between their grants taken into account: what the lower
-    /// half says is what counts. Of two that disagree, the one that is ahead is not trusted. With every answer all are judged
-    /// anew: those that came first may be the few that are behind.
+    /// Which of the servers that have granted it are distrusted, or have tokens far ahead of the others', the time between their
+    /// grants taken into account: what the lower half says is what counts. Of two that disagree, the one that is ahead is not
+    /// trusted. With every answer all are judged anew: those that came first may be the few that are behind.
     pub(crate) fn ahead(&self, now: BootInstant) -> impl Iterator<Item = usize> {
         // The token that the server would grant now.
         let clock = move |part: &Part| {
             let age = now.since(part.grant.since).as_micros() as u64;
             part.made.get().saturating_add(age)
         };
-        let clocks = self.parts.iter().flatten().map(clock);
-        let middle = nth(clocks.clone(), clocks.count().saturating_sub(1) / 2);
-        let limit = middle.map(|middle| middle.saturating_add(AHEAD));
-        let is_ahead = move |part: &Option<Part>| part.as_ref().map(clock) > limit;
         let parts = self.parts.iter().enumerate();
-        parts.filter_map(move |(server, part)| is_ahead(part).then_some(server))
+        let parts = parts.filter_map(|(server, part)| Some((server, part.as_ref()?)));
+        let is_distrusted = |server: &usize| self.distrusted.contains(server);
+        let trusted = parts.clone().filter(move |(it, _)| !is_distrusted(it));
+        let limit = believable(trusted.map(|(_, part)| clock(part)));
+        let ahead = parts.filter(move |(it, part)| is_distrusted(it) || clock(part) > limit);
+        ahead.map(|(server, _)| server)
     }
 
     fn trusted(&self, now: BootInstant) -> Vec<Option<Grant>> {
@@ -108,10 +111,20 @@ impl Tally {
     pub(crate) fn proposal(&self, proposed: Option<Token>) -> Option<Token> {
         let proposed = proposed?;
         let limit = Token::new(proposed.get().saturating_add(AHEAD));
-        let tokens = self.parts.iter().flatten().map(|it| it.grant.token);
+        let parts = self.parts.iter().enumerate();
+        let trusted = parts.filter(|(server, _)| !self.distrusted.contains(server));
+        let tokens = trusted.filter_map(|(_, part)| Some(part.as_ref()?.grant.token));
         let near = tokens.filter(|token| *token <= limit);
         near.chain([proposed]).max()
     }
+}
+
+/// The latest that a server's clock may show, in microseconds, if these servers' clocks show this: later ones are far ahead of the
+/// lower half.
+pub(super) fn believable(clocks: impl Iterator<Item = u64> + Clone) -> u64 {
+    let below_middle = clocks.clone().count().saturating_sub(1) / 2;
+    let middle = nth(clocks, below_middle);
+    middle.map_or(u64::MAX, |middle| middle.saturating_add(AHEAD))
 }
 
 /// Until when a hold may be believed in that is believed in until then on these of so many servers: until that is over on all
@@ -165,8 +178,11 @@ mod tests {
     }
 
     fn tally(parts: &[Option<Part>], pending: usize) -> Tally {
-        let parts = parts.to_vec();
-        Tally { parts, pending }
+        Tally {
+            parts: parts.to_vec(),
+            pending,
+            distrusted: Vec::new(),
+        }
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
@@ -277,6 +293,24 @@ mod tests {
         let limit = 7 + SECOND;
         assert_eq!(proposal(&[(9, 0), (limit, 0)], Some(7)), Some(limit));
         assert_eq!(proposal(&[(9, 0), (limit + 1, 0)], Some(7)), Some(9));
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_ahead_is_not_trusted_whatever_the_others_have_granted() {
+        let (all, now) = grants(&[(SECOND, 0), (SECOND, 0), (SECOND + 7, 0)]);
+        let mut tally = tally(&all[1..], 0);
+        assert_eq!(
+            tally.outcome(now),
+            Outcome::Raise(Token::new(SECOND + 7), vec![0])
+        );
+        tally.distrusted = vec![1];
+        assert_eq!(tally.outcome(now), Outcome::Lost);
+        assert_eq!(tally.ahead(now).collect::<Vec<_>>(), [1]);
+        let proposal = tally.proposal(Some(Token::new(5)));
+        assert_eq!(proposal, Some(Token::new(SECOND)));
+        // It would vote for nothing.
+        tally.parts = vec![all[0], None];
+        assert!(tally.ahead(now).next().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod encode;
 pub(crate) mod info;
 pub(crate) mod mailbox;
 pub(crate) mod reply;
+pub(crate) mod server_info;
 pub(crate) mod slots;
 
 pub(crate) use belief::{Belief, Change, Denial, Grant};

@@ -43,12 +43,13 @@ async fn re_entry_ends_when_the_majority_that_knows_the_hold_is_gone() {
 #[tokio::test]
 async fn a_refused_fence_is_reported() {
     let mut servers = Servers::start(3);
-    // The tokens of the two servers left differ, so the lower one needs a FENCE.
+    // The tokens of the two servers left differ, and what both would grant is not known, so the lower one needs a FENCE.
     servers.0[2].sigkill();
     let quorum = servers.builder().node_timeout(ms(500));
     let quorum = quorum.connect().await.unwrap();
     for server in &servers.0[..2] {
         refuse(server, "lock.fence");
+        refuse(server, "info");
     }
     let lock = quorum.lock("k");
     let taken = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();

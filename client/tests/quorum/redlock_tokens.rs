@@ -1,7 +1,7 @@
 //! The last requirement of Redlock: a lease is not a fence. Tokens over quorums.
 
-use mortise_client::{Error, NodeReason};
-use mortise_harness::{Server, cmd, int};
+use mortise_client::{Error, NodeReason, Quorum};
+use mortise_harness::{ClockStep, Server, array, cmd, int, text};
 
 use crate::support::quorum::Servers;
 use crate::support::{self, client, eventually, ms};
@@ -155,4 +155,69 @@ async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
         written_back <= 20,
         "{written_back} of 50 tokens were written back"
     );
+}
+
+/// Three servers, each with a clock of its own, of which the second is down.
+fn with_clocks() -> Servers {
+    let start = |_| Server::builder().clock_shim().start();
+    let mut servers = Servers((0..3).map(start).collect());
+    servers.0[1].sigkill();
+    servers
+}
+
+/// How far a token that was granted just now is ahead of the first server's clock.
+async fn ahead(servers: &Servers, quorum: &Quorum) -> u64 {
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    let time = cmd!(servers.0[0].connect(), "TIME");
+    let part = |at: usize| -> u64 { text(&array(&time)[at]).parse().unwrap() };
+    let clock = part(0) * 1_000_000 + part(1);
+    let token = guard.token().get();
+    guard.release().await.unwrap();
+    token.saturating_sub(clock)
+}
+
+#[tokio::test]
+async fn requirement_15_tokens_that_a_clock_has_put_ahead_do_not_stay_ahead() {
+    let servers = with_clocks();
+    let step = ms(900);
+    servers.0[2].step_clock(ClockStep::Forward(step));
+    let quorum = servers.builder().connect().await.unwrap();
+    let far = ahead(&servers, &quorum).await;
+    assert!(far > 450_000, "the second server decides: {far}");
+    servers.0[2].step_clock(ClockStep::Back(step));
+    // Two clients that know nothing of that, and see one another's tokens.
+    let one = servers.builder().connect().await.unwrap();
+    let other = servers.builder().connect().await.unwrap();
+    eventually("tokens follow the clocks again", || async {
+        ahead(&servers, &one).await < 450_000 && ahead(&servers, &other).await < 450_000
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requirement_15_a_clock_that_runs_ahead_bit_by_bit_does_not_pull_the_others_along() {
+    let mut servers = with_clocks();
+    let quorum = servers.builder().connect().await.unwrap();
+    let failed = std::cell::RefCell::new(None);
+    eventually("it counts as failed", || async {
+        servers.0[2].step_clock(ClockStep::Forward(ms(700)));
+        match quorum.lock("k").wait(ms(0)).acquire().await {
+            Ok(guard) => guard.release().await.unwrap(),
+            Err(error) => *failed.borrow_mut() = Some(error),
+        }
+        failed.borrow().is_some()
+    })
+    .await;
+    let error = failed.take().unwrap();
+    let Error::NoQuorum { nodes, .. } = &error else {
+        panic!("{error:?}");
+    };
+    let is_ahead = nodes.iter().find(|node| node.server == servers.0[2].addr());
+    assert!(
+        matches!(is_ahead.unwrap().reason, NodeReason::Ahead),
+        "{error}"
+    );
+    servers.0[1].start_again();
+    let guard = quorum.lock("k").wait(ms(20_000)).acquire().await.unwrap();
+    assert!(guard.is_valid());
 }

@@ -37,6 +37,9 @@ const FAULTS: [Fault; 8] = [
 ];
 
 impl Several {
+    /// The longest lease, and more than the second by which tokens may be ahead of the servers' clocks.
+    pub(crate) const GRACE: u64 = 2 * LEASE;
+
     /// Each with this grace, in milliseconds. With less than the lease they grant too early.
     pub(crate) fn start(grace: u64) -> Several {
         let start = |_| {
@@ -117,7 +120,7 @@ impl Setup for Several {
         let fault = *dice.pick(&FAULTS);
         diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
         // While three servers are in their grace, nobody gets a majority.
-        thread::sleep(Duration::from_millis(dice.roll(2 * LEASE)));
+        thread::sleep(Duration::from_millis(dice.roll(Several::GRACE + LEASE)));
     }
 
     fn heal(&mut self, _: &Diary) {}

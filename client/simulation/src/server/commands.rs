@@ -53,9 +53,11 @@ impl Server {
             return Some(Out::error("ERR no command"));
         };
         let reply = match words.name {
-            b"INFO" => Some(Out::bulk(
-                format!("run_id:{:x}\r\n", self.run_id).as_bytes(),
-            )),
+            b"INFO" => {
+                let (id, clock) = (self.run_id, self.wall().0);
+                let info = format!("run_id:{id:x}\r\nserver_time_usec:{clock}\r\n");
+                Some(Out::bulk(info.as_bytes()))
+            }
             b"CLIENT" => Some(Out::bulk(b"OK")),
             b"LOCK.ACQUIRE" | b"LOCK.WLOCK" => self.acquire(&mut words, Mode::Write),
             b"LOCK.RLOCK" => self.acquire(&mut words, Mode::Read),
