@@ -135,6 +135,7 @@ impl Clustered {
                 let node = self.primary_mut(part);
                 node.sigkill();
                 node.start_again();
+                self.close_slots(self.pair(part).0);
             }
             Fault::CutOff | Fault::Split => {
                 let (old, new) = self.pair(part);
@@ -196,12 +197,22 @@ impl Clustered {
         }
         thread::sleep(Duration::from_millis(dice.roll(500)));
         mortise_harness::end_migration(slot, from, to);
-        // A replica that is promoted before it has heard of the move does not have the slot, and nobody else has it either.
+        // Whoever takes over from a primary takes the slots that it knows of.
         let owner = node_id(to);
         for node in self.cluster.nodes() {
             eventually_within(PATIENCE, "each node knows who has the slot", || {
                 owner_of(node, slot).is_some_and(|it| it == owner)
             });
+        }
+    }
+
+    /// As an operator does after a restart with older data. A primary that finds keys of a slot that has moved away marks the slot as one
+    /// that it imports, and takes note of no later owner: after a failover of the owner the slot would be nobody's.
+    fn close_slots(&self, node: &Server) {
+        for key in &self.keys {
+            let slot = self.cluster.slot_of(key);
+            // Refused if the node is a replica by now, which has no slots.
+            let _ = try_cmd!(node.connect(), "CLUSTER", "SETSLOT", slot, "STABLE");
         }
     }
 
