@@ -97,7 +97,6 @@ pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
     Tally {
         parts: parts.collect(),
         pending: tokens.iter().filter(|token| token.is_none()).count(),
-        distrusted: Vec::new(),
     }
 }
 

@@ -13,7 +13,9 @@
 //! The model runs the client's own code on the replies: `client/src/quorum/votes.rs` computes the token and the deadline of
 //! a majority, and `client/src/wire/belief.rs` the belief in each server's hold. A tick is a second.
 //!
-//! Left out: read mode, queueing (which only decides when a client asks), servers so far ahead that they
+//! What a client proposes is what the latest clock shows at that moment.
+//!
+//! Left out: clocks that were read earlier, read mode, queueing (which only decides when a client asks), servers so far ahead that they
 //! count as failed, and clocks that run at different speeds (which the drift covers).
 
 #![forbid(unsafe_code)]

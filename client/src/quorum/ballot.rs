@@ -48,8 +48,6 @@ pub(crate) struct Ballot<'a> {
     /// The servers to which a connection was open when they were asked.
     was_connected: Vec<bool>,
     proposed: Option<Token>,
-    /// The servers whose clocks are far ahead.
-    ahead: Vec<usize>,
     started: BootInstant,
 }
 
@@ -70,7 +68,6 @@ impl<'a> Ballot<'a> {
             asking: Asking::new(),
             was_connected: vec![false; count],
             proposed: None,
-            ahead: Vec::new(),
             started: BootInstant::now(),
         }
     }
@@ -92,12 +89,7 @@ impl<'a> Ballot<'a> {
     /// granted is written back to them.
     pub(super) async fn ask_all(&mut self) -> Option<Token> {
         self.started = BootInstant::now();
-        let clocks_to_read = {
-            let mut clocks = lock(&self.servers.clocks);
-            self.proposed = clocks.propose(self.started);
-            self.ahead = clocks.ahead(self.started);
-            clocks.take_due(self.started)
-        };
+        self.proposed = lock(&self.servers.clocks).propose(self.started);
         let fence = self.tally().proposal(self.proposed);
         for server in 0..self.votes.len() {
             // A name that was left is not used again.
@@ -107,8 +99,6 @@ impl<'a> Ballot<'a> {
             ) {
                 self.ask(server, fence, None);
             }
-        }
-        for server in clocks_to_read {
             self.servers.read_clock(server, &self.name.key);
         }
         loop {
@@ -130,7 +120,7 @@ impl<'a> Ballot<'a> {
 
     fn raise(&mut self, token: Token, servers: Vec<usize>) {
         if self.proposed.is_some() {
-            lock(&self.servers.clocks).exceeded();
+            lock(&self.servers.clocks).exceeded(BootInstant::now());
         }
         for server in servers {
             let Some(member) = self.take_member(server) else {
@@ -267,7 +257,6 @@ impl<'a> Ballot<'a> {
         Tally {
             parts: self.votes.iter().map(part).collect(),
             pending: self.votes.iter().filter(is_pending).count(),
-            distrusted: self.ahead.clone(),
         }
     }
 

@@ -12,17 +12,19 @@ use crate::wire::{LockInfo, ServerAnswer, TopEntry};
 /// Redlock, with fencing.
 ///
 /// The servers are 3 or 5 primaries that know nothing of each other, each with the module and with `lock.grace`
-/// at the longest lease in use, and at least two seconds, so that a server which restarts without its data takes no part until every lease that it may
+/// at the longest lease in use, so that a server which restarts without its data takes no part until every lease that it may
 /// have forgotten is over. A minority may be down, paused or cut off, and costs nothing once a majority has answered.
 ///
 /// [`Guard::token`](crate::Held::token) grows from one grant to the next over all majorities. Locks are taken, kept and
 /// released as on one server, through the same [`Lock`]. A quorum finds no deadlocks between
 /// owners, and has no semaphores, because they would not be safe: [why](crate#what-it-does-not-do).
 ///
-/// Tokens are made of the servers' clocks, so these have to agree: a server whose clock or token is more than a second ahead of the
+/// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
 /// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)), and if only two answer, nobody can tell which of them is right.
-/// The client reads the clocks every half minute at most, together with a request, by `INFO server`. If too few servers let their user
-/// do that, acquiring takes a second round trip.
+/// If servers may restart without their data, `lock.grace` is also two seconds at least: tokens may be ahead of some clocks for a second.
+///
+/// The client reads the servers' clocks by `INFO server`, together with a request, once in ten seconds. From them it knows which token
+/// all servers can grant in one round trip. If its user may not run `INFO`, acquiring takes two.
 ///
 /// All clients of the same locks must name the servers in the same order: that is the order in which they queue.
 ///

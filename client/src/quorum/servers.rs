@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::lock::Core;
 use crate::net::{Identities, Timeouts, task};
-use crate::quorum::clocks::{Clocks, Reading};
+use crate::quorum::clocks::Clocks;
 use crate::quorum::votes::majority;
 use crate::value::{BootInstant, Error, Names, NodeFailure, NodeReason, lock};
 use crate::wire::{Command, Reply, server_info};
@@ -47,27 +47,25 @@ impl Servers {
         join_all(self.all.iter().map(|server| server.close())).await;
     }
 
-    /// Reads, in the background, a server's clock, where it is connected to: otherwise the question leaves later. A server that does
-    /// not tell makes acquiring slower, no more: nothing is proposed to a quorum whose clocks are not known.
+    /// Reads a server's clock in the background, if that is due. It asks only over an open connection: otherwise the question would leave
+    /// later than noted. While too few servers tell, nothing is proposed, and acquiring takes a second round trip.
     pub(super) fn read_clock(self: &Arc<Self>, server: usize, key: &[u8]) {
-        let endpoint = &self.all[server].endpoint;
-        if !endpoint.is_connected(key) {
+        let (core, asked) = (&self.all[server], BootInstant::now());
+        if !core.endpoint.is_connected(key) || !lock(&self.clocks).is_due(server, asked) {
             return;
         }
-        let asked = BootInstant::now();
         let command = Command::Plain(&[b"INFO", b"server"]);
-        let answer = endpoint.route(key).send(&command, asked);
-        let servers = self.clone();
-        task::spawn(&self.all[server].runtime, async move {
-            if let Ok(Reply::Text(info)) = answer.await
-                && let Some(micros) = server_info::clock(&info)
-            {
-                let reading = Reading {
-                    micros,
-                    asked,
-                    answered: BootInstant::now(),
-                };
-                lock(&servers.clocks).read(server, reading);
+        let answer = core.endpoint.route(key).send(&command, asked);
+        // It does not keep the connections open.
+        let (servers, limit) = (Arc::downgrade(self), self.timeouts.answer);
+        task::spawn(&core.runtime, async move {
+            let Ok(Reply::Text(info)) = answer.await else {
+                return;
+            };
+            // What took longer, because this process was stopped, says little.
+            let micros = server_info::clock(&info).filter(|_| asked.elapsed() <= limit);
+            if let Some((servers, micros)) = servers.upgrade().zip(micros) {
+                lock(&servers.clocks).read(server, micros, asked);
             }
         });
     }

@@ -49,8 +49,6 @@ pub(crate) struct Tally {
     pub(crate) parts: Vec<Option<Part>>,
     /// How many servers have not answered yet.
     pub(crate) pending: usize,
-    /// The servers whose clocks are known to be far ahead.
-    pub(crate) distrusted: Vec<usize>,
 }
 
 impl Tally {
@@ -80,22 +78,20 @@ impl Tally {
         }
     }
 
-    /// Which of the servers that have granted it are distrusted, or have tokens far ahead of the others', the time between their
-    /// grants taken into account: what the lower half says is what counts. Of two that disagree, the one that is ahead is not
-    /// trusted. With every answer all are judged anew: those that came first may be the few that are behind.
+    /// Which servers' tokens are far ahead of the others', the time between their grants taken into account: what the lower
+    /// half says is what counts. Of two that disagree, the one that is ahead is not trusted. With every answer all are judged
+    /// anew: those that came first may be the few that are behind.
     pub(crate) fn ahead(&self, now: BootInstant) -> impl Iterator<Item = usize> {
         // The token that the server would grant now.
         let clock = move |part: &Part| {
             let age = now.since(part.grant.since).as_micros() as u64;
             part.made.get().saturating_add(age)
         };
+        let clocks = self.parts.iter().flatten().map(clock);
+        let limit = believable(clocks);
+        let is_ahead = move |part: &Option<Part>| part.as_ref().is_some_and(|it| clock(it) > limit);
         let parts = self.parts.iter().enumerate();
-        let parts = parts.filter_map(|(server, part)| Some((server, part.as_ref()?)));
-        let is_distrusted = |server: &usize| self.distrusted.contains(server);
-        let trusted = parts.clone().filter(move |(it, _)| !is_distrusted(it));
-        let limit = believable(trusted.map(|(_, part)| clock(part)));
-        let ahead = parts.filter(move |(it, part)| is_distrusted(it) || clock(part) > limit);
-        ahead.map(|(server, _)| server)
+        parts.filter_map(move |(server, part)| is_ahead(part).then_some(server))
     }
 
     fn trusted(&self, now: BootInstant) -> Vec<Option<Grant>> {
@@ -111,9 +107,7 @@ impl Tally {
     pub(crate) fn proposal(&self, proposed: Option<Token>) -> Option<Token> {
         let proposed = proposed?;
         let limit = Token::new(proposed.get().saturating_add(AHEAD));
-        let parts = self.parts.iter().enumerate();
-        let trusted = parts.filter(|(server, _)| !self.distrusted.contains(server));
-        let tokens = trusted.filter_map(|(_, part)| Some(part.as_ref()?.grant.token));
+        let tokens = self.parts.iter().flatten().map(|it| it.grant.token);
         let near = tokens.filter(|token| *token <= limit);
         near.chain([proposed]).max()
     }
@@ -178,11 +172,8 @@ mod tests {
     }
 
     fn tally(parts: &[Option<Part>], pending: usize) -> Tally {
-        Tally {
-            parts: parts.to_vec(),
-            pending,
-            distrusted: Vec::new(),
-        }
+        let parts = parts.to_vec();
+        Tally { parts, pending }
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
@@ -293,24 +284,6 @@ mod tests {
         let limit = 7 + SECOND;
         assert_eq!(proposal(&[(9, 0), (limit, 0)], Some(7)), Some(limit));
         assert_eq!(proposal(&[(9, 0), (limit + 1, 0)], Some(7)), Some(9));
-    }
-
-    #[test]
-    fn a_server_whose_clock_is_ahead_is_not_trusted_whatever_the_others_have_granted() {
-        let (all, now) = grants(&[(SECOND, 0), (SECOND, 0), (SECOND + 7, 0)]);
-        let mut tally = tally(&all[1..], 0);
-        assert_eq!(
-            tally.outcome(now),
-            Outcome::Raise(Token::new(SECOND + 7), vec![0])
-        );
-        tally.distrusted = vec![1];
-        assert_eq!(tally.outcome(now), Outcome::Lost);
-        assert_eq!(tally.ahead(now).collect::<Vec<_>>(), [1]);
-        let proposal = tally.proposal(Some(Token::new(5)));
-        assert_eq!(proposal, Some(Token::new(SECOND)));
-        // It would vote for nothing.
-        tally.parts = vec![all[0], None];
-        assert!(tally.ahead(now).next().is_none());
     }
 
     #[test]

@@ -195,9 +195,9 @@ pub enum NodeReason {
     /// It did not answer within the time allowed for one server.
     #[error("no answer in time")]
     Silent,
-    /// It granted the lock, but its token or its clock is more than a second ahead of the other servers': its clock is wrong, or
-    /// theirs are. It would take everybody's tokens along.
-    #[error("its clock or its token is more than a second ahead")]
+    /// It granted the lock with a token more than a second ahead of the other servers': its clock is wrong, or theirs
+    /// are. It would take everybody's tokens along.
+    #[error("its tokens are more than a second ahead")]
     Ahead,
     /// It answered with an error, or could not be reached.
     #[error("{0}")]

@@ -1,8 +1,12 @@
 //! Reads what a server tells of itself: `INFO server`, lines of a name, a colon and a value.
 
+use crate::value::Token;
+
+/// Other lines may be paths, which are any bytes.
 fn field<'a>(info: &'a [u8], name: &str) -> Option<&'a str> {
-    let mut lines = std::str::from_utf8(info).ok()?.lines();
-    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    let mut lines = info.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
+    std::str::from_utf8(value.trim_ascii_end()).ok()
 }
 
 /// What no two server processes have in common.
@@ -12,7 +16,8 @@ pub(crate) fn run_id(info: &[u8]) -> Option<&str> {
 
 /// The wall clock from which the server makes tokens, in microseconds since 1970.
 pub(crate) fn clock(info: &[u8]) -> Option<u64> {
-    field(info, "server_time_usec")?.parse().ok()
+    let micros: u64 = field(info, "server_time_usec")?.parse().ok()?;
+    Token::try_from(micros).ok().map(Token::get)
 }
 
 #[cfg(test)]
@@ -20,7 +25,7 @@ mod tests {
     use super::*;
 
     const INFO: &[u8] =
-        b"# Server\r\nredis_mode:standalone\r\nrun_id:6d1f\r\nserver_time_usec:1770000000000123\r\nhz:10\r\n";
+        b"# Server\r\nconfig_file:/\xff\r\nrun_id:6d1f\r\nserver_time_usec:1770000000000123\r\n";
 
     #[test]
     fn a_server_tells_its_id_and_its_clock() {
@@ -33,7 +38,8 @@ mod tests {
         for info in [
             &b""[..],
             b"run_id\r\nserver_time_usec:soon\r\n",
-            b"\xff\r\nserver_time_usec:5\r\n",
+            b"server_time_usec:9007199254740992\r\n",
+            b"server_time_usec:18446744073709551616\r\n",
         ] {
             assert_eq!((run_id(info), clock(info)), (None, None));
         }

@@ -145,7 +145,11 @@ async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
     for _ in 0..3 {
         servers.warm(&quorum).await;
     }
-    let before = fences(&servers);
+    let infos = |servers: &Servers| -> u64 {
+        let calls = servers.0.iter().map(|server| server.calls("info"));
+        calls.sum()
+    };
+    let (before, infos_before) = (fences(&servers), infos(&servers));
     for _ in 0..50 {
         let guard = quorum.lock("k").acquire().await.unwrap();
         guard.release().await.unwrap();
@@ -155,69 +159,39 @@ async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
         written_back <= 20,
         "{written_back} of 50 tokens were written back"
     );
+    // Clocks are read now and then, not for each token.
+    let read = infos(&servers) - infos_before;
+    assert!(read < 50, "{read} readings");
 }
 
-/// Three servers, each with a clock of its own, of which the second is down.
-fn with_clocks() -> Servers {
-    let start = |_| Server::builder().clock_shim().start();
-    let mut servers = Servers((0..3).map(start).collect());
-    servers.0[1].sigkill();
-    servers
-}
-
-/// How far a token that was granted just now is ahead of the first server's clock.
+/// How far a token that was granted just now is ahead of the clock of the first server, which has granted it as well.
 async fn ahead(servers: &Servers, quorum: &Quorum) -> u64 {
-    let guard = quorum.lock("k").acquire().await.unwrap();
     let time = cmd!(servers.0[0].connect(), "TIME");
+    let guard = quorum.lock("k").acquire().await.unwrap();
     let part = |at: usize| -> u64 { text(&array(&time)[at]).parse().unwrap() };
-    let clock = part(0) * 1_000_000 + part(1);
     let token = guard.token().get();
     guard.release().await.unwrap();
-    token.saturating_sub(clock)
+    token.saturating_sub(part(0) * 1_000_000 + part(1))
 }
 
 #[tokio::test]
 async fn requirement_15_tokens_that_a_clock_has_put_ahead_do_not_stay_ahead() {
-    let servers = with_clocks();
+    let start = |_| Server::builder().clock_shim().start();
+    let mut servers = Servers((0..3).map(start).collect());
+    servers.0[1].sigkill();
     let step = ms(900);
+    let connect = || async {
+        let quorum = servers.builder().node_timeout(ms(2_000));
+        quorum.connect().await.unwrap()
+    };
     servers.0[2].step_clock(ClockStep::Forward(step));
-    let quorum = servers.builder().connect().await.unwrap();
-    let far = ahead(&servers, &quorum).await;
-    assert!(far > 450_000, "the second server decides: {far}");
+    let far = ahead(&servers, &connect().await).await;
+    assert!(far >= 900_000, "the last server decides: {far}");
     servers.0[2].step_clock(ClockStep::Back(step));
     // Two clients that know nothing of that, and see one another's tokens.
-    let one = servers.builder().connect().await.unwrap();
-    let other = servers.builder().connect().await.unwrap();
+    let (one, other) = (connect().await, connect().await);
     eventually("tokens follow the clocks again", || async {
         ahead(&servers, &one).await < 450_000 && ahead(&servers, &other).await < 450_000
     })
     .await;
-}
-
-#[tokio::test]
-async fn requirement_15_a_clock_that_runs_ahead_bit_by_bit_does_not_pull_the_others_along() {
-    let mut servers = with_clocks();
-    let quorum = servers.builder().connect().await.unwrap();
-    let failed = std::cell::RefCell::new(None);
-    eventually("it counts as failed", || async {
-        servers.0[2].step_clock(ClockStep::Forward(ms(700)));
-        match quorum.lock("k").wait(ms(0)).acquire().await {
-            Ok(guard) => guard.release().await.unwrap(),
-            Err(error) => *failed.borrow_mut() = Some(error),
-        }
-        failed.borrow().is_some()
-    })
-    .await;
-    let error = failed.take().unwrap();
-    let Error::NoQuorum { nodes, .. } = &error else {
-        panic!("{error:?}");
-    };
-    let is_ahead = nodes.iter().find(|node| node.server == servers.0[2].addr());
-    assert!(
-        matches!(is_ahead.unwrap().reason, NodeReason::Ahead),
-        "{error}"
-    );
-    servers.0[1].start_again();
-    let guard = quorum.lock("k").wait(ms(20_000)).acquire().await.unwrap();
-    assert!(guard.is_valid());
 }

@@ -135,7 +135,7 @@ impl Clustered {
                 let node = self.primary_mut(part);
                 node.sigkill();
                 node.start_again();
-                self.close_slots(self.pair(part).0);
+                self.forget_strays(self.pair(part).0);
             }
             Fault::CutOff | Fault::Split => {
                 let (old, new) = self.pair(part);
@@ -187,12 +187,12 @@ impl Clustered {
         mortise_harness::begin_migration(slot, from, to);
         thread::sleep(Duration::from_millis(dice.roll(500)));
         loop {
-            let keys = cmd!(from.connect(), "CLUSTER", "GETKEYSINSLOT", slot, 100);
-            if array(&keys).is_empty() {
+            let keys = keys_in(slot, from);
+            if keys.is_empty() {
                 break;
             }
-            for key in array(&keys) {
-                mortise_harness::migrate(&text(key), from, to);
+            for key in keys {
+                mortise_harness::migrate(&key, from, to);
             }
         }
         thread::sleep(Duration::from_millis(dice.roll(500)));
@@ -206,13 +206,25 @@ impl Clustered {
         }
     }
 
-    /// As an operator does after a restart with older data. A primary that finds keys of a slot that has moved away marks the slot as one
-    /// that it imports, and takes note of no later owner: after a failover of the owner the slot would be nobody's.
-    fn close_slots(&self, node: &Server) {
+    /// As an operator does where a primary has keys of slots that had moved away: it has restarted with older data, or took over before it
+    /// had heard that they were gone. No client reads these keys there, but they are in the way when the slot moves back. A
+    /// primary that finds such keys as it starts marks the slot as one that it imports. Then it takes note of no later owner, and
+    /// after a failover of the owner the slot would be nobody's.
+    fn forget_strays(&self, node: &Server) {
         for key in &self.keys {
             let slot = self.cluster.slot_of(key);
-            // Refused if the node is a replica by now, which has no slots.
-            let _ = try_cmd!(node.connect(), "CLUSTER", "SETSLOT", slot, "STABLE");
+            let owner = owner_of(node, slot).filter(|owner| *owner != node_id(node));
+            let Some(owner) = owner else {
+                continue;
+            };
+            let mut conn = node.connect();
+            for key in keys_in(slot, node) {
+                let mut delete = mortise_harness::redis::cmd("DEL");
+                // All this is refused if the node is a replica by now, which has no slots.
+                let _ = try_cmd!(conn, "CLUSTER", "SETSLOT", slot, "IMPORTING", &owner);
+                let _ = mortise_harness::asking(&mut conn, delete.arg(key));
+            }
+            let _ = try_cmd!(conn, "CLUSTER", "SETSLOT", slot, "STABLE");
         }
     }
 
@@ -237,11 +249,20 @@ impl Clustered {
                 },
             );
         }
+        for node in self.primaries() {
+            self.forget_strays(node);
+        }
     }
 }
 
 fn is_primary(node: &Server) -> bool {
     node.info("replication")["role"] == "master"
+}
+
+/// At most a hundred.
+fn keys_in(slot: u16, node: &Server) -> Vec<String> {
+    let keys = cmd!(node.connect(), "CLUSTER", "GETKEYSINSLOT", slot, 100);
+    array(&keys).iter().map(text).collect()
 }
 
 fn owns(node: &Server, slot: u16) -> bool {
