@@ -115,3 +115,13 @@ fn the_last_of_many_readers_upgrades_at_once() {
         acquire(0, Mode::Read, None),
     ]));
 }
+
+#[test]
+fn a_count_that_a_grant_has_lowered_stays_lower_when_the_grant_is_undone() {
+    for mode in [Mode::Write, Mode::Read] {
+        run(&program(vec![
+            acquire(0, mode, Some(3)),
+            acquire(0, mode, Some(1)),
+        ]));
+    }
+}
