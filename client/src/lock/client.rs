@@ -304,7 +304,7 @@ pub(crate) async fn find_module(core: &Arc<Core>) -> Result<(), Error> {
         core.endpoint.prepare().await;
         match Request::new(core, &name, Verb::Info).reply().await {
             Err(Error::Connection { error, .. })
-                if error.is_timeout() && !end.remaining().is_zero() => {}
+                if error.was_late() && !end.remaining().is_zero() => {}
             // Only if the server knows a command it says that the user may not run it.
             Err(Error::Refused { code, .. }) if code == "NOPERM" => return Ok(()),
             found => return found.map(drop),

@@ -198,7 +198,8 @@ async fn serve(
             Either::Right((Err(error), _)) => return error.into(),
             Either::Right((Ok(faster), _)) => faster,
         };
-        let error = ConnectionError::new("another connection was open before this one answered");
+        let error =
+            ConnectionError::overtaken("another connection was open before this one answered");
         connection.fail(&NoReply::Unknown(error));
         connection.opened();
     }

@@ -28,6 +28,8 @@ pub struct ConnectionError {
 enum Kind {
     /// Refused, reset, closed: the server may be restarting.
     Broken,
+    /// Its answer was late, and another connection was open first.
+    Overtaken,
     TimedOut,
     /// The server let the client in no further, and will not until something is changed: a wrong password.
     Denied,
@@ -36,6 +38,11 @@ enum Kind {
 impl ConnectionError {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
         let (text, kind) = (text.into(), Kind::Broken);
+        ConnectionError { text, kind }
+    }
+
+    pub(crate) fn overtaken(text: impl Into<Arc<str>>) -> ConnectionError {
+        let (text, kind) = (text.into(), Kind::Overtaken);
         ConnectionError { text, kind }
     }
 
@@ -56,7 +63,12 @@ impl ConnectionError {
 
     /// Whether the connection was refused or broken, as by a server that restarts.
     pub(crate) fn is_broken(&self) -> bool {
-        self.kind == Kind::Broken
+        matches!(self.kind, Kind::Broken | Kind::Overtaken)
+    }
+
+    /// Whether there was a connection, and an answer over it was late.
+    pub(crate) fn was_late(&self) -> bool {
+        matches!(self.kind, Kind::TimedOut | Kind::Overtaken)
     }
 
     /// Whether the server will not let the client in as long as nothing is changed.
