@@ -13,8 +13,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// A reading is used for so long: this machine's clock and the servers' do not run alike.
 const LONGEST: Duration = Duration::from_secs(60);
-/// What servers' clocks may differ by from their readings without costing a round trip, in microseconds.
-const MARGIN: u64 = 1_000;
+/// So many microseconds longer than the question a proposal may take to a server without costing a round trip.
+const MARGIN: u64 = 20_000;
 
 /// What a server's clock has shown.
 #[derive(Debug, Clone, Copy)]
