@@ -23,8 +23,8 @@ use crate::wire::{LockInfo, ServerAnswer, TopEntry};
 /// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)), and if only two answer, nobody can tell which of them is right.
 /// If servers may restart without their data, `lock.grace` is also two seconds at least: tokens may be ahead of some clocks for a second.
 ///
-/// The client reads the servers' clocks by `INFO server`, together with a request, once in ten seconds. From them it knows which token
-/// all servers can grant in one round trip. If its user may not run `INFO`, acquiring takes two.
+/// While it acquires, the client reads the servers' clocks every ten seconds: it sends `INFO server` together with a request. From the
+/// clocks it knows which token all servers can grant in one round trip. If its user may not run `INFO`, acquiring takes two.
 ///
 /// All clients of the same locks must name the servers in the same order: that is the order in which they queue.
 ///
