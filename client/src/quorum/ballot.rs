@@ -47,7 +47,6 @@ pub(crate) struct Ballot<'a> {
     asking: Asking,
     /// The servers to which a connection was open when they were asked.
     was_connected: Vec<bool>,
-    proposed: Option<Token>,
     started: BootInstant,
 }
 
@@ -67,7 +66,6 @@ impl<'a> Ballot<'a> {
             votes: (0..count).map(|_| Vote::Unasked).collect(),
             asking: Asking::new(),
             was_connected: vec![false; count],
-            proposed: None,
             started: BootInstant::now(),
         }
     }
@@ -89,8 +87,8 @@ impl<'a> Ballot<'a> {
     /// granted is written back to them.
     pub(super) async fn ask_all(&mut self) -> Option<Token> {
         self.started = BootInstant::now();
-        self.proposed = lock(&self.servers.clocks).propose(self.started);
-        let fence = self.tally().proposal(self.proposed);
+        let proposed = lock(&self.servers.clocks).propose(self.started);
+        let fence = self.tally().proposal(proposed);
         for server in 0..self.votes.len() {
             // A name that was left is not used again.
             if matches!(
@@ -99,12 +97,18 @@ impl<'a> Ballot<'a> {
             ) {
                 self.ask(server, fence, None);
             }
-            self.servers.read_clock(server, &self.name.key);
+            self.servers
+                .read_clock(server, &self.name.key, self.started);
         }
         loop {
             match self.tally().outcome(BootInstant::now()) {
                 Outcome::Won(token) => return Some(token),
-                Outcome::Raise(token, servers) => self.raise(token, servers),
+                Outcome::Raise(token, servers) => {
+                    if proposed.is_some() {
+                        lock(&self.servers.clocks).exceeded(BootInstant::now());
+                    }
+                    self.raise(token, servers);
+                }
                 // To queue, it has to be known which servers answer.
                 Outcome::Lost if self.has_answer() => {
                     self.await_earlier().await;
@@ -119,9 +123,6 @@ impl<'a> Ballot<'a> {
     }
 
     fn raise(&mut self, token: Token, servers: Vec<usize>) {
-        if self.proposed.is_some() {
-            lock(&self.servers.clocks).exceeded(BootInstant::now());
-        }
         for server in servers {
             let Some(member) = self.take_member(server) else {
                 continue;

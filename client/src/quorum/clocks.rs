@@ -13,7 +13,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// A reading is used for so long: this machine's clock and the servers' do not run alike.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So many microseconds longer than the question a proposal may take to a server without costing a round trip.
+/// In microseconds. A proposal may reach a server so much more slowly than `INFO` did. One that is slower still finds that the clock
+/// shows more, and costs a round trip.
 const MARGIN: u64 = 20_000;
 
 /// What a server's clock has shown.
@@ -41,7 +42,7 @@ struct Clock {
 }
 
 /// The clocks of a quorum's servers, and the tokens that they would grant now.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Clocks {
     /// By server.
     all: Vec<Clock>,

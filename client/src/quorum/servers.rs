@@ -47,22 +47,23 @@ impl Servers {
         join_all(self.all.iter().map(|server| server.close())).await;
     }
 
-    /// Reads a server's clock in the background, if that is due. It asks only over an open connection: otherwise the question would leave
-    /// later than noted. While too few servers tell, nothing is proposed, and acquiring takes a second round trip.
-    pub(super) fn read_clock(self: &Arc<Self>, server: usize, key: &[u8]) {
-        let (core, asked) = (&self.all[server], BootInstant::now());
+    /// Reads a server's clock in the background, if that is due at `asked`, which is now. It asks only over an open connection: a new
+    /// one would send the question later. Until a majority has answered, the client proposes nothing, and acquiring takes a
+    /// second round trip.
+    pub(super) fn read_clock(self: &Arc<Self>, server: usize, key: &[u8], asked: BootInstant) {
+        let core = &self.all[server];
         if !core.endpoint.is_connected(key) || !lock(&self.clocks).is_due(server, asked) {
             return;
         }
         let command = Command::Plain(&[b"INFO", b"server"]);
         let answer = core.endpoint.route(key).send(&command, asked);
-        // It does not keep the connections open.
+        // The task must not keep the connections of a dropped client open.
         let (servers, limit) = (Arc::downgrade(self), self.timeouts.answer);
         task::spawn(&core.runtime, async move {
             let Ok(Reply::Text(info)) = answer.await else {
                 return;
             };
-            // What took longer, because this process was stopped, says little.
+            // A reply that took longer, because this process was stopped, says little about the clock.
             let micros = server_info::clock(&info).filter(|_| asked.elapsed() <= limit);
             if let Some((servers, micros)) = servers.upgrade().zip(micros) {
                 lock(&servers.clocks).read(server, micros, asked);

@@ -36,24 +36,25 @@ enum Kind {
 }
 
 impl ConnectionError {
-    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::Broken);
+    fn of(kind: Kind, text: impl Into<Arc<str>>) -> ConnectionError {
+        let text = text.into();
         ConnectionError { text, kind }
+    }
+
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> ConnectionError {
+        ConnectionError::of(Kind::Broken, text)
     }
 
     pub(crate) fn overtaken(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::Overtaken);
-        ConnectionError { text, kind }
+        ConnectionError::of(Kind::Overtaken, text)
     }
 
     pub(crate) fn timed_out(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::TimedOut);
-        ConnectionError { text, kind }
+        ConnectionError::of(Kind::TimedOut, text)
     }
 
     pub(crate) fn denied(text: impl Into<Arc<str>>) -> ConnectionError {
-        let (text, kind) = (text.into(), Kind::Denied);
-        ConnectionError { text, kind }
+        ConnectionError::of(Kind::Denied, text)
     }
 
     /// No answer, or no connection, within `limit`.

@@ -1,4 +1,4 @@
-//! Reads what a server tells of itself: `INFO server`, lines of a name, a colon and a value.
+//! Parses the reply to `INFO server`, which has one field in each line: `name:value`.
 
 use crate::value::Token;
 
