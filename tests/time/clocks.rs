@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mortise_harness::ClockStep::{Back, Forward};
 use mortise_harness::{
     Builder, ClockStep, Conn, Server, Shutdown, cmd, eventually, granted, hold_of, int, is_nil,
-    text, try_cmd, waiter, wall_micros,
+    server_micros, text, try_cmd, waiter, wall_micros,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -18,8 +18,7 @@ fn shimmed() -> Builder {
 
 /// Seconds since 1970 by the server's wall clock.
 fn server_time(conn: &mut Conn) -> i64 {
-    let time = cmd!(conn, "TIME");
-    text(&mortise_harness::array(&time)[0]).parse().unwrap()
+    i64::try_from(server_micros(conn) / 1_000_000).unwrap()
 }
 
 /// What is left of a lease, and the bounds of that for a lease of `lease` ms that began at `since`.

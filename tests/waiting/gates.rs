@@ -3,8 +3,8 @@
 use std::fs;
 
 use mortise_harness::{
-    Conn, Server, array, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of,
-    int, is_nil, lock_info, queue_of, send, text, try_cmd, wait_for_sync, waiter,
+    Conn, Server, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of, int,
+    is_nil, lock_info, queue_of, send, server_micros, text, try_cmd, wait_for_sync, waiter,
 };
 
 /// A primary with one replica, as many as it requires.
@@ -297,9 +297,9 @@ fn refused_work_on_a_crowd_is_retried_after_a_pause() {
     let Some(before) = turns(&primary) else {
         return;
     };
-    let began = server_millis(&mut conn);
+    let began = server_micros(&mut conn) / 1_000;
     let passed = eventually("a second has passed", || {
-        let passed = server_millis(&mut conn) - began;
+        let passed = server_micros(&mut conn) / 1_000 - began;
         if passed >= 1_000 {
             Ok(passed)
         } else {
@@ -314,11 +314,4 @@ fn refused_work_on_a_crowd_is_retried_after_a_pause() {
     );
     demand(&primary, 1);
     eventually("the crowd is dropped", || primary.gauge("holders") == 2);
-}
-
-fn server_millis(conn: &mut Conn) -> u64 {
-    let reply = cmd!(conn, "TIME");
-    let time = array(&reply);
-    let part = |at: usize| text(&time[at]).parse::<u64>().expect("a number");
-    part(0) * 1_000 + part(1) / 1_000
 }

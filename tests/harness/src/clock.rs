@@ -3,6 +3,9 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::conn::Conn;
+use crate::value::{array, text};
+
 /// Microseconds since 1970 by the wall clock, from which tokens are made.
 ///
 /// # Panics
@@ -24,4 +27,15 @@ pub fn boot_id() -> [u8; 16] {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).expect("a boot id of 32 digits");
     number.to_be_bytes()
+}
+
+/// A server's wall clock, in microseconds since 1970.
+///
+/// # Panics
+/// If the server refuses `TIME`.
+#[track_caller]
+pub fn server_micros(conn: &mut Conn) -> u64 {
+    let time = crate::cmd!(conn, "TIME");
+    let part = |at: usize| -> u64 { text(&array(&time)[at]).parse().expect("a number") };
+    part(0) * 1_000_000 + part(1)
 }

@@ -90,7 +90,7 @@ mod work_dir;
 
 pub use builder::Builder;
 pub use bundles::Bundles;
-pub use clock::{boot_id, wall_micros};
+pub use clock::{boot_id, server_micros, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol};
