@@ -135,7 +135,6 @@ impl Clustered {
                 let node = self.primary_mut(part);
                 node.sigkill();
                 node.start_again();
-                self.forget_strays(self.pair(part).0);
             }
             Fault::CutOff | Fault::Split => {
                 let (old, new) = self.pair(part);
@@ -197,7 +196,7 @@ impl Clustered {
         }
         thread::sleep(Duration::from_millis(dice.roll(500)));
         mortise_harness::end_migration(slot, from, to);
-        // Whoever takes over from a primary takes the slots that it knows of.
+        // A promoted replica claims only the slots that it knows its primary to own.
         let owner = node_id(to);
         for node in self.cluster.nodes() {
             eventually_within(PATIENCE, "each node knows who has the slot", || {
@@ -228,7 +227,8 @@ impl Clustered {
         }
     }
 
-    fn await_agreement(&self) {
+    /// Waits until the cluster is whole again, and repairs what it does not repair itself.
+    fn recover(&self) {
         for node in self.cluster.nodes() {
             eventually_within(
                 PATIENCE,
@@ -316,18 +316,18 @@ impl Setup for Clustered {
         let fault = *dice.pick(&FAULTS);
         if fault == Fault::Move {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
-            return self.await_agreement();
+            return self.recover();
         }
         diary.failover(|| {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
-            self.await_agreement();
+            self.recover();
         });
         // Until locks are granted again there is nothing to lose.
         thread::sleep(Duration::from_millis(dice.roll(4_000)));
     }
 
     fn heal(&mut self, _: &Diary) {
-        self.await_agreement();
+        self.recover();
     }
 
     fn servers(&self) -> Vec<&Server> {
