@@ -116,6 +116,19 @@ fn a_task_in_the_middle_that_holds_a_key_and_requests_it_by_another_name_closes_
 }
 
 #[test]
+fn an_upgrade_does_not_lead_back_to_the_task_that_upgrades() {
+    let mut story = Story::default();
+    story.takes(A, Read, 0);
+    story.takes(T1, Read, 0);
+    story.takes(T2, Read, 1);
+    story.waits(T1, Write, 0);
+    story.waits(B, Write, 1);
+    story.waits(T1, Write, 1);
+    // B waits for T2. T1's upgrade waits for A, but not for T1's own hold: else T's request behind B would count, too.
+    story.waits(B, Write, 1);
+}
+
+#[test]
 fn a_cycle_names_the_key_by_which_a_task_is_met_a_second_time() {
     for (first, second) in [(B, C), (C, B)] {
         let mut story = Story::default();
