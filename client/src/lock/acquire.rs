@@ -48,6 +48,14 @@ impl Terms {
             is_part: false,
         }
     }
+
+    /// The same, with what is left of the limit.
+    fn for_the_rest_of(&self, limit: WaitLimit) -> Terms {
+        Terms {
+            wait: limit.end().map(BootInstant::remaining),
+            ..self.clone()
+        }
+    }
 }
 
 impl Lock {
@@ -80,7 +88,7 @@ impl Lock {
         let limit = WaitLimit::new(terms.wait, BootInstant::now());
         let client = Arc::as_ptr(&self.source).addr();
         let key = owner.key(client, &terms.key);
-        // Another task of this owner may be acquiring it.
+        // Another task of this owner may be acquiring it. To wait for that one takes from the limit.
         let mut owned = match self.is_reentrant {
             true => {
                 let owned = limit.wait_for(pin!(key.lock())).await;
@@ -94,19 +102,16 @@ impl Lock {
             if !self.is_reentrant || terms.permits.is_some() || terms.passed.is_some() {
                 return Err(Error::AlreadyHeld);
             }
-            match enter(hold, terms, mode).await {
+            match enter(hold, &terms.for_the_rest_of(limit), mode).await {
                 // It was given back meanwhile.
                 Err(Error::Lost(Loss::Released)) => {}
                 entered => return entered,
             }
         }
-        let left = limit.end().map(|end| end.remaining());
-        let terms = Terms {
-            wait: terms.wait.and(left),
-            ..terms.clone()
-        };
         let source = self.source.clone();
-        let guard = source.take(owner.names(), &terms, mode).await?;
+        let guard = source
+            .take(owner.names(), &terms.for_the_rest_of(limit), mode)
+            .await?;
         *owned = Some(Arc::downgrade(&guard.hold));
         Ok(guard)
     }

@@ -16,6 +16,7 @@ mod inspection;
 mod limits;
 mod modes;
 mod one_server;
+mod owners;
 mod passing;
 mod permits;
 mod rights;
