@@ -49,7 +49,7 @@ impl Terms {
         }
     }
 
-    /// The same, with what is left of the limit.
+    /// These terms for a request that may wait only for what is left of `limit`.
     fn for_the_rest_of(&self, limit: WaitLimit) -> Terms {
         Terms {
             wait: limit.end().map(BootInstant::remaining),
@@ -88,7 +88,7 @@ impl Lock {
         let limit = WaitLimit::new(terms.wait, BootInstant::now());
         let client = Arc::as_ptr(&self.source).addr();
         let key = owner.key(client, &terms.key);
-        // Another task of this owner may be acquiring it. To wait for that one takes from the limit.
+        // Another task of this owner may be acquiring it. The wait for that task counts against the limit.
         let mut owned = match self.is_reentrant {
             true => {
                 let owned = limit.wait_for(pin!(key.lock())).await;

@@ -1,17 +1,18 @@
-//! Two tasks of one owner request a lock at the same time. The second one waits for the first one, which takes from its limit.
+//! Two tasks of one owner request a lock at the same time. The second one waits for the first, and that wait counts against its limit.
 
-use std::pin::pin;
+use std::fmt::Debug;
+use std::pin::{Pin, pin};
 use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use mortise_client::{Client, Error, Lock, Owner};
+use mortise_client::{Client, Error, Lock, LockInfo, Owner};
 use mortise_harness::Server;
 
 use crate::support::{await_waiters, client, ms};
 
 #[tokio::test]
-async fn the_wait_for_another_task_of_the_owner_takes_from_the_limit() {
+async fn waiting_for_another_task_of_the_owner_counts_against_the_limit() {
     let server = Server::start();
     let (mine, other) = (client(&server).await, client(&server).await);
     let _held = other.lock("k").lease(ms(60_000)).acquire().await.unwrap();
@@ -20,7 +21,7 @@ async fn the_wait_for_another_task_of_the_owner_takes_from_the_limit() {
 }
 
 #[tokio::test]
-async fn the_wait_for_another_task_of_the_reader_takes_from_the_limit_of_an_upgrade() {
+async fn waiting_for_another_task_of_the_reader_counts_against_the_limit_of_an_upgrade() {
     let server = Server::start();
     let (mine, other) = (client(&server).await, client(&server).await);
     let _held = other.lock("k").lease(ms(60_000)).read().await.unwrap();
@@ -33,11 +34,8 @@ async fn the_wait_for_another_task_of_the_reader_takes_from_the_limit_of_an_upgr
 async fn assert_second_waits_for_the_rest(observer: &Client, lock: Lock) {
     let limit = ms(60_000);
     let (first, second) = (lock.clone().wait(ms(3_000)), lock.wait(limit));
-    let first = pin!(first.acquire());
-    let queued = pin!(await_waiters(observer, "k", 1));
-    let Either::Right((_, first)) = select(first, queued).await else {
-        panic!("it is not queued");
-    };
+    let mut first = pin!(first.acquire());
+    await_queued(first.as_mut(), observer).await;
     let mut second = pin!(second.acquire());
     assert!(second.as_mut().now_or_never().is_none());
     let began = Instant::now();
@@ -45,11 +43,20 @@ async fn assert_second_waits_for_the_rest(observer: &Client, lock: Lock) {
     let waited = began.elapsed();
     assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
 
-    let queued = pin!(await_waiters(observer, "k", 1));
-    let Either::Right((info, _)) = select(second, queued).await else {
-        panic!("it is not queued");
-    };
+    let info = await_queued(second, observer).await;
     let left = info.queue[0].left.expect("it has a limit");
     // The limit is rounded up to a millisecond.
     assert!(left <= limit - waited + ms(1), "{left:?} after {waited:?}");
+}
+
+/// Polls a request until it stands in the server's queue.
+async fn await_queued<F: Future<Output: Debug>>(
+    request: Pin<&mut F>,
+    observer: &Client,
+) -> LockInfo {
+    let queued = pin!(await_waiters(observer, "k", 1));
+    match select(request, queued).await {
+        Either::Right((info, _)) => info,
+        Either::Left((outcome, _)) => panic!("it has ended before it queued: {outcome:?}"),
+    }
 }
