@@ -41,10 +41,6 @@ run: port-is-free build ## Start a server with the module in the foreground: mak
 	@mkdir -p target/run $(DATA)
 	$(SERVER) ./redis.conf --port $(PORT) --dir $(DATA)
 
-.PHONY: demo
-demo: build ## Build, and show in a minute how ten processes want one lock: make demo [ARGS=--short] [SVG=docs/demo.svg]
-	cargo run --profile measure --package mortise-demo -- $(ARGS) $(if $(SVG),--svg $(SVG))
-
 .PHONY: top
 top: setup ## Watch the locks of a server in the terminal: make top [ARGS="redis://127.0.0.1:6379/"]
 	cargo run --profile measure --package mortise-top -- $(ARGS)

@@ -3,11 +3,10 @@
 use crate::pages;
 
 /// The first folders of paths that pages name.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 12] = [
     "benches/",
     "client/",
     "core/",
-    "demo/",
     "deploy/",
     "docs/",
     "exporter/",

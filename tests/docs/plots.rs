@@ -36,7 +36,7 @@ fn numbers<'a>(picture: &'a str, name: &'a str) -> impl Iterator<Item = f64> + '
 
 #[test]
 fn the_text_of_every_picture_can_be_read_on_a_phone() {
-    for name in ["contention", "demo", "handoff", "haul", "peers"] {
+    for name in ["contention", "handoff", "haul", "peers"] {
         let picture = pages::read(&format!("docs/{name}.svg"));
         let width = numbers(&picture, " width").next().unwrap();
         let smallest = numbers(&picture, "font-size").reduce(f64::min);
