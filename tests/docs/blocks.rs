@@ -62,7 +62,7 @@ const RUNNERS: [(&str, &[&str]); 14] = [
 const READERS: [(&str, &str); 5] = [
     ("docs/install.md", "tests/install/page.rs"),
     ("docs/operating.md", "exporter/tests/exporter/guide.rs"),
-    ("docs/top.md", "top/tests/top/docs.rs"),
+    ("docs/top.md", "tools/tests/top/docs.rs"),
     ("helpers/go/README.md", "helpers/go/readme_test.go"),
     (
         "helpers/java/README.md",

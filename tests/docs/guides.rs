@@ -15,7 +15,7 @@ const FOLDERS: [&str; 12] = [
     "scripts/",
     "src/",
     "tests/",
-    "top/",
+    "tools/",
 ];
 
 /// The text between backticks, without code blocks.

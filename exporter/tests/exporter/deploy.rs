@@ -54,7 +54,7 @@ fn queries(value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn the_dashboard_uses_only_metrics_that_are_served() {
-    let dashboard: Value = serde_json::from_str(&read("deploy/grafana/mortise.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&read("tools/grafana/mortise.json")).unwrap();
     let mut found = Vec::new();
     queries(&dashboard, &mut found);
     assert!(found.len() >= 20, "{found:?}");
@@ -74,7 +74,7 @@ fn the_dashboard_uses_only_metrics_that_are_served() {
 
 #[test]
 fn the_alert_rules_use_only_served_metrics_and_each_is_explained() {
-    let rules = read("deploy/prometheus/mortise.rules.yml");
+    let rules = read("tools/prometheus/mortise.rules.yml");
     let served = served();
     let asked = metrics(&rules);
     assert!(asked.is_subset(&served), "{asked:?}: {served:?}");

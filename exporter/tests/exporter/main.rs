@@ -8,5 +8,5 @@ mod probe;
 mod serving;
 mod states;
 mod tls;
-#[path = "../../../top/tests/top/tls_server.rs"]
+#[path = "../../../tools/tests/top/tls_server.rs"]
 mod tls_server;

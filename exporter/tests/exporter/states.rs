@@ -51,7 +51,7 @@ impl Series {
             return;
         };
         let rules =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/mortise.rules.yml");
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/prometheus/mortise.rules.yml");
         let rules = rules.canonicalize().unwrap();
         let mut test = format!(
             "rule_files:\n  - {}\nevaluation_interval: 1m\ntests:\n  - name: {name}\n    interval: 1m\n    input_series:\n",
