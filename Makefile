@@ -162,7 +162,7 @@ packages: setup ## Check that the packages of all languages can be published, wi
 	@WITHOUT="$(WITHOUT)" scripts/packages
 
 .PHONY: manifests
-manifests: ## Check deploy/kubernetes against Kubernetes's schemas
+manifests: ## Check packaging/kubernetes against Kubernetes's schemas
 	@scripts/manifests
 
 .PHONY: deny

@@ -3,11 +3,10 @@
 use crate::pages;
 
 /// The first folders of paths that pages name.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 11] = [
     "benches/",
     "client/",
     "core/",
-    "deploy/",
     "docs/",
     "exporter/",
     "helpers/",

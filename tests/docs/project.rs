@@ -85,8 +85,8 @@ fn every_package_has_the_same_version_and_the_licences() {
             "<artifactId>mortise-lock</artifactId>\n  <version>V</version>",
         ),
         ("helpers/ruby/mortise-lock.gemspec", "spec.version = \"V\""),
-        ("deploy/Containerfile", "image.version=\"V\""),
-        ("deploy/kubernetes/kustomization.yaml", "newTag: V\n"),
+        ("packaging/Containerfile", "image.version=\"V\""),
+        ("packaging/kubernetes/kustomization.yaml", "newTag: V\n"),
     ] {
         let line = line.replace('V', version);
         assert!(read(file).contains(&line), "{file} lacks {line}");

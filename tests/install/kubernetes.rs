@@ -1,4 +1,4 @@
-//! The scripts and settings of deploy/kubernetes with three servers and three Sentinels, by the commands of docs/install.md. The pods
+//! The scripts and settings of packaging/kubernetes with three servers and three Sentinels, by the commands of docs/install.md. The pods
 //! are processes: `tests/install/kubectl` stands in for the real one.
 
 use std::fs;
@@ -44,7 +44,7 @@ impl Pods {
     /// The project's files, with this module's path and shorter times.
     fn copy_configuration(&self) {
         fs::create_dir(self.path("config")).unwrap();
-        for entry in fs::read_dir(root().join("deploy/kubernetes")).unwrap() {
+        for entry in fs::read_dir(root().join("packaging/kubernetes")).unwrap() {
             let from = entry.unwrap().path();
             fs::copy(&from, self.path("config").join(from.file_name().unwrap())).unwrap();
         }

@@ -1,4 +1,4 @@
-//! deploy/kubernetes as a whole: its files agree with each other.
+//! packaging/kubernetes as a whole: its files agree with each other.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 use crate::own_server::root;
 
 fn read(file: &str) -> String {
-    fs::read_to_string(root().join("deploy/kubernetes").join(file)).unwrap()
+    fs::read_to_string(root().join("packaging/kubernetes").join(file)).unwrap()
 }
 
 fn objects() -> Vec<Yaml> {
