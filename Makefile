@@ -168,7 +168,7 @@ manifests: ## Check packaging/kubernetes against Kubernetes's schemas
 .PHONY: deny
 deny: setup ## Check licences and advisories of all dependencies, with cargo-deny
 	cargo deny --workspace check
-	cargo deny --manifest-path fuzz/Cargo.toml check
+	cargo deny --manifest-path verify/fuzz/Cargo.toml check
 
 .PHONY: fmt
 fmt: ## Format the code

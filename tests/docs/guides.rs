@@ -3,7 +3,7 @@
 use crate::pages;
 
 /// The first folders of paths that pages name.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "benches/",
     "client/",
     "core/",
@@ -15,6 +15,7 @@ const FOLDERS: [&str; 11] = [
     "src/",
     "tests/",
     "tools/",
+    "verify/",
 ];
 
 /// The text between backticks, without code blocks.
@@ -36,7 +37,7 @@ fn every_test_and_file_that_a_page_names_exists() {
         for word in code_words(&page) {
             let is_path = FOLDERS.iter().any(|folder| word.starts_with(folder));
             let is_mutant = pages::root()
-                .join(format!("tests/mutants/{word}.patch"))
+                .join(format!("verify/mutants/{word}.patch"))
                 .exists();
             // The names of tests are sentences.
             let is_test = !is_mutant

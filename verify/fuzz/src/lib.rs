@@ -11,39 +11,39 @@ mod replies;
 
 // The tests' own code, most of which is unused here.
 #[allow(dead_code, unused_imports)]
-#[path = "../../core/tests/rules/deadlock/mod.rs"]
+#[path = "../../../core/tests/rules/deadlock/mod.rs"]
 mod deadlock;
 #[allow(dead_code, unused_imports)]
-#[path = "../../core/tests/rules/locks/mod.rs"]
+#[path = "../../../core/tests/rules/locks/mod.rs"]
 mod locks;
 #[allow(dead_code, unused_imports)]
-#[path = "../../core/tests/rules/mail/mod.rs"]
+#[path = "../../../core/tests/rules/mail/mod.rs"]
 mod mail;
 #[allow(dead_code, unused_imports)]
-#[path = "../../core/tests/rules/queues/mod.rs"]
+#[path = "../../../core/tests/rules/queues/mod.rs"]
 mod queues;
 
 // The module's own code.
 #[allow(dead_code)]
 mod config;
 #[allow(dead_code)]
-#[path = "../../src/decimal.rs"]
+#[path = "../../../src/decimal.rs"]
 mod decimal;
 #[allow(dead_code)]
-#[path = "../../src/error.rs"]
+#[path = "../../../src/error.rs"]
 mod error;
 #[allow(dead_code)]
 mod ffi;
 #[allow(dead_code)]
-#[path = "../../src/command/parse.rs"]
+#[path = "../../../src/command/parse.rs"]
 mod parse;
 
 // The client's own code.
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../client/src/value/mod.rs"]
+#[path = "../../../client/src/value/mod.rs"]
 mod value;
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../client/src/wire/mod.rs"]
+#[path = "../../../client/src/wire/mod.rs"]
 mod wire;
 
 pub use arguments::arguments;

@@ -188,7 +188,7 @@ impl fmt::Display for Journey {
 
 /// Writes it into `docs/haul.json`, in place of an earlier one of its name, and draws the picture anew.
 pub(crate) fn write(journey: &Journey) -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
     let mut drawing = Command::new("python3")
         .arg(root.join("haul.py"))
         .arg("--write")

@@ -38,7 +38,7 @@ pub(crate) fn workers(wanted: &str) -> Result<Vec<Worker>, String> {
 }
 
 fn folders(wanted: &str) -> Result<Vec<PathBuf>, String> {
-    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../helpers");
+    let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../helpers");
     let entries = helpers.read_dir().map_err(|error| error.to_string())?;
     let all = entries.filter_map(|entry| entry.ok().map(|it| it.path()));
     let mut folders: Vec<PathBuf> = all.filter(|it| it.join("interop").exists()).collect();

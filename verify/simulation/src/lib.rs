@@ -83,20 +83,20 @@
 
 // All of the client's own code. Its lints run in its own package.
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/lock/mod.rs"]
+#[path = "../../../client/src/lock/mod.rs"]
 mod lock;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/net/mod.rs"]
+#[path = "../../../client/src/net/mod.rs"]
 mod net;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/quorum/mod.rs"]
+#[path = "../../../client/src/quorum/mod.rs"]
 mod quorum;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/value/mod.rs"]
+#[path = "../../../client/src/value/mod.rs"]
 mod value;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../src/wire/mod.rs"]
+#[path = "../../../client/src/wire/mod.rs"]
 mod wire;
 
 mod dice;

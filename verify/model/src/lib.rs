@@ -23,13 +23,13 @@
 
 // The client's own code, whose votes, tokens and beliefs are checked.
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../src/value/mod.rs"]
+#[path = "../../../client/src/value/mod.rs"]
 mod value;
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../src/quorum/votes.rs"]
+#[path = "../../../client/src/quorum/votes.rs"]
 mod votes;
 #[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../src/wire/mod.rs"]
+#[path = "../../../client/src/wire/mod.rs"]
 mod wire;
 
 mod checks;
