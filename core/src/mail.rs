@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{
-    BoxId, Delivered, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
-    Undo, Withdrawn, age,
+    BoxId, BoxLimits, Delivered, Leaving, Letter, NotYours, Numbered, Outcome, Posted,
+    UndeliveredLetter, Undo, Withdrawn, age,
 };
 
 use letter::undelivered;
@@ -54,6 +54,8 @@ pub struct Mail {
     by_owner: BTreeSet<(Owner, Place, BoxId, u64)>,
     /// Boxes by when LOCK.MAIL last named them.
     by_asked: BTreeSet<(Instant, BoxId)>,
+    /// Boxes whose newest LOCK.MAIL lost its connection while it waited, by when.
+    by_lost: BTreeSet<(Instant, BoxId)>,
     /// Boxes by when they first had a delivered letter that is not deleted yet.
     by_delivered: BTreeSet<(Instant, BoxId)>,
 }
@@ -113,6 +115,7 @@ impl Mail {
             name: Rc::clone(&name),
             user: user.into(),
             asked: now,
+            lost: None,
             delivered_since: None,
             delivered: 0,
             letters: BTreeMap::new(),
@@ -204,6 +207,9 @@ impl Mail {
         self.by_asked.remove(&(found.asked, id));
         found.asked = now;
         self.by_asked.insert((now, id));
+        if let Some(lost) = found.lost.take() {
+            self.by_lost.remove(&(lost, id));
+        }
         let Some(after) = after else { return };
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
@@ -217,6 +223,20 @@ impl Mail {
         if !forgotten.is_empty() {
             self.set_delivered_since(id, delivered.then_some(now));
             self.count_out(forgotten.len());
+        }
+    }
+
+    /// The connection over which the box's newest LOCK.MAIL waited was closed at `now`, or was not, if `None`. The next LOCK.MAIL
+    /// forgets it.
+    pub fn set_lost(&mut self, id: BoxId, lost: Option<Instant>) {
+        let Some(found) = self.boxes.get_mut(&id) else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut found.lost, lost) {
+            self.by_lost.remove(&(before, id));
+        }
+        if let Some(lost) = lost {
+            self.by_lost.insert((lost, id));
         }
     }
 
@@ -279,13 +299,15 @@ impl Mail {
         found.is_some_and(|found| found.letters.range(first..).next().is_some())
     }
 
-    /// A box that no LOCK.MAIL has named since `asked`, or whose delivered letters nobody has
-    /// deleted since `delivered`.
-    pub fn overdue(&self, asked: Instant, delivered: Instant) -> Option<BoxId> {
-        let first = |order: &BTreeSet<(Instant, BoxId)>, by: Instant| {
-            order.first().filter(|(at, _)| *at <= by).map(|(_, id)| *id)
+    /// A box to be closed at `now`, if there is one.
+    pub fn overdue(&self, limits: BoxLimits, now: Instant) -> Option<BoxId> {
+        let first = |order: &BTreeSet<(Instant, BoxId)>, limit: u64| {
+            let (since, id) = order.first()?;
+            (now.millis_since(*since) >= limit).then_some(*id)
         };
-        first(&self.by_asked, asked).or_else(|| first(&self.by_delivered, delivered))
+        first(&self.by_asked, limits.unasked)
+            .or_else(|| first(&self.by_lost, limits.lost))
+            .or_else(|| first(&self.by_delivered, limits.delivered))
     }
 
     /// SWAPDB has exchanged two databases, and with them the locks that letters are about.

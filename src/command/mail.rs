@@ -70,12 +70,15 @@ impl Command for Mail {
         };
         let mailbox = mail::find(ctx, name)?;
         mailbox.check_room(ctx, 0)?;
-        let after = after.filter(|(since, _)| mailbox.id.is_some_and(|id| id.0 == *since));
-        let after = after.map(|(_, number)| number);
         let found = mailbox.id;
+        let is_of_it = |since: u64| found.is_some_and(|id| id.0 == since);
+        // A client that knows another box has to learn that its requests are gone.
+        let is_new = after.is_some_and(|(since, _)| !is_of_it(since));
+        let after = after.and_then(|(since, number)| is_of_it(since).then_some(number));
         let has_letters =
             found.is_some_and(|id| readers::has_letters_after(waiting::state(ctx), id, after));
-        let Some(wait) = wait.filter(|_| !has_letters && !ctx.denies_blocking()) else {
+        let waits = !is_new && !has_letters && !ctx.denies_blocking();
+        let Some(wait) = wait.filter(|_| waits) else {
             let id = mailbox.open(ctx, now);
             readers::ask(ctx, id, after, now);
             readers::reply(ctx, id, call);

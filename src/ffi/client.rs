@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::raw::c_int;
+use std::ptr;
 
 use redis_module::raw;
 
@@ -90,6 +91,13 @@ impl Context<'_> {
     pub(crate) fn user_of_client(&self, id: u64) -> Vec<u8> {
         // SAFETY: see the module's head.
         unsafe { self.taken(api!(RedisModule_GetClientUserNameById, self.as_ptr(), id)) }
+    }
+
+    /// Whether a connection has this id.
+    pub(crate) fn is_connected(&self, id: u64) -> bool {
+        // SAFETY: see the module's head. With a null pointer nothing is written.
+        let found = unsafe { api!(RedisModule_GetClientInfoById, ptr::null_mut(), id) };
+        found == raw::REDISMODULE_OK as c_int
     }
 
     /// The bytes of a string, which this frees; none if it is null.

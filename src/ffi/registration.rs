@@ -121,6 +121,8 @@ required![
     RedisModule_FreeString,
     RedisModule_GetBlockedClientHandle,
     RedisModule_GetClientId,
+    RedisModule_GetClientInfoById,
+    RedisModule_GetClientUserNameById,
     RedisModule_GetCommand,
     RedisModule_GetCommandKeysWithFlags,
     RedisModule_GetContextFlags,

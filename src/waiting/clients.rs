@@ -28,10 +28,14 @@ pub(super) struct WantedLock {
 /// A LOCK.MAIL.
 #[derive(Clone, Debug)]
 pub(super) struct WantedLetters {
+    /// The id of its connection.
+    pub(super) client: u64,
     pub(super) id: BoxId,
     pub(super) call: MailCall,
     /// It gets letters, or this refusal.
     pub(super) refusal: Option<Error>,
+    /// It waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
+    pub(super) is_lost: bool,
 }
 
 /// What a LOCK.MAIL asks for.
@@ -74,9 +78,14 @@ impl Clients {
     }
 
     /// A LOCK.MAIL has been blocked until its box has letters.
-    pub(super) fn add_reader(&mut self, blocked: Blocked, id: BoxId, call: MailCall) {
-        let refusal = None;
-        let wanted = WantedLetters { id, call, refusal };
+    pub(super) fn add_reader(&mut self, blocked: Blocked, client: u64, id: BoxId, call: MailCall) {
+        let wanted = WantedLetters {
+            client,
+            id,
+            call,
+            refusal: None,
+            is_lost: false,
+        };
         self.wanted.insert(blocked, Wanted::Letters(wanted));
     }
 
@@ -99,6 +108,13 @@ impl Clients {
     pub(super) fn answer_reader(&mut self, blocked: Blocked, refusal: Option<Error>) {
         if let Some(Wanted::Letters(wanted)) = self.wanted.get_mut(&blocked) {
             wanted.refusal = refusal;
+        }
+    }
+
+    /// The connection of a waiting LOCK.MAIL was closed, it seems.
+    pub(super) fn set_lost(&mut self, blocked: Blocked) {
+        if let Some(Wanted::Letters(wanted)) = self.wanted.get_mut(&blocked) {
+            wanted.is_lost = true;
         }
     }
 

@@ -3,7 +3,9 @@
 //! `mortise_core::mail` knows boxes and letters. Here a decided request becomes a letter, a waiting LOCK.MAIL gets its reply when there is
 //! one, and boxes without a LOCK.MAIL are closed: their requests leave, and grants that were not delivered are taken back.
 
-use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
+use mortise_core::mail::{
+    BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
+};
 use mortise_core::{
     Decided, Instant, KeyId, KeyList, KeyRef, Mode, OwnerRef, Removed, Request, Waiter, WaiterId,
 };
@@ -22,6 +24,8 @@ use crate::waiting::undelivered::{self, UndeliveredGrant};
 
 /// The module closes a box whose delivered letters nobody has deleted for this many times `lock.mail-timeout`.
 const UNFORGOTTEN: u64 = 10;
+/// A box lives for so long, in milliseconds, after the connection over which its newest LOCK.MAIL waited was closed.
+const WITHOUT_READER: u64 = 1_000;
 
 /// A box that the user who runs the command may use, whether it is there or not.
 #[derive(Clone, Copy, Debug)]
@@ -295,13 +299,16 @@ pub(crate) fn on_tick(ctx: &Context<'_>, now: Instant, paused: bool) {
 /// How many owners that have left one tick forgets, in a tenth of a millisecond.
 const FORGOTTEN_A_TICK: usize = 1_000;
 
-/// A box without a LOCK.MAIL in time, or whose delivered letters were not deleted.
+/// A box without a LOCK.MAIL in time, whose reader was lost, or whose delivered letters were not deleted.
 fn first_overdue(ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
-    let listened = state::get(ctx).post.listened(now).as_millis();
+    let post = &state::get(ctx).post;
     let timeout = config::mail_timeout(ctx);
-    let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-    let (asked, delivered) = (before(timeout), before(timeout * UNFORGOTTEN));
-    state::get(ctx).post.mail.borrow().overdue(asked, delivered)
+    let limits = BoxLimits {
+        unasked: timeout,
+        lost: timeout.min(WITHOUT_READER),
+        delivered: timeout * UNFORGOTTEN,
+    };
+    post.mail.borrow().overdue(limits, post.listened(now))
 }
 
 /// Closes the next box that is overdue. False if there is none.

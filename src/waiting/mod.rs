@@ -50,16 +50,23 @@ pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
 
 /// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
 pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
-    on_disconnect(ctx, blocked);
+    let wanted = state::get(ctx).clients.borrow().get(blocked);
+    match wanted {
+        Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
+        Some(Wanted::Letters(wanted)) => {
+            readers::leave(ctx, blocked, &wanted);
+        }
+        None => {}
+    }
     on_reply(ctx, blocked);
 }
 
-/// The client is gone.
+/// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
     let wanted = state::get(ctx).clients.borrow().get(blocked);
     match wanted {
         Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
-        Some(Wanted::Letters(wanted)) => readers::leave(ctx, blocked, &wanted),
+        Some(Wanted::Letters(wanted)) => readers::on_disconnect(ctx, blocked, &wanted),
         None => {}
     }
 }
@@ -67,8 +74,10 @@ pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
 /// The server no longer needs the handle.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
     let wanted = state::get(ctx).clients.borrow_mut().remove(blocked);
-    if let Some(Wanted::Lock(wanted)) = wanted {
-        waiters::on_freed(ctx, &wanted);
+    match wanted {
+        Some(Wanted::Lock(wanted)) => waiters::on_freed(ctx, &wanted),
+        Some(Wanted::Letters(wanted)) => readers::on_freed(ctx, &wanted),
+        None => {}
     }
 }
 

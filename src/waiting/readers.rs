@@ -50,7 +50,7 @@ pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant)
     state::get(ctx)
         .clients
         .borrow_mut()
-        .add_reader(blocked, id, call);
+        .add_reader(blocked, ctx.client_id(), id, call);
     let mut readers = state::get(ctx).readers.borrow_mut();
     readers.waiting.insert(id, (blocked, limit));
     readers.limits.insert((limit, id));
@@ -195,13 +195,34 @@ pub(super) fn deliver(ctx: &Context<'_>, wanted: &WantedLetters) {
     }
 }
 
-/// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet stops waiting.
-pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
+/// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet stops waiting. True if it waited.
+pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) -> bool {
     let readers = state::get(ctx).readers.borrow();
     let waiting = readers.waiting.get(&wanted.id);
     let waits = waiting.is_some_and(|(handle, _)| *handle == blocked);
     drop(readers);
     if waits {
         let_go(ctx, wanted.id, None);
+    }
+    waits
+}
+
+/// The client is gone. If its LOCK.MAIL waited, the box closes soon, unless it is asked for again.
+pub(super) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
+    if !leave(ctx, blocked, wanted) {
+        return;
+    }
+    let waiting = state::get(ctx);
+    waiting.clients.borrow_mut().set_lost(blocked);
+    let lost = waiting.post.listened(clock::now());
+    let mut mail = waiting.post.mail.borrow_mut();
+    mail.set_lost(wanted.id, Some(lost));
+}
+
+/// The server has done with a client. One that is still connected was not lost: CLIENT UNBLOCK … ERROR looks the same until now.
+pub(super) fn on_freed(ctx: &Context<'_>, wanted: &WantedLetters) {
+    if wanted.is_lost && ctx.is_connected(wanted.client) {
+        let mut mail = state::get(ctx).post.mail.borrow_mut();
+        mail.set_lost(wanted.id, None);
     }
 }

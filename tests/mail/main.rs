@@ -8,6 +8,7 @@ mod keyspace;
 mod leave;
 mod letters;
 mod limits;
+mod lost;
 mod other_module;
 mod requests;
 mod token;

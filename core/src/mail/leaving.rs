@@ -13,6 +13,9 @@ impl Mail {
         };
         self.names.remove(&gone.name);
         self.by_asked.remove(&(gone.asked, id));
+        if let Some(lost) = gone.lost {
+            self.by_lost.remove(&(lost, id));
+        }
         if let Some(delivered_since) = gone.delivered_since {
             self.by_delivered.remove(&(delivered_since, id));
         }
@@ -41,6 +44,7 @@ impl Mail {
             names: std::mem::take(&mut self.names),
             walk: 0,
             by_asked: std::mem::take(&mut self.by_asked).into_iter(),
+            by_lost: std::mem::take(&mut self.by_lost).into_iter(),
             by_delivered: std::mem::take(&mut self.by_delivered).into_iter(),
         });
     }
@@ -98,6 +102,7 @@ impl Mail {
         let crowd = self.crowds.last_mut()?;
         crowd.names.take_any(&mut crowd.walk);
         crowd.by_asked.next();
+        crowd.by_lost.next();
         crowd.by_delivered.next();
         match crowd.boxes.next() {
             None => {

@@ -17,6 +17,8 @@ pub(super) struct Mailbox {
     pub(super) user: Box<[u8]>,
     /// When LOCK.MAIL last named it.
     pub(super) asked: Instant,
+    /// When the connection of its newest LOCK.MAIL was closed while that waited.
+    pub(super) lost: Option<Instant>,
     /// Since when a letter is delivered and not forgotten.
     pub(super) delivered_since: Option<Instant>,
     /// Up to which number letters were delivered.
@@ -49,6 +51,7 @@ pub(super) struct Crowd {
     /// How far `names` has been walked.
     pub(super) walk: u32,
     pub(super) by_asked: btree_set::IntoIter<(Instant, BoxId)>,
+    pub(super) by_lost: btree_set::IntoIter<(Instant, BoxId)>,
     pub(super) by_delivered: btree_set::IntoIter<(Instant, BoxId)>,
 }
 

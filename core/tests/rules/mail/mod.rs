@@ -4,7 +4,7 @@
 pub(crate) mod program;
 mod reference;
 
-use mortise_core::mail::{BoxId, Leaving, Letter, NotYours, Outcome, Undo, age};
+use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, NotYours, Outcome, Undo, age};
 use mortise_core::{
     Db, Instant, KeyId, KeyList, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
 };
@@ -307,9 +307,47 @@ fn a_withdrawn_grant_of_several_keys_is_undone_if_it_was_not_delivered() {
     }
 }
 
+const NEVER: BoxLimits = BoxLimits {
+    unasked: u64::MAX,
+    lost: u64::MAX,
+    delivered: u64::MAX,
+};
+
+/// A box with letters that were delivered and not deleted.
+fn with_unread(mail: &Mail, now: Instant) -> Option<BoxId> {
+    let limits = BoxLimits {
+        delivered: 0,
+        ..NEVER
+    };
+    mail.overdue(limits, now)
+}
+
+#[test]
+fn a_box_whose_reader_was_lost_is_overdue_until_it_is_asked_for_again() {
+    let at = Instant::from_millis;
+    let limits = BoxLimits { lost: 100, ..NEVER };
+    let mut mail = Mail::new();
+    let (one, other) = (
+        mail.make(b"one", b"", 1, at(0)),
+        mail.make(b"other", b"", 2, at(0)),
+    );
+    mail.set_lost(one, Some(at(10)));
+    mail.set_lost(other, Some(at(20)));
+    assert_eq!(mail.overdue(limits, at(109)), None);
+    assert_eq!(mail.overdue(limits, at(110)), Some(one));
+    mail.ask(one, None, at(110));
+    assert_eq!(mail.overdue(limits, at(119)), None);
+    assert_eq!(mail.overdue(limits, at(120)), Some(other));
+    mail.set_lost(other, None);
+    assert_eq!(mail.overdue(limits, at(500)), None);
+    mail.set_lost(other, Some(at(500)));
+    mail.close(other);
+    assert_eq!(mail.overdue(limits, at(900)), None);
+}
+
 #[test]
 fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
-    let (made, read) = (Instant::from_millis(0), Instant::from_millis(10));
+    let read = Instant::from_millis(10);
     let name = owner(0);
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     // The first letter leaves: its owner left the key, or the client has deleted it.
@@ -327,23 +365,23 @@ fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
             }
             let before = mail.delivered(id);
             drop(mail.deliver(id, count, read));
-            assert_eq!(mail.overdue(made, read), (count > 0).then_some(id));
+            assert_eq!(with_unread(&mail, read), (count > 0).then_some(id));
             if deletes {
                 mail.ask(id, Some(2), read.after(1));
             } else {
                 assert!(mail.withdraw(&key(0), name).any);
             }
-            let found = mail.overdue(made, read.after(1));
+            let found = with_unread(&mail, read.after(1));
             assert_eq!(found, overdue.then_some(id), "{count} {deletes}");
             mail.undeliver(id, before);
-            assert_eq!(mail.overdue(made, read.after(1)), None);
+            assert_eq!(with_unread(&mail, read.after(1)), None);
         }
     }
 }
 
 #[test]
 fn a_letter_that_was_delivered_before_stays_so_when_later_ones_were_not_read() {
-    let (made, read) = (Instant::from_millis(0), Instant::from_millis(10));
+    let read = Instant::from_millis(10);
     for deletes in [false, true] {
         let mut mail = Mail::new();
         let id = mail.make(b"box", b"", 1, read);
@@ -357,7 +395,7 @@ fn a_letter_that_was_delivered_before_stays_so_when_later_ones_were_not_read() {
             mail.ask(id, Some(2), read.after(1));
         }
         mail.undeliver(id, before);
-        let overdue = mail.overdue(made, read.after(1));
+        let overdue = with_unread(&mail, read.after(1));
         assert_eq!(overdue, (!deletes).then_some(id), "{deletes}");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo};
+use mortise_core::mail::{
+    BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
+};
 use mortise_core::{Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Token, Touched, WaiterId};
 use proptest::prelude::*;
 
@@ -58,8 +60,14 @@ pub(crate) enum Op {
     Pass {
         ms: u64,
     },
+    /// The connection of the newest LOCK.MAIL is lost, or is there after all.
+    Lose {
+        mailbox: u8,
+        is_lost: bool,
+    },
     Overdue {
-        asked: u64,
+        unasked: u64,
+        lost: u64,
         delivered: u64,
     },
 }
@@ -99,7 +107,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::CloseAll),
         2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
         2 => (1..50_u64).prop_map(|ms| Op::Pass { ms }),
-        2 => (0..80_u64, 0..80_u64).prop_map(|(asked, delivered)| Op::Overdue { asked, delivered }),
+        2 => (0..BOXES, any::<bool>()).prop_map(|(mailbox, is_lost)| Op::Lose { mailbox, is_lost }),
+        3 => (0..80_u64, 0..80_u64, 0..80_u64).prop_map(|(unasked, lost, delivered)| Op::Overdue { unasked, lost, delivered }),
     ]
 }
 
@@ -251,13 +260,23 @@ impl Run {
                 }
             }
             Op::Pass { ms } => self.now += ms,
-            Op::Overdue { asked, delivered } => {
-                let before = |ms| Instant::from_millis(self.now.saturating_sub(ms));
-                let overdue = self.mail.overdue(before(asked), before(delivered));
-                let expected = self.model.overdue(
-                    self.now.saturating_sub(asked),
-                    self.now.saturating_sub(delivered),
-                );
+            Op::Lose { mailbox, is_lost } => {
+                let id = self.open(mailbox);
+                self.mail.set_lost(id, is_lost.then(|| self.now()));
+                self.model.set_lost(mailbox, is_lost.then_some(self.now));
+            }
+            Op::Overdue {
+                unasked,
+                lost,
+                delivered,
+            } => {
+                let limits = BoxLimits {
+                    unasked,
+                    lost,
+                    delivered,
+                };
+                let overdue = self.mail.overdue(limits, self.now());
+                let expected = self.model.overdue(limits, self.now);
                 assert_eq!(overdue.is_some(), !expected.is_empty());
                 assert!(overdue.is_none_or(|id| expected.contains(&id.0)));
             }

@@ -1,5 +1,7 @@
 //! The contract of boxes and letters, written as simply as possible: lists that are searched.
 
+use mortise_core::mail::BoxLimits;
+
 use super::program::Kind;
 
 #[derive(Debug)]
@@ -7,6 +9,7 @@ struct Mailbox {
     name: u8,
     since: u64,
     asked: u64,
+    lost: Option<u64>,
     delivered_since: Option<u64>,
     letters: Vec<Entry>,
 }
@@ -58,6 +61,7 @@ impl Reference {
             name,
             since,
             asked: now,
+            lost: None,
             delivered_since: None,
             letters: Vec::new(),
         });
@@ -128,6 +132,7 @@ impl Reference {
     pub(crate) fn ask(&mut self, name: u8, after: Option<u64>, now: u64) {
         let mailbox = self.get_mut(name);
         mailbox.asked = now;
+        mailbox.lost = None;
         let Some(after) = after else { return };
         let before = mailbox.letters.len();
         mailbox.letters.retain(|letter| letter.number > after);
@@ -199,14 +204,17 @@ impl Reference {
         self.to_return.clear();
     }
 
-    /// Boxes without a LOCK.MAIL since `asked`, or with letters delivered before `delivered` and
-    /// not deleted.
-    pub(crate) fn overdue(&self, asked: u64, delivered: u64) -> Vec<u64> {
+    pub(crate) fn set_lost(&mut self, name: u8, lost: Option<u64>) {
+        self.get_mut(name).lost = lost;
+    }
+
+    /// Boxes to be closed at `now`.
+    pub(crate) fn overdue(&self, limits: BoxLimits, now: u64) -> Vec<u64> {
+        let over = |since: Option<u64>, limit: u64| since.is_some_and(|since| now - since >= limit);
         let late = |mailbox: &&Mailbox| {
-            mailbox.asked <= asked
-                || mailbox
-                    .delivered_since
-                    .is_some_and(|since| since <= delivered)
+            over(Some(mailbox.asked), limits.unasked)
+                || over(mailbox.lost, limits.lost)
+                || over(mailbox.delivered_since, limits.delivered)
         };
         self.boxes
             .iter()
