@@ -6,13 +6,16 @@ import sys
 import threading
 import weakref
 
+from redis.exceptions import ResponseError
+
 from . import _rules as rules
-from ._lock import BaseLock, BaseSemaphore, DeadlockError, LockError, LockNotOwnedError, RefusedError
+from ._lock import BaseLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, RefusedError
 from ._multi import BaseMultiLock
 from ._values import milliseconds, pool_of, settled
 from ._wire import BaseWire
 
-__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
+           "revoke"]
 
 
 def in_thread(method):
@@ -35,6 +38,7 @@ class Lock(BaseLock):
     extend, reacquire, wait_lost = map(in_thread, (BaseLock.extend, BaseLock.reacquire, BaseLock.wait_lost))
     pass_to, take_over = in_thread(BaseLock.pass_to), in_thread(BaseLock.take_over)
     _acquire_here, __enter__, __exit__ = in_thread(BaseLock._acquire), in_thread(BaseLock._enter), in_thread(BaseLock._exit)
+    _place = staticmethod(threading.current_thread)
 
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None) -> bool:
         """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is
@@ -43,7 +47,16 @@ class Lock(BaseLock):
         Raises DeadlockError, RefusedError, and redis-py's ConnectionError or TimeoutError if the server does not answer: at the limit
         of the wait, or without a limit after 10 s.
         """
-        return self._acquire_here(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token)
+        self._check(sleep)
+        return self._acquire_here(blocking, blocking_timeout, token) is not None
+
+    def guard(self, *command):
+        """Runs a command by this lock's client, if the lock is held when the server runs it: `lock.guard("SET", "stock:42", 17)`. Its
+        reply, and its errors. Raises LockNotOwnedError if the lock is not held any more: then the command was not run."""
+        try:
+            return self.redis.execute_command(*self._guarded(command))
+        except ResponseError as error:
+            raise self._guard_error(error)
 
     async def _session(self):
         return session_of(self.redis, Session, os.getpid())  # a child of fork() has neither the threads nor the names of its parent
@@ -62,7 +75,8 @@ class Semaphore(BaseSemaphore, Lock):
 
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
         """Takes `permits` at once, or none: as the `acquire` of `Lock` otherwise. `release` gives all of them back."""
-        return self._acquire_here(self.sleep if sleep is None else sleep, blocking, blocking_timeout, token, permits)
+        self._check(sleep)
+        return self._acquire_here(blocking, blocking_timeout, token, permits) is not None
 
 
 class MultiLock(BaseMultiLock, Lock):
@@ -70,7 +84,7 @@ class MultiLock(BaseMultiLock, Lock):
     is lost as soon as one of them is."""
 
     locked, owned, pass_to = in_thread(BaseMultiLock.locked), in_thread(BaseMultiLock.owned), in_thread(BaseMultiLock.pass_to)
-    take_over = pass_to
+    take_over = guard = pass_to
 
 
 def revoke(redis, name, owner=None):

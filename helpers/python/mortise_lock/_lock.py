@@ -1,13 +1,18 @@
 """What locks for threads and for tasks have in common: arguments, attempts, errors. `_rules.py` has what they ask the server."""
 import itertools
 import math
-import os
-import threading
-from types import SimpleNamespace
 
 from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 
+from ._taken import Local, Taken
 from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, code, lease_of, log, milliseconds, now, pool_of
+
+NO_MODULE = ("the server does not know LOCK commands: the Mortise module is not loaded. Add `loadmodule …/libmortise.so` to its "
+             "configuration, or send MODULE LOAD …/libmortise.so")
+
+
+class BusyError(LockError):
+    """Others held the lock for as long as a `with` block was to wait."""
 
 
 class DeadlockError(LockError):
@@ -23,6 +28,7 @@ class BaseLock:
     public are in the .pyi files."""
 
     _command = "LOCK.ACQUIRE"
+    _place = None  # a driver's function: the thread or task that calls
 
     def __init__(self, redis, name, timeout=None, sleep=0.1, blocking=True, blocking_timeout=None, thread_local=True,
                  raise_on_release_error=True, *, lease=30.0, max_hold=None, at_least=None, holder=None):
@@ -30,11 +36,11 @@ class BaseLock:
 
         timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
             released, for as long as this process lives; should that die, the lock is free again after `lease`.
-        sleep: waiting is in the server, without sleeping. Only a lock that another library took under this name, with
-            SET NX, is looked at every so often; 0.001 at least. None: that is a `RefusedError`.
+        sleep: changes nothing, because nobody polls: waiters stand in a queue in the server.
         blocking, blocking_timeout: what `acquire` does where it is not told: whether it waits, and for how long. None: no limit.
-        thread_local: whether each thread sees only what it took itself.
-        raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged.
+        thread_local: whether each thread, or task, uses only what it took itself. False: also what another one has taken.
+        raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged. An error of the
+            block itself is raised in any case, with the loss at the end of its `__context__`.
         lease: what a lock without `timeout` is renewed for, at a third of it; 0.003 at least.
         max_hold: after so long a lock without `timeout` is not renewed any more; 0.003 at least. None: no limit.
         at_least: the lock stays taken for so long after its grant, however early it is released. A shorter `lease` or `timeout`
@@ -47,9 +53,9 @@ class BaseLock:
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
         self.at_least, self.holder = at_least, holder
-        self._request(), self._limit(blocking_timeout), self._poll(sleep)
-        self.local = threading.local() if self.thread_local else SimpleNamespace()
-        self.local.token = self.local.hold = None
+        self._request(), self._limit(blocking_timeout), self._check(sleep)
+        self._taken = Taken(self)
+        self.local = Local(self._taken, self._bytes)
         self._key, self._holder = self._bytes(name), self._bytes(holder)
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
@@ -61,13 +67,17 @@ class BaseLock:
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
 
-    @property
-    def _token(self):
-        return None if self._inherited() else getattr(self.local, "token", None)
+    def _shared(self, one):
+        """Whether that acquisition of another thread or task may be used here."""
+        return not self.thread_local
+
+    def _added(self, one):
+        """Called with each new acquisition, by the thread or task that has made it."""
 
     @property
     def _hold(self):
-        return None if self._inherited() else getattr(self.local, "hold", None)
+        current = self._taken.current()
+        return current and current.hold
 
     def _request(self):
         """The lease, for how long it is renewed, and how long the lock stays taken, in ms. Refuses what is no time for that."""
@@ -86,19 +96,20 @@ class BaseLock:
         """Milliseconds for which to wait. A time that has passed asks once."""
         return math.inf if blocking_timeout is None else max(0, milliseconds("blocking_timeout", blocking_timeout, -math.inf))
 
-    def _poll(self, sleep):
-        return None if sleep is None else milliseconds("sleep", sleep, 0.001)
-
-    def _inherited(self):
-        """Whether this process was forked from the one that took the lock, and still holds it: here nobody took it."""
-        hold = getattr(self.local, "hold", None)
-        return hold is not None and hold.pid != os.getpid()
+    def _check(self, sleep):
+        if sleep is not None:
+            milliseconds("sleep", sleep)
 
     @property
     def fencing_token(self):
         """An int, larger than every one granted before: for the store that the lock protects, which refuses smaller ones. None
         where nothing was taken."""
         return self._hold and self._hold.token
+
+    @property
+    def owner(self):
+        """The name under which it is held (bytes), as LOCK.INFO shows it. None where nothing was taken."""
+        return self._hold and self._hold.owner
 
     @property
     def lost(self):
@@ -114,17 +125,20 @@ class BaseLock:
         """The exception for an error that came as a reply."""
         if isinstance(reply, Failed):
             return reply.cause
+        if str(reply).lower().startswith("unknown command"):
+            return self._error(RefusedError, NO_MODULE)
         return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
 
-    async def _acquire(self, poll, blocking=None, blocking_timeout=None, token=None, permits=None):
-        limit, poll = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout), self._poll(poll)
+    async def _acquire(self, blocking=None, blocking_timeout=None, token=None, permits=None):
+        """The acquisition, or None where others held the lock for the whole wait."""
+        limit = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout)
         wait = limit if (self.blocking if blocking is None else blocking) else 0
         session, task, count = await self._session(), self._bytes(token), self._count(permits)
-        end, failing, hold = now() + wait, None, None
+        end, failing = now() + wait, None
         for tries in itertools.count(1):
             try:
                 hold = await self._attempt(session, end - now() if wait else 0, task, count)
-                break
+                return hold and self._taken.add(task or hold.owner, hold)
             except Failed as failed:
                 cause, failing = failed.cause, failed.cause and (failing or now())
                 if wait == 0:
@@ -134,22 +148,12 @@ class BaseLock:
                 if session.closed or last_try or isinstance(cause, AuthenticationError):
                     if cause is not None:
                         raise cause
-                    break
+                    return None
                 if not failing and tries < 4:
                     continue
                 if failing:
                     await session.refresh(session.node(self._key))
-                pause = min(20 * 2 ** min(tries, 5), max(20, end - now()))
-            except RefusedError as error:  # something that is no lock of this kind has the key
-                if code(error) != "WRONGTYPE" or poll is None:
-                    raise
-                pause = poll
-                if wait == 0 or now() + pause > end:
-                    break
-            await session.pause(pause)
-        if hold is not None:
-            self.local.token, self.local.hold, self.local.passed = task or hold.owner, hold, False
-        return hold is not None
+            await session.pause(min(20 * 2 ** min(tries, 5), max(20, end - now())))
 
     def _words(self, owner, lease, count):
         """The command that asks for it, without its wait."""
@@ -217,16 +221,16 @@ class BaseLock:
             raise self._problem(holds)
         return None if isinstance(holds, Exception) else holds
 
-    async def _mine(self, session):
-        """The hold of this lock's token, also where another process took it."""
-        token, sent = self._bytes(self._token), now()
+    async def _mine(self, session, one):
+        """The hold of that acquisition by the server, also where another process made it."""
+        sent = now()
         for held in await self._holds(session) or []:
             owner = held["owner"]
-            if self._hold is None and token in (owner, owner.rpartition(b"##")[0]):
-                self.local.hold = Hold(self._key, owner, held["lease"], session.event)
-                self.local.hold.granted(held["token"], sent)
-            if self._hold is not None and self._hold.owner == owner:
-                return self._hold
+            if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
+                one.hold = Hold(self._key, owner, held["lease"], session.event)
+                one.hold.granted(held["token"], sent)
+            if one.hold is not None and one.hold.owner == owner:
+                return one.hold
 
     async def locked(self) -> bool:
         """Whether anybody holds it now, also one who took it with another library, by SET NX. Raises redis-py's own errors
@@ -235,29 +239,33 @@ class BaseLock:
 
     async def owned(self) -> bool:
         """Whether it is held, by the server: as it was taken here, or by `local.token`."""
-        return self._token is not None and await self._mine(await self._session()) is not None
+        current = self._taken.current()
+        return current is not None and await self._mine(await self._session(), current) is not None
 
     async def release(self) -> None:
         """Gives it back; with `at_least` it stays taken until that is over. Raises LockError if it was not acquired,
         LockNotOwnedError if it was lost before, RefusedError."""
-        await self._with_hold("release", lambda session, hold: session.release(hold))
+        await self._give_back(self._taken.current())
+
+    async def _give_back(self, one):
+        if one is not None and not self._taken.remove(one):
+            one = None
+        await self._with_hold("release", lambda session, hold: session.release(hold), one)
 
     async def extend(self, additional_time, replace_ttl=False) -> bool:
         """`additional_time` seconds more, 0.003 at least; with `replace_ttl` that many from now on, if that is more than what is
         left. Always True. Raises as `release`, and LockError for a lock without a timeout."""
-        more = lease_of("additional_time", additional_time)
-        if self._token is not None and self.timeout is None:
+        more, current = lease_of("additional_time", additional_time), self._taken.current()
+        if current is not None and self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock without a timeout: it is renewed by itself")
         return await self._with_hold("extend", lambda session, hold: session.extend(
-            hold, int((0 if replace_ttl else hold.deadline - now()) + more)))
+            hold, int((0 if replace_ttl else hold.deadline - now()) + more)), current)
 
-    async def _with_hold(self, what, work):
-        if self._token is None:
+    async def _with_hold(self, what, work, one):
+        if one is None:
             raise self._error(LockError, f"Cannot {what} a lock that was not acquired, or is released already")
         session = await self._session()
-        hold = self._hold or await self._mine(session)
-        if what == "release":
-            self.local.token = self.local.hold = None
+        hold = one.hold or await self._mine(session, one)
         with session.work():
             done = hold is not None and await work(session, hold)
         if isinstance(done, Exception):
@@ -270,9 +278,9 @@ class BaseLock:
         """Gives the lock to another name (str or bytes) with a lease of `lease` seconds, 0.003 at least, and lets nobody in between.
         The new fencing token: who knows it and the name, in whichever process, goes on with `take_over`. What the lock had of
         `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
-        heir, lease = self._bytes(owner), lease_of("lease", lease)
-        token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease))
-        self.local.token, self.local.hold, self.local.passed = None, None, True
+        heir, lease, current = self._bytes(owner), lease_of("lease", lease), self._taken.current()
+        token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease), current)
+        current.passed = self._taken.remove(current)
         return token
 
     async def take_over(self, owner, token) -> bool:
@@ -286,8 +294,19 @@ class BaseLock:
             raise self._problem(taken)
         if taken:
             self._hold_on(session.node(self._key), hold)
-            self.local.token, self.local.hold, self.local.passed = hold.owner, hold, False
+            self._taken.add(hold.owner, hold, taken_over=True)
         return taken
+
+    def _guarded(self, command):
+        """The command under LOCK.GUARD, by what is held here."""
+        hold = self._hold
+        if hold is None:
+            raise self._error(LockError, "Cannot guard by a lock that was not acquired, or is released already")
+        return "LOCK.GUARD", self._key, hold.owner, hold.token, *command
+
+    def _guard_error(self, error):
+        """What an error of a guarded command is raised as: the command's own errors as they are."""
+        return self._error(LockNotOwnedError, "The lock was lost before its guarded command") if code(error) == "NOTHELD" else error
 
     async def _revoke(self, owner):
         left = await (await self._session()).revoke(self._key, self._bytes(owner))
@@ -301,26 +320,46 @@ class BaseLock:
 
     async def wait_lost(self, timeout=None) -> bool:
         """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
-        hold, end = self._hold, math.inf if timeout is None else now() + milliseconds("timeout", timeout, -math.inf)
-        session = await self._session()
-        while hold is not None and hold.held() and now() < end:
+        end, current = math.inf if timeout is None else now() + milliseconds("timeout", timeout, -math.inf), self._taken.current()
+        return current is not None and await self._lost(current, end)
+
+    async def _lost(self, taken, end=math.inf):
+        """Waits until the acquisition is over, or until `end`. Whether it was lost."""
+        session, hold = await self._session(), taken.hold
+        while hold is not None and hold.lasts() and now() < end:
             await session.wait(hold.ended.awaited(), max(0, min(hold.until - now() + 1, end - now(), 1_000)))
-        return self.lost and self._hold is hold
+        return hold is not None and not hold.lasts() and taken in self._taken.acquisitions
 
     async def _enter(self):
-        if await self._acquire(self.sleep):
-            return self
-        raise self._error(LockError, "Unable to acquire lock within the time specified")
+        taken = await self._acquire()
+        if taken is None:
+            raise self._error(BusyError, "Unable to acquire lock within the time specified")
+        self._taken.enter(taken)
+        return self
 
-    async def _exit(self, *_):
-        if self._inherited() or getattr(self.local, "passed", False):
+    async def _exit(self, kind, error, trace):
+        taken = self._taken.leave()
+        if taken is None:
             return
         try:
-            await BaseLock.release(self)
-        except LockError as error:
-            if self.raise_on_release_error:
+            await self._give_back(taken)
+        except LockError as loss:
+            if error is not None:
+                attach(error, loss)
+            elif self.raise_on_release_error:
                 raise
-            log.warning("lock %r: %s", self.name, error)
+            else:
+                log.warning("lock %r: %s", self.name, loss)
+
+
+def attach(error, loss):
+    """Puts the loss of the lock at the end of what the error of its block shows as its context."""
+    seen, loss.__context__ = {id(loss)}, None
+    while error.__context__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__context__
+    if id(error) not in seen:
+        error.__context__ = loss
 
 
 class BaseSemaphore(BaseLock):

@@ -13,6 +13,9 @@ class Holds:
     def held(self):
         return all(hold.held() for hold in self.holds)
 
+    def lasts(self):
+        return all(hold.lasts() for hold in self.holds)
+
     @property
     def soonest(self):
         return min(self.holds, key=lambda hold: hold.until if hold.held() else 0)
@@ -51,10 +54,10 @@ class BaseMultiLock(BaseLock):
     def _held(self, holds):
         return Holds(holds)
 
-    async def _mine(self, _):
+    async def _mine(self, *_):
         """Those that another process took are its own."""
 
-    async def _with_hold(self, what, work):
+    async def _with_hold(self, what, work, one):
         async def each(session, several):
             left, done = list(several.holds), []
             try:
@@ -66,7 +69,7 @@ class BaseMultiLock(BaseLock):
                         session.node(hold.key).give_up(hold)
             return next((one for one in done if isinstance(one, Exception) or not one), True)
 
-        return await super()._with_hold(what, each)
+        return await super()._with_hold(what, each, one)
 
     async def locked(self) -> bool:
         """Whether anybody holds one of them now."""
@@ -85,6 +88,6 @@ class BaseMultiLock(BaseLock):
         return True
 
     async def pass_to(self, *_):
-        raise TypeError("only a lock that was taken by itself is passed on")
+        raise TypeError("only a lock that was taken by itself is passed on, taken over, or guards a command")
 
-    take_over = pass_to
+    take_over = guard = pass_to

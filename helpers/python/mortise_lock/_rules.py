@@ -15,7 +15,7 @@ import weakref
 
 from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
-from ._values import (LATE, LETTER_DELAY, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
+from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
 from ._worker import Worker
 
 
@@ -31,10 +31,7 @@ class Node:
         self.queued, self.holds, self.unknown, self.pause, self.heard = set(), set(), set(), 20, -math.inf
         self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
-        self.new_box()
-
-    def new_box(self):
-        self.box, self.since, self.number, self.doubt = f"{uuid.uuid4()}{self.session.tag(self)}", None, 0, False
+        self.box, self.since, self.number, self.doubt = str(uuid.uuid4()), None, 0, False
 
     async def answer(self, hold, since, left):
         """The letter to a request that was queued."""
@@ -42,7 +39,7 @@ class Node:
         self.queued.add(hold)
         self.doubt = self.doubt or since != self.since
         self.listener.wake()
-        ends = now() + left + LETTER_DELAY
+        ends = now() + left
         try:
             answered = hold.answered.awaited()
             while not answered.is_set() and now() < ends:
@@ -63,10 +60,7 @@ class Node:
             return self.settle_queued(reply, lambda hold: True)
         await self.session.pause(50)
         await self.session.refresh(self)
-        moved = isinstance(reply, MovedError)
-        self.settle_queued(Failed(), lambda hold: moved or self.session.node(hold.key) is not self)
-        if moved:
-            self.new_box()
+        self.settle_queued(Failed(), lambda hold: self.session.node(hold.key) is not self)
 
     def deliver(self, sent, since, waited, letters):
         if since != self.since:
@@ -204,12 +198,6 @@ class Session:
         if mail and self.closed:  # in the midst of this
             await wire.hang_up()
         return replies
-
-    def tag(self, node):
-        """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
-        if node.address is None:
-            return ""
-        return next((f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address), "")
 
     async def pause(self, ms):
         await self.wait(self.event(), ms)
@@ -373,7 +361,7 @@ class Session:
                 self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
-                node.lose(hold)
+                node.give_up(hold)
         while (owing := self.owes()) and now() < end:
             for node in list(self.nodes.values()):
                 if node.unknown and not node.keeper.running:  # the interpreter ends, and starts no more threads

@@ -13,7 +13,6 @@ MOST = 1_000  # that are sent before their replies are read
 LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
 TICK = 1_000  # ms after which background work checks at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
-LETTER_DELAY = 1_000  # ms past its limit in which a waiter's answer may still come
 PATIENCE = 10_000  # ms for which a request without a limit bears a server that answers nobody
 LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",

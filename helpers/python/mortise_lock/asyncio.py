@@ -1,28 +1,101 @@
 """Locks that the server knows, for asyncio. The class has the methods of `redis.asyncio.lock.Lock`."""
 import asyncio
 import contextlib
+import contextvars
 import math
 
-from redis.exceptions import TimeoutError
+from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from . import session_of
-from ._lock import BaseLock, BaseSemaphore, DeadlockError, LockError, LockNotOwnedError, RefusedError
+from ._lock import BaseLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, RefusedError
 from ._multi import BaseMultiLock
 from ._values import LATE, milliseconds, pool_of
 from ._wire import BaseWire
 
-__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close", "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
+           "revoke"]
+
+
+# What the task that runs has taken, by whatever lock object, and those that began it had taken by then.
+taken_here = contextvars.ContextVar("mortise_lock_taken", default=())
+
+
+class Watch:
+    """Cancels the task that is in a block when the lock of the block is lost."""
+
+    def __init__(self, lock, taken):
+        self.lock, self.taken, self.task, self.cancelled = lock, taken, asyncio.current_task(), False
+        self.watching = asyncio.create_task(self.watch())
+
+    async def watch(self):
+        if await self.lock._lost(self.taken):
+            self.cancelled = True
+            self.task.cancel()
+
+    async def stop(self, error):
+        """Ends the watch. Whether `error`, by which the block has ended, is its cancelling and nobody else's."""
+        self.watching.cancel()
+        if not self.cancelled:
+            return False
+        uncancel = getattr(self.task, "uncancel", None)  # from Python 3.11 on
+        others = uncancel is not None and uncancel() > 0
+        if isinstance(error, asyncio.CancelledError):
+            return not others
+        with contextlib.suppress(asyncio.CancelledError):  # the block ended before the cancelling came
+            await asyncio.sleep(0)
+        return False
 
 
 class Lock(BaseLock):
     """A lock for tasks: what `redis.asyncio.lock.Lock` does, in the server."""
 
-    __aenter__, __aexit__ = BaseLock._enter, BaseLock._exit
+    def __init__(self, *arguments, cancel_on_loss=False, **options):
+        """As `mortise_lock.Lock`.
+
+        cancel_on_loss: the body of an `async with` block is cancelled when the lock is lost; then the block raises LockNotOwnedError.
+        """
+        super().__init__(*arguments, **options)
+        self.cancel_on_loss, self._watches = cancel_on_loss, {}
+
+    async def __aenter__(self):
+        await self._enter()
+        if self.cancel_on_loss:
+            self._watches.setdefault(asyncio.current_task(), []).append(Watch(self, self._taken.current()))
+        return self
+
+    async def __aexit__(self, kind, error, trace):
+        here = asyncio.current_task()
+        cancelled = here in self._watches and await self._watches[here].pop().stop(error)
+        if not self._watches.get(here):
+            self._watches.pop(here, None)
+        await self._exit(kind, None if cancelled else error, trace)
+        if cancelled:
+            raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
+
+    @staticmethod
+    def _place():
+        with contextlib.suppress(RuntimeError):  # no loop runs
+            return asyncio.current_task()
+
+    def _shared(self, one):
+        # A task uses what the tasks that began it had taken by then, as in `asyncio.shield(lock.release())`. What a task has taken that
+        # is over belongs to nobody else, as after `asyncio.wait_for(lock.acquire(), 5)`.
+        return not self.thread_local or one.place is None or one.place.done() or one in taken_here.get()
+
+    def _added(self, one):
+        taken_here.set((*(other for other in taken_here.get() if other.here), one))
 
     async def acquire(self, blocking=None, blocking_timeout=None, token=None) -> bool:
         """As the `acquire` of `mortise_lock.Lock`. Where it is cancelled nothing stays behind."""
-        return await self._acquire(self.sleep, blocking, blocking_timeout, token)
+        return await self._acquire(blocking, blocking_timeout, token) is not None
+
+    async def guard(self, *command):
+        """As the `guard` of `mortise_lock.Lock`."""
+        try:
+            return await self.redis.execute_command(*self._guarded(command))
+        except ResponseError as error:
+            raise self._guard_error(error)
 
     async def _session(self):
         if hasattr(self.redis, "nodes_manager"):
@@ -41,7 +114,7 @@ class Semaphore(BaseSemaphore, Lock):
 
     async def acquire(self, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
         """As the `acquire` of `mortise_lock.Semaphore`. Where it is cancelled nothing stays behind."""
-        return await self._acquire(self.sleep, blocking, blocking_timeout, token, permits)
+        return await self._acquire(blocking, blocking_timeout, token, permits) is not None
 
 
 class MultiLock(BaseMultiLock, Lock):

@@ -9,10 +9,9 @@ import time
 
 import pytest
 import redis
-from redis.lock import Lock as OldLock
-from servers import eventually
+from servers import Server, eventually
 
-from mortise_lock import Lock, LockError, LockNotOwnedError, ReadLock, RefusedError, close
+from mortise_lock import BusyError, Lock, LockError, LockNotOwnedError, ReadLock, RefusedError, close
 
 
 def in_thread(work):
@@ -142,6 +141,64 @@ def test_leaving_a_block_whose_lock_is_gone_raises_or_only_warns(r, caplog):
     assert "stock" in caplog.text
 
 
+def test_the_error_of_a_block_is_raised_with_the_loss_of_its_lock_at_the_end_of_its_context(r):
+    try:
+        with Lock(r, "stock"):
+            r.delete("stock")
+            try:
+                raise KeyError("first")
+            except KeyError:
+                raise ValueError("mine")
+    except ValueError as error:
+        assert isinstance(error.__context__, KeyError)
+        assert isinstance(error.__context__.__context__, LockNotOwnedError)
+        assert error.__context__.__context__.__context__ is None
+    else:
+        raise AssertionError("the block's own error was not raised")
+
+
+def test_a_block_that_gets_no_lock_raises_a_busy_error(r):
+    with Lock(r, "stock", thread_local=False):
+        with pytest.raises(BusyError), Lock(r, "stock", blocking_timeout=0.05):
+            raise AssertionError("inside")
+
+
+def test_a_wait_ends_at_its_limit_although_no_letter_can_come(r, relay, server):
+    far = redis.Redis(port=relay.port)
+    with Lock(r, "stock", thread_local=False):
+        waiting = in_thread(lambda: (Lock(far, "stock").acquire(blocking_timeout=1), time.monotonic()))
+        eventually(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
+        began = time.monotonic()
+        relay.replies.clear()
+        granted, ended = waiting.result()
+        assert not granted and ended - began < 1.9
+    relay.pass_all()
+    close(far, 30)
+
+
+def test_a_server_without_the_module_is_named(server):
+    bare = Server(module=False)
+    with pytest.raises(RefusedError, match="module is not loaded.*loadmodule"):
+        Lock(redis.Redis(port=bare.port), "stock").acquire()
+    bare.close()
+
+
+def test_a_guarded_command_runs_only_while_the_lock_is_held(r, server):
+    lock = Lock(r, "{stock}")
+    with pytest.raises(LockError, match="not acquired"):
+        lock.guard("SET", "{stock}:count", 1)
+    with lock:
+        assert lock.guard("SET", "{stock}:count", 17) == b"OK"
+        assert lock.guard("GET", "{stock}:count") == b"17"
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            lock.guard("LPUSH", "{stock}:count", 1)
+    lock.acquire()
+    r.delete("{stock}")
+    with pytest.raises(LockNotOwnedError):
+        lock.guard("SET", "{stock}:count", 18)
+    assert r.get("{stock}:count") == b"17"
+
+
 def test_a_token_of_the_caller_is_the_owner_by_which_another_process_can_release(r):
     lock = Lock(r, "stock", thread_local=False)
     assert lock.acquire(token="order-17")
@@ -208,24 +265,11 @@ def test_wait_lost_returns_when_the_lock_is_broken(r):
     assert waiting.result() is False
 
 
-def test_a_lock_taken_by_redis_py_is_noticed_and_waited_for(r):
-    old = OldLock(r, "stock", timeout=10)
-    assert old.acquire()
-    new = Lock(r, "stock", sleep=0.05)
-    assert new.locked()
-    assert new.acquire(blocking=False) is False
-    assert new.acquire(blocking_timeout=0.2) is False
-    waiting = in_thread(new.acquire)
-    old.release()
-    assert waiting.result() is True
-    assert old.acquire(blocking=False) is False, "the old lock overtook the new one"
-    r.delete("stock")
-
-
-def test_a_key_of_another_type_is_an_error_unless_old_locks_are_expected(r):
-    r.rpush("stock", "a")
+def test_a_key_that_holds_something_else_is_an_error(r):
+    r.set("stock", "a lock of redis-py's own")
     with pytest.raises(RefusedError, match="WRONGTYPE"):
-        Lock(r, "stock", sleep=None).acquire(blocking=False)
+        Lock(r, "stock").acquire(blocking_timeout=60)
+    assert Lock(r, "stock").locked()
 
 
 def test_a_deadlock_between_two_named_tasks_is_reported(r, server):
@@ -277,7 +321,7 @@ while sys.argv[2] != "ends" and sys.stdin.readline():
 
 def child(server, how, lease=1.0):
     process = subprocess.Popen([sys.executable, "-c", CHILD, str(server.port), how, str(lease)], stdout=subprocess.PIPE,
-                               stdin=subprocess.PIPE)
+                               stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"in\n"
     return process
 
@@ -290,9 +334,9 @@ def test_the_lock_of_a_killed_process_ends_with_its_lease(r, server):
     process.wait()
 
 
-def test_a_process_that_ends_releases_its_renewed_locks(server):
+def test_a_process_that_ends_releases_its_renewed_locks_and_reports_no_loss(server):
     process = child(server, "ends", lease=600)
-    assert process.wait(60) == 0
+    assert process.wait(60) == 0 and process.stderr.read() == b""
     eventually(lambda: server.admin.exists("stock") == 0)
 
 

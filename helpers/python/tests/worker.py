@@ -41,10 +41,9 @@ class Section:
     def write(self, word, at):
         os.write(ledger, f"{word} {self.lock.fencing_token} {at} {NAME}:{os.getpid()}{self.share}\n".encode())
 
-    def guarded(self):
-        """The command that appends to a list under LOCK.GUARD. Its error is ignored: the lock may be lost, or the reply."""
-        token = self.lock.fencing_token
-        return "LOCK.GUARD", KEY, self.lock.local.hold.owner, token, "RPUSH", "list:{" + KEY + "}", f"write:{token}:{NAME}"
+    def write_guarded(self):
+        """Appends to a list under LOCK.GUARD."""
+        return self.lock.guard("RPUSH", "list:{" + KEY + "}", f"write:{self.lock.fencing_token}:{NAME}")
 
     def leave(self):
         if self.last is not None:
@@ -113,8 +112,8 @@ def with_threads():
         section = Section(lock, share)
         if section.proven():
             if not share:
-                with contextlib.suppress(redis.RedisError):
-                    client.execute_command(*section.guarded())
+                with contextlib.suppress(redis.RedisError):  # the lock may be lost, or the reply
+                    section.write_guarded()
             for _ in range(3):
                 time.sleep(0.0007)
                 section.proven()
@@ -148,7 +147,7 @@ async def with_tasks():
         if section.proven():
             if not share:
                 with contextlib.suppress(redis.RedisError):
-                    await client.execute_command(*section.guarded())
+                    await section.write_guarded()
             for _ in range(3):
                 await asyncio.sleep(0.0007)
                 section.proven()
