@@ -1,42 +1,67 @@
 """Celery: a task that runs once at a time for each key, however often it is delivered."""
+import contextlib
 import functools
 import inspect
-import sys
+import string
 
 from celery import current_task
+from celery.exceptions import Ignore
 
-from . import Lock
+from . import BusyError, Lock
 
 __all__ = ["once"]
 
 
-def once(redis, key=None, *, wait=0, again=5, lease=30.0):
+def once(redis, key, *, wait=0, again=5, lease=30.0):
     """Runs the task's function only under a lock. Goes below `@app.task`.
 
     redis: the client for the locks, or a function without arguments that returns it.
-    key: what is locked, with the task's arguments by name: `"report:{day}"`. None: the task's name and all its arguments.
+    key: what is locked, with the task's arguments by name: `"report:{day}"`. An argument that it names needs a text of its own: its
+        class has `__str__`, `__repr__` or `__format__`.
     wait: for how many seconds a worker waits for the lock.
-    again: after so many seconds a task whose lock another one holds is tried again.
+    again: after so many seconds a task whose lock another one holds is sent again. That is no retry of the task: it counts neither
+        as a failure nor against its `max_retries`. Where nobody could run it again (an eager task, a plain call), BusyError is raised.
     lease: after so many seconds the lock of a worker that died is free. It is renewed while the task runs.
     """
+    names = {name.partition(".")[0].partition("[")[0] for _, name, _, _ in string.Formatter().parse(key) if name is not None}
 
     def decorate(function):
         signature = inspect.signature(function)
+        if unknown := names - set(signature.parameters):
+            raise ValueError(f"key {key!r} names {', '.join(sorted(unknown)) or 'an argument by its place'}, which {function.__name__} does not have")
 
         @functools.wraps(function)
         def run(*arguments, **options):
             bound = signature.bind(*arguments, **options)
             bound.apply_defaults()
-            name = key.format(**bound.arguments) if key else f"{function.__module__}.{function.__name__}:{sorted(bound.arguments.items())!r}"
-            lock = Lock(redis() if callable(redis) else redis, f"celery:{name}", lease=lease, thread_local=False)
-            if not lock.acquire(blocking=wait > 0, blocking_timeout=wait):
-                raise current_task.retry(countdown=again, max_retries=sys.maxsize)  # None would be the task's own limit
-            try:
+            for name in names:
+                check(name, bound.arguments[name])
+            lock = Lock(redis() if callable(redis) else redis, f"celery:{key.format(**bound.arguments)}", lease=lease,
+                        blocking=wait > 0, blocking_timeout=wait)
+            with contextlib.ExitStack() as block:
+                try:
+                    block.enter_context(lock)
+                except BusyError:
+                    send_again(again)
+                    raise
                 return function(*arguments, **options)
-            finally:
-                lock.release()
 
         return run
 
     return decorate
 
+
+def check(name, value):
+    """Refuses what is shown by its address: each worker would lock something else."""
+    kind = type(value)
+    if (kind.__str__, kind.__repr__, kind.__format__) == (object.__str__, object.__repr__, object.__format__):
+        raise TypeError(f"key names {name}, and a {kind.__name__} has no text of its own")
+
+
+def send_again(seconds):
+    """Sends the task that runs here again, as it came, and ends this run of it. Returns if it was not delivered to a worker."""
+    if not current_task or current_task.request.called_directly or current_task.request.is_eager:
+        return
+    request = current_task.request
+    current_task.signature_from_request(request, retries=request.retries, countdown=seconds).apply_async()
+    raise Ignore("another one holds its lock")

@@ -16,6 +16,8 @@ import pytest
 import redis
 from servers import ROOT, eventually
 
+import mortise_lock
+
 GUIDES = [ROOT / "docs/migrating/django.md", ROOT / "docs/migrating/celery.md"]
 
 
@@ -33,8 +35,13 @@ def test_a_lock_of_djangos_cache_does_not_clash_with_a_cached_value(cache, serve
         cache.set("report", "cached")
         assert lock.owned() and not cache.lock("report").acquire(blocking=False)
     assert cache.get("report") == "cached"
-    with cache.lock("report", 10, version=2):
+    with cache.lock("report", timeout=10, version=2):
         assert server.admin.exists("shop:2:lock:report")
+
+
+def test_a_lock_of_djangos_cache_takes_its_arguments_in_the_order_of_django_redis(cache, server):
+    with cache.lock("report", 2, 60, 0.1, 5):  # key, version, timeout, sleep, blocking_timeout
+        assert 50_000 < server.admin.execute_command("LOCK.INFO", "shop:2:lock:report")["holds"][0]["lease"] <= 60_000
 
 
 def test_locks_of_djangos_cache_share_two_connections(cache, server):
@@ -49,7 +56,7 @@ class Ledger:
     """How many are inside, and the most that ever were at once."""
 
     def __init__(self):
-        self.mutex, self.inside, self.most, self.runs = threading.Lock(), 0, 0, 0
+        self.mutex, self.inside, self.most, self.runs, self.retries = threading.Lock(), 0, 0, 0, []
 
     def stay(self, seconds):
         with self.mutex:
@@ -79,11 +86,17 @@ def worker(server):
     def report(day, seconds=0.1):
         ledger.stay(seconds)
 
-    @app.task(name="fails", shared=False)
-    @once(locks)
-    def fails():
+    @app.task(name="bound", shared=False, bind=True)
+    @once(locks, "bound:{day}", again=0.2)
+    def bound(self, day, seconds):
+        ledger.stay(seconds)
+
+    @app.task(name="fails", shared=False, bind=True, max_retries=2, default_retry_delay=0)
+    @once(locks, "fails", again=0.05)
+    def fails(self):
         ledger.stay(0)
-        raise KeyError("mine")
+        ledger.retries.append(self.request.retries)
+        raise self.retry(exc=KeyError("mine"), countdown=0)
 
     def leave_logging_alone(**_):
         """A receiver of this signal keeps Celery from setting the level of the root logger, which other tests read."""
@@ -111,10 +124,70 @@ def test_tasks_with_different_keys_run_at_the_same_time(worker):
     assert ledger.most == 2
 
 
-def test_a_failed_task_releases_its_lock(worker, server):
+def test_a_bound_task_runs_once_at_a_time_too(worker, server):
+    app, ledger = worker
+    for _ in range(2):
+        app.tasks["bound"].delay("monday", 0.5)
+    eventually(lambda: ledger.runs == 2)
+    assert ledger.most == 1
+    eventually(lambda: server.info("holders") == 0)
+
+
+def test_a_failed_task_releases_its_lock_and_is_retried_as_often_as_it_says(worker, server):
     app, ledger = worker
     app.tasks["fails"].delay()
-    eventually(lambda: ledger.runs == 1 and server.info("holders") == 0)
+    eventually(lambda: ledger.runs == 3 and server.info("holders") == 0)
+    assert ledger.retries == [0, 1, 2]
+
+
+def test_waiting_for_a_lock_counts_against_no_limit_of_retries(worker, server):
+    app, ledger = worker
+    holder = mortise_lock.Lock(redis.Redis(port=server.port), "celery:fails")
+    assert holder.acquire()
+    asked = server.commands("acquire")
+    app.tasks["fails"].delay()
+    eventually(lambda: server.commands("acquire") > asked + 5)  # more often than max_retries
+    assert ledger.runs == 0
+    holder.release()
+    eventually(lambda: ledger.runs == 3)
+    assert ledger.retries == [0, 1, 2]
+    eventually(lambda: server.info("holders") == 0)
+
+
+@pytest.mark.parametrize("run", ["apply", "delay", "__call__"])
+def test_a_task_that_no_worker_runs_reports_that_its_lock_is_taken(server, run):
+    celery = pytest.importorskip("celery")
+    from mortise_lock.celery import once
+
+    locks, app = redis.Redis(port=server.port), celery.Celery("eager", set_as_current=False)
+    app.conf.update(task_always_eager=True, task_eager_propagates=True)
+
+    @app.task(name="eager", shared=False)
+    @once(locks, "eager:{day}", again=0)
+    def eager(day):
+        return day
+
+    arguments = {"apply": (("monday",),), "delay": ("monday",), "__call__": ("monday",)}[run]
+    with mortise_lock.Lock(locks, "celery:eager:monday", thread_local=False):
+        with pytest.raises(mortise_lock.BusyError):
+            getattr(eager, run)(*arguments)
+    assert server.info("holders") == 0 and getattr(eager, run)(*arguments)
+    mortise_lock.close(locks)
+
+
+def test_a_key_that_names_no_argument_or_an_address_is_refused(server):
+    pytest.importorskip("celery")
+    from mortise_lock.celery import once
+
+    class Order:
+        pass
+
+    locks = redis.Redis(port=server.port)
+    for wrong in ("report:{month}", "report:{}", "report:{0}"):
+        with pytest.raises(ValueError, match="key"):
+            once(locks, wrong)(lambda day: day)
+    with pytest.raises(TypeError, match="Order has no text"):
+        once(locks, "order:{order}")(lambda order: order)(Order())
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: pathlib.Path(guide).stem)
