@@ -11,9 +11,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ConcurrentModificationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import mortise.jedis.JedisClient;
 import mortise.spring.EnableLocked;
 import mortise.spring.Locked;
@@ -27,6 +30,12 @@ import org.springframework.context.annotation.AnnotationConfigApplicationContext
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.dao.CannotAcquireLockException;
+import org.springframework.transaction.PlatformTransactionManager;
+import org.springframework.transaction.TransactionDefinition;
+import org.springframework.transaction.annotation.EnableTransactionManagement;
+import org.springframework.transaction.annotation.Propagation;
+import org.springframework.transaction.support.AbstractPlatformTransactionManager;
+import org.springframework.transaction.support.DefaultTransactionStatus;
 
 /** Spring: methods with @Locked, and the LockRegistry. */
 @Timeout(60)
@@ -60,10 +69,115 @@ class SpringTest {
             gate.await();
         }
 
+        @Locked(key = "'stock:' + #id")
+        public CompletableFuture<String> promise(long id, CompletableFuture<String> work) {
+            assertTrue(LockedMethods.token() > 0);
+            return work;
+        }
+
+        @Locked(key = "'stock:' + #id")
+        public Future<String> plainFuture(long id) {
+            throw new AssertionError("it ran");
+        }
+
         @Locked(key = "'stock:' + #p0", read = true)
         public void fail(long id) {
             throw new IllegalArgumentException("as it wants");
         }
+    }
+
+    /** A transaction manager that counts. */
+    @Configuration
+    @EnableLocked
+    @EnableTransactionManagement
+    static class Transactional {
+        final AtomicInteger begun = new AtomicInteger();
+
+        @Bean(destroyMethod = "close")
+        Locks locks() {
+            return new Locks(JedisClient.of("127.0.0.1", server.port));
+        }
+
+        @Bean
+        PlatformTransactionManager transactions() {
+            return new AbstractPlatformTransactionManager() {
+                @Override
+                protected Object doGetTransaction() {
+                    return new Object();
+                }
+
+                @Override
+                protected void doBegin(Object transaction, TransactionDefinition definition) {
+                    begun.incrementAndGet();
+                }
+
+                @Override
+                protected void doCommit(DefaultTransactionStatus status) {}
+
+                @Override
+                protected void doRollback(DefaultTransactionStatus status) {}
+            };
+        }
+
+        @Bean
+        Orders orders() {
+            return new Orders();
+        }
+    }
+
+    static class Orders {
+        @org.springframework.transaction.annotation.Transactional(propagation = Propagation.REQUIRES_NEW)
+        public void place() {}
+
+        @Locked(key = "'orders'")
+        @org.springframework.transaction.annotation.Transactional(propagation = Propagation.REQUIRES_NEW)
+        public void placeLocked() {
+            assertFalse(server.isFree("orders"));
+        }
+    }
+
+    @Test
+    void a_transaction_begins_once_where_methods_are_locked_too() {
+        try (var context = new AnnotationConfigApplicationContext(Transactional.class)) {
+            var begun = context.getBean(Transactional.class).begun;
+            context.getBean(Orders.class).place();
+            assertEquals(1, begun.get());
+            context.getBean(Orders.class).placeLocked();
+            assertEquals(2, begun.get());
+        }
+    }
+
+    @Test
+    void a_method_that_returns_a_future_holds_its_lock_until_that_ends() throws Exception {
+        var work = new CompletableFuture<String>();
+        var result = stock.promise(21, work);
+        assertFalse(server.isFree("stock:21"));
+        assertThrows(LockException.Busy.class, () -> stock.token(21));
+        work.complete("done");
+        assertEquals("done", result.get());
+        assertTrue(server.isFree("stock:21"));
+
+        var failing = new CompletableFuture<String>();
+        result = stock.promise(21, failing);
+        failing.completeExceptionally(new IllegalArgumentException("as it wants"));
+        assertEquals("as it wants", assertThrows(ExecutionException.class, result::get).getCause().getMessage());
+        assertTrue(server.isFree("stock:21"));
+
+        var lost = new CompletableFuture<String>();
+        result = stock.promise(21, lost);
+        server.run("DEL", "stock:21");
+        lost.complete("done");
+        assertTrue(assertThrows(ExecutionException.class, result::get).getCause() instanceof LockException.Lost);
+    }
+
+    @Test
+    void a_method_whose_end_nobody_can_see_is_refused() {
+        assertThrows(IllegalStateException.class, () -> stock.plainFuture(22));
+        assertTrue(server.isFree("stock:22"));
+        var lock = context.getBean(Locks.class).lock("stock:23");
+        lock.lock();
+        assertThrows(IllegalStateException.class, () -> stock.promise(23, new CompletableFuture<>()), "it would wait for itself");
+        lock.unlock();
     }
 
     private final AnnotationConfigApplicationContext context = new AnnotationConfigApplicationContext(Config.class);

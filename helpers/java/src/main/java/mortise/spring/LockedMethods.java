@@ -3,7 +3,12 @@ package mortise.spring;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+import mortise.Held;
 import mortise.LockException;
 import mortise.Locks;
 import mortise.ThreadLock;
@@ -11,7 +16,7 @@ import org.aopalliance.intercept.MethodInterceptor;
 import org.aopalliance.intercept.MethodInvocation;
 import org.springframework.aop.Advisor;
 import org.springframework.aop.Pointcut;
-import org.springframework.aop.framework.autoproxy.InfrastructureAdvisorAutoProxyCreator;
+import org.springframework.aop.config.AopConfigUtils;
 import org.springframework.aop.support.AopUtils;
 import org.springframework.aop.support.ComposablePointcut;
 import org.springframework.aop.support.DefaultPointcutAdvisor;
@@ -19,20 +24,24 @@ import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.BeanDefinition;
+import org.springframework.beans.factory.support.BeanDefinitionRegistry;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.ImportBeanDefinitionRegistrar;
 import org.springframework.context.annotation.Role;
 import org.springframework.context.expression.BeanFactoryResolver;
 import org.springframework.context.expression.MethodBasedEvaluationContext;
 import org.springframework.core.DefaultParameterNameDiscoverer;
+import org.springframework.core.ReactiveAdapterRegistry;
 import org.springframework.core.annotation.AnnotatedElementUtils;
+import org.springframework.core.type.AnnotationMetadata;
 import org.springframework.expression.spel.standard.SpelExpressionParser;
 
 /** Runs methods that are {@link Locked}, and knows their tokens. */
 @Configuration(proxyBeanMethods = false)
 @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
 public class LockedMethods {
-    private static final ThreadLocal<Deque<ThreadLock>> held = ThreadLocal.withInitial(ArrayDeque::new);
+    private static final ThreadLocal<Deque<LongSupplier>> tokens = ThreadLocal.withInitial(ArrayDeque::new);
 
     /**
      * The fencing token of the innermost {@link Locked} method that this thread is in, if its lock is held at this moment.
@@ -40,11 +49,22 @@ public class LockedMethods {
      * @throws LockException.Lost if it was lost
      */
     public static long token() {
-        ThreadLock lock = held.get().peek();
-        if (lock == null) {
+        LongSupplier token = tokens.get().peek();
+        if (token == null) {
             throw new IllegalMonitorStateException("this thread is in no method with @Locked");
         }
-        return lock.token();
+        return token.getAsLong();
+    }
+
+    /** Registers the proxy creator of the context, which applies each advisor once. A second one would apply all of them twice. */
+    static final class Proxies implements ImportBeanDefinitionRegistrar {
+        @Override
+        public void registerBeanDefinitions(AnnotationMetadata importing, BeanDefinitionRegistry registry) {
+            AopConfigUtils.registerAutoProxyCreatorIfNecessary(registry);
+            if (importing.getAnnotations().get(EnableLocked.class).getBoolean("proxyTargetClass")) {
+                AopConfigUtils.forceAutoProxyCreatorToUseClassProxying(registry);
+            }
+        }
     }
 
     @Bean
@@ -55,14 +75,6 @@ public class LockedMethods {
         var advisor = new DefaultPointcutAdvisor(pointcut, new Interceptor(locks, beans));
         advisor.setOrder(0); // around transactions: what a method writes is committed before its lock is free
         return advisor;
-    }
-
-    @Bean
-    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
-    static InfrastructureAdvisorAutoProxyCreator lockedProxies() {
-        var creator = new InfrastructureAdvisorAutoProxyCreator();
-        creator.setProxyTargetClass(true);
-        return creator;
     }
 
     private record Interceptor(ObjectProvider<Locks> locks, BeanFactory beans) implements MethodInterceptor {
@@ -85,6 +97,15 @@ public class LockedMethods {
             }
             var both = locks.getObject().readWriteLock(key, Duration.ofMillis(locked.lease()));
             ThreadLock lock = locked.read() ? both.readLock() : both.writeLock();
+            Class<?> returned = method.getReturnType();
+            if (returned == CompletableFuture.class || returned == CompletionStage.class) {
+                if (both.writeLock().getHoldCount() + both.readLock().getHoldCount() > 0) {
+                    throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
+                }
+                return runAsync(call, take(key, locked));
+            } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null) {
+                throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
+            }
             if (locked.waitFor() < 0) {
                 lock.lockInterruptibly();
             } else if (!lock.tryLock(locked.waitFor(), TimeUnit.MILLISECONDS)) {
@@ -93,25 +114,56 @@ public class LockedMethods {
             return run(call, lock);
         }
 
-        /** Reports a lock that was lost meanwhile or cannot be released, unless the method failed itself. */
+        private Held take(String key, Locked locked) throws InterruptedException {
+            var request = locks.getObject().take(key).lease(Duration.ofMillis(locked.lease()));
+            if (locked.waitFor() >= 0) {
+                request.wait(Duration.ofMillis(locked.waitFor()));
+            }
+            return (locked.read() ? request.read() : request).acquire();
+        }
+
+        /** Holds the lock until the future that the method returns has completed, on whatever thread that is. */
+        private static Object runAsync(MethodInvocation call, Held held) throws Throwable {
+            Object result = null;
+            tokens.get().push(held::check);
+            try {
+                result = call.proceed();
+            } catch (Throwable e) {
+                unlock(held::unlock, e);
+                throw e;
+            } finally {
+                tokens.get().pop();
+            }
+            if (result == null) {
+                held.unlock();
+                return null;
+            }
+            return ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(held::unlock, failure));
+        }
+
         private static Object run(MethodInvocation call, ThreadLock lock) throws Throwable {
             Throwable failure = null;
-            held.get().push(lock);
+            tokens.get().push(lock::token);
             try {
                 return call.proceed();
             } catch (Throwable e) {
                 failure = e;
                 throw e;
             } finally {
-                held.get().pop();
-                try {
-                    lock.unlock();
-                } catch (LockException | LockException.Lost e) {
-                    if (failure == null) {
-                        throw e;
-                    }
-                    failure.addSuppressed(e);
+                tokens.get().pop();
+                unlock(lock::unlock, failure);
+            }
+        }
+
+        /** Reports a lock that was lost meanwhile or cannot be released, beside the method's own failure if it has failed. */
+        private static void unlock(Runnable unlock, Throwable failure) {
+            try {
+                unlock.run();
+            } catch (LockException e) {
+                if (failure == null) {
+                    throw e;
                 }
+                failure.addSuppressed(e);
             }
         }
     }
