@@ -9,14 +9,15 @@ import java.util.concurrent.locks.ReentrantLock;
 /**
  * Permits that are out at the same time, in all programs together, with the methods of {@link java.util.concurrent.Semaphore}. It is
  * always fair, and nobody overtakes the queue, except that {@link #tryAcquire()} does not wait. As there, any thread may give back
- * what another one has taken from this object; more than was taken cannot be given back.
+ * what another one has taken from this object; more than was taken cannot be given back. A thread gives back its own permits first, the
+ * last first, and then those of others, of which the lost ones go first: so no thread loses a permit because another one's was lost.
  *
  * <p>A permit is a shared hold with a lease that is renewed: those of a program that dies come back. Permits that were lost meanwhile
- * are reported by {@link LockException.Lost} when it is given back.
+ * are reported by {@link LockException.Lost} when they are given back.
  */
 public final class Semaphore {
     /** What one acquisition took. */
-    private record Taken(Held held, int permits) {}
+    private record Taken(Held held, int permits, Thread by) {}
 
     private final Locks locks;
     private final String key;
@@ -86,7 +87,7 @@ public final class Semaphore {
         try {
             Held held = request.acquire();
             mutex.lock();
-            taken.push(new Taken(held, permits));
+            taken.push(new Taken(held, permits, Thread.currentThread()));
             mutex.unlock();
             return true;
         } catch (LockException.Busy e) {
@@ -132,10 +133,11 @@ public final class Semaphore {
                 throw new IllegalMonitorStateException("of the semaphore " + key + " not " + permits + " permits are held here");
             }
             for (int left = permits; left > 0; ) {
-                Taken last = taken.pop();
+                Taken last = next();
+                taken.remove(last);
                 int kept = Math.max(0, last.permits - left);
                 if (kept > 0) {
-                    taken.push(new Taken(last.held, kept));
+                    taken.push(new Taken(last.held, kept, last.by));
                 }
                 var answer = kept > 0 ? last.held.keepPermits(kept) : last.held.release();
                 released.add(() -> last.held.settle(answer));
@@ -145,6 +147,13 @@ public final class Semaphore {
             mutex.unlock();
         }
         Held.settleAll(released);
+    }
+
+    /** What this thread gives back next. Under the mutex. */
+    private Taken next() {
+        return taken.stream().filter(one -> one.by == Thread.currentThread()).findFirst()
+            .or(() -> taken.stream().filter(one -> !one.held.isHeld()).findFirst())
+            .orElseGet(taken::peek);
     }
 
     /** How many permits are free now. Asks the server. */

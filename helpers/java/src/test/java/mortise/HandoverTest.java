@@ -203,4 +203,20 @@ class HandoverTest extends EachClient {
         server.run("DEL", "pool");
         assertThrows(LockException.Lost.class, pool::release);
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_thread_whose_permit_was_lost_gives_back_no_other_threads_permit(Via via) throws Exception {
+        var pool = locks(via).semaphore("pool", 2);
+        pool.acquire();
+        server.run("DEL", "pool"); // the permit of this thread is lost
+        start(() -> {
+            pool.acquire();
+            return null;
+        }).get();
+        assertThrows(LockException.Lost.class, pool::release);
+        assertEquals(1, pool.availablePermits(), "the other thread is inside");
+        pool.release();
+        assertEquals(2, pool.availablePermits());
+    }
 }
