@@ -108,7 +108,7 @@ public final class Held implements AutoCloseable {
         for (Runnable settle : settles) {
             try {
                 settle.run();
-            } catch (LockException.Lost | LockException.Refused e) {
+            } catch (LockException e) {
                 failed = failed instanceof LockException.Lost ? failed : e;
             }
         }

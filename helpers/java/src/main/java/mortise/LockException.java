@@ -1,9 +1,13 @@
 package mortise;
 
-/** Why a lock was not granted, or is not held. */
-public class LockException extends RuntimeException {
+/**
+ * Why a lock was not granted, or is not held. It is an {@link IllegalMonitorStateException}, because that is what callers of
+ * {@link java.util.concurrent.locks.Lock#unlock} catch, and those of Redisson's {@code RLock.unlock()}.
+ */
+public class LockException extends IllegalMonitorStateException {
     LockException(String message, Throwable cause) {
-        super(message, cause);
+        super(message);
+        initCause(cause);
     }
 
     /** It may be over soon: a broken connection, a failover, a slot that moves. */
@@ -42,8 +46,15 @@ public class LockException extends RuntimeException {
         private final String code;
 
         public Refused(String text) {
-            super(text, null);
+            super(explained(text), null);
             code = text.split(" ", 2)[0];
+        }
+
+        /** Adds what to do where the server's own words do not say it. */
+        private static String explained(String text) {
+            boolean hasNoModule = text.startsWith("ERR unknown command") && text.contains("LOCK.");
+            return hasNoModule ? text + ": the server has not loaded the Mortise module; load it by \"loadmodule …/libmortise.so\""
+                + " in redis.conf, or by MODULE LOAD" : text;
         }
 
         /** The first word of the error: {@code NOPERM}, {@code OOM}, … */
@@ -67,9 +78,9 @@ public class LockException extends RuntimeException {
     }
 
     /** The lock is no longer held: its lease ran out, or it was taken away. */
-    public static final class Lost extends IllegalMonitorStateException {
+    public static final class Lost extends LockException {
         Lost(String key) {
-            super("the lock " + key + " was lost");
+            super("the lock " + key + " was lost", null);
         }
     }
 }

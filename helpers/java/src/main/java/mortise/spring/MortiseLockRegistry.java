@@ -71,7 +71,7 @@ public final class MortiseLockRegistry implements LockRegistry {
         public void lock() {
             try {
                 ofThread.lock();
-            } catch (LockException | LockException.Lost e) {
+            } catch (LockException e) {
                 throw notAcquired(e);
             }
         }
@@ -80,7 +80,7 @@ public final class MortiseLockRegistry implements LockRegistry {
         public void lockInterruptibly() throws InterruptedException {
             try {
                 ofThread.lockInterruptibly();
-            } catch (LockException | LockException.Lost e) {
+            } catch (LockException e) {
                 throw notAcquired(e);
             }
         }
@@ -89,7 +89,7 @@ public final class MortiseLockRegistry implements LockRegistry {
         public boolean tryLock() {
             try {
                 return ofThread.tryLock();
-            } catch (LockException | LockException.Lost e) {
+            } catch (LockException e) {
                 throw notAcquired(e);
             }
         }
@@ -98,7 +98,7 @@ public final class MortiseLockRegistry implements LockRegistry {
         public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
             try {
                 return ofThread.tryLock(time, unit);
-            } catch (LockException | LockException.Lost e) {
+            } catch (LockException e) {
                 throw notAcquired(e);
             }
         }
@@ -113,6 +113,8 @@ public final class MortiseLockRegistry implements LockRegistry {
                 ofThread.unlock();
             } catch (LockException.Lost e) {
                 throw new ConcurrentModificationException("the lock " + key + " was lost: what it protects may have been changed meanwhile", e);
+            } catch (LockException e) {
+                throw e;
             } catch (IllegalMonitorStateException e) {
                 throw new IllegalStateException(e.getMessage(), e);
             }
