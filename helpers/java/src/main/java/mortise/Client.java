@@ -8,7 +8,8 @@ import java.util.List;
  * two. The second word of every command is the key that it is routed by.
  *
  * <p>A reply is a {@code Long}, a {@code String}, {@code null}, a {@code List} of these, or a {@link LockException.Refused}
- * where the server answered an error. Any exception means that the outcome of the commands is unknown.
+ * where the server answered an error. That one is thrown where the server refused the connection, so that nothing was sent; any
+ * other exception means that the outcome of the commands is unknown.
  */
 public interface Client extends AutoCloseable {
     /** Names the server that serves the key. */

@@ -68,7 +68,7 @@ final class Node {
                 replies = exchange(batch.stream().map(Command::words).toList());
                 locks.answered = true;
             } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on
-                replies = Collections.nCopies(batch.size(), new LockException.Unanswered("no answer from the server", e));
+                replies = Collections.nCopies(batch.size(), failure("no answer from the server", e));
             }
             for (int i = 0; i < batch.size(); i++) {
                 batch.get(i).reply.complete(replies.get(i));
@@ -85,11 +85,24 @@ final class Node {
         var replies = new ArrayList<>(locks.client.send(name, batch, false, TIMEOUT));
         for (int i = 0; i < replies.size(); i++) {
             if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
-                String target = refused.getMessage().split(" ")[2];
+                String target = target(refused.getMessage(), name);
                 replies.set(i, locks.client.send(target, List.of(List.of("ASKING"), batch.get(i)), false, TIMEOUT).get(1));
             }
         }
         return replies;
+    }
+
+    /** The server that an ASK names: without a host, or where that is unknown, it is the one that replied. */
+    static String target(String ask, String replied) {
+        String named = ask.split(" ")[2];
+        int port = named.lastIndexOf(':');
+        boolean isUnknown = port == 0 || named.startsWith("?:");
+        return isUnknown ? replied.substring(0, replied.lastIndexOf(':')) + named.substring(port) : named;
+    }
+
+    /** What a client's exception says of the commands that it was to send. */
+    private static LockException failure(String what, Throwable e) {
+        return e instanceof LockException.Refused refused ? refused : new LockException.Unanswered(what, e);
     }
 
     /** Sends a request, by mail if it may wait, and awaits what becomes of it. */
@@ -241,7 +254,7 @@ final class Node {
             try {
                 reply = locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
             } catch (RuntimeException | Error e) {
-                reply = new LockException.Unanswered("no letter from the server", e);
+                reply = failure("no letter from the server", e);
             }
             if (reply instanceof List<?> mail && mail.size() == 3) {
                 long since = (Long) mail.get(0);

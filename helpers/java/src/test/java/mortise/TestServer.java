@@ -17,6 +17,7 @@ import java.util.function.BooleanSupplier;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.commands.ProtocolCommand;
 import redis.clients.jedis.exceptions.JedisConnectionException;
+import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.util.SafeEncoder;
 
 /** A real server with the module. */
@@ -28,16 +29,21 @@ final class TestServer implements AutoCloseable {
 
     /** A server with these further lines of redis.conf. */
     TestServer(String... more) {
-        this(List.of(more), null);
+        this(List.of(more), null, true);
+    }
+
+    /** A server that does not know locks. */
+    static TestServer withoutModule() {
+        return new TestServer(List.of(), null, false);
     }
 
     /** A sentinel that watches the primary as "mymaster". */
     static TestServer sentinel(TestServer primary) {
         return new TestServer(List.of("--sentinel"), "sentinel monitor mymaster 127.0.0.1 " + primary.port
-            + " 1\nsentinel down-after-milliseconds mymaster 60000\n");
+            + " 1\nsentinel down-after-milliseconds mymaster 60000\n", false);
     }
 
-    private TestServer(List<String> more, String conf) {
+    private TestServer(List<String> more, String conf, boolean hasModule) {
         try {
             var dir = Files.createTempDirectory("mortise");
             port = claimPort();
@@ -45,7 +51,10 @@ final class TestServer implements AutoCloseable {
             if (conf != null) {
                 command.add(Files.writeString(dir.resolve("sentinel.conf"), conf).toString());
             } else {
-                command.addAll(List.of("--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "yes", "--loadmodule",
+                command.addAll(List.of("--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "yes"));
+            }
+            if (hasModule) {
+                command.addAll(List.of("--loadmodule",
                     System.getenv().getOrDefault("MORTISE_MODULE", Path.of("../../target/release/libmortise.so").toAbsolutePath().toString())));
             }
             command.addAll(more);
@@ -89,6 +98,8 @@ final class TestServer implements AutoCloseable {
             }
             try {
                 return "PONG".equals(run("PING"));
+            } catch (JedisDataException e) {
+                return e.getMessage().startsWith("NOAUTH");
             } catch (JedisConnectionException e) {
                 return false;
             }

@@ -13,6 +13,7 @@ import mortise.EachClient.Via;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -107,6 +108,33 @@ class TopologyTest {
         second.get().unlock();
         finishMove(slot, from, to);
         eventually("it is free", () -> to.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_free_lock_is_acquired_where_its_slot_moves_to_though_the_server_names_no_host(Via via) throws Exception {
+        startCluster(via);
+        locks.take("k").acquire().unlock();
+        long slot = (Long) servers.get(0).run("CLUSTER", "KEYSLOT", "k");
+        int at = (int) (slot * 3 / 16384);
+        TestServer from = servers.get(at);
+        TestServer to = servers.get((at + 1) % 3);
+        from.run("CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint");
+        beginMove(slot, from, to);
+        locks.take("k").wait(Duration.ofSeconds(20)).acquire().unlock();
+        assertEquals(1, to.calls("LOCK.WLOCK"));
+        from.run("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip");
+        finishMove(slot, from, to);
+    }
+
+    @Test
+    void the_target_of_an_ask_is_the_server_that_replied_where_it_names_no_host() {
+        locks = new Locks(Via.JEDIS.connect(1));
+        assertEquals("10.0.0.2:7001", Node.target("ASK 1 10.0.0.2:7001", "10.0.0.1:7000"));
+        assertEquals("10.0.0.1:7001", Node.target("ASK 1 :7001", "10.0.0.1:7000"));
+        assertEquals("10.0.0.1:7001", Node.target("ASK 1 ?:7001", "10.0.0.1:7000"));
+        assertEquals("fe80::1:7001", Node.target("ASK 1 :7001", "fe80::1:7000"));
+        assertEquals("::1:7001", Node.target("ASK 1 ::1:7001", "::1:7000"));
     }
 
     @ParameterizedTest

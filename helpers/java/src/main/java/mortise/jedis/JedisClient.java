@@ -118,7 +118,7 @@ public final class JedisClient implements Client {
         Deque<Connection> free = (mayBlock ? mails : commands).computeIfAbsent(node, none -> new ConcurrentLinkedDeque<>());
         Connection connection = free.poll();
         if (connection == null) {
-            connection = new Connection(HostAndPort.from(node), config);
+            connection = connect(node);
             all.add(connection);
         }
         boolean whole = false;
@@ -141,6 +141,14 @@ public final class JedisClient implements Client {
                 all.remove(connection);
                 disconnect(connection);
             }
+        }
+    }
+
+    private Connection connect(String node) {
+        try {
+            return new Connection(HostAndPort.from(node), config);
+        } catch (JedisDataException e) { // a wrong password, say
+            throw new LockException.Refused(e.getMessage());
         }
     }
 

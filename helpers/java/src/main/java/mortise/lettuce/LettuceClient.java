@@ -39,33 +39,51 @@ public final class LettuceClient implements Client {
     private static final String ONE = "";
     /** How long a server, or a sentinel, may take to be connected to. */
     private static final Duration CONNECT = Duration.ofSeconds(10);
+    private static final ClientOptions DEFAULTS = ClientOptions.builder()
+        .socketOptions(SocketOptions.builder().connectTimeout(CONNECT).build())
+        .build();
 
     private final RedisClient client;
     private final RedisURI uri;
     private final RedisClusterClient cluster; // null without one
+    private final boolean ownsCluster;
     private SocketAddress primary; // that Sentinel named last
     private final Map<String, StatefulRedisConnection<String, String>> commands = new ConcurrentHashMap<>();
     private final Map<String, StatefulRedisConnection<String, String>> mails = new ConcurrentHashMap<>();
 
-    private LettuceClient(RedisURI uri, RedisClusterClient cluster) {
+    private LettuceClient(RedisClient client, ClientOptions options, RedisURI uri, RedisClusterClient cluster, boolean ownsCluster) {
+        this.client = client;
         this.uri = uri;
         this.cluster = cluster;
-        client = RedisClient.create();
-        client.setOptions(ClientOptions.builder()
+        this.ownsCluster = ownsCluster;
+        client.setOptions(options.mutate()
             .autoReconnect(false)
-            .socketOptions(SocketOptions.builder().connectTimeout(CONNECT).build())
             .disconnectedBehavior(ClientOptions.DisconnectedBehavior.REJECT_COMMANDS)
             .build());
     }
 
     /** One server, or with {@code redis-sentinel://} the primary that the sentinels name. */
     public static LettuceClient of(RedisURI uri) {
-        return new LettuceClient(uri, null);
+        return new LettuceClient(RedisClient.create(), DEFAULTS, uri, null, false);
+    }
+
+    /**
+     * The same with the program's client: its resources, and its options, such as those for TLS with a private certificate authority
+     * or a client certificate. The client itself is neither used nor closed.
+     */
+    public static LettuceClient of(RedisClient like, RedisURI uri) {
+        return new LettuceClient(RedisClient.create(like.getResources()), like.getOptions(), uri, null, false);
     }
 
     /** A cluster, found from any of its nodes. */
     public static LettuceClient cluster(RedisURI... nodes) {
-        return new LettuceClient(nodes[0], RedisClusterClient.create(List.of(nodes)));
+        return new LettuceClient(RedisClient.create(), DEFAULTS, nodes[0], RedisClusterClient.create(List.of(nodes)), true);
+    }
+
+    /** The cluster of the program's client, which has to stay open for as long as the locks: it knows the nodes. */
+    public static LettuceClient cluster(RedisClusterClient like) {
+        RedisURI any = like.getPartitions().getPartition(0).getUri();
+        return new LettuceClient(RedisClient.create(like.getResources()), like.getOptions(), any, like, false);
     }
 
     @Override
@@ -147,6 +165,11 @@ public final class LettuceClient implements Client {
             return future.get(CONNECT.toMillis(), TimeUnit.MILLISECONDS);
         } catch (ExecutionException | TimeoutException e) {
             future.thenAccept(throwAway);
+            for (Throwable cause = e; cause != null; cause = cause.getCause()) {
+                if (cause instanceof RedisCommandExecutionException refused) { // a wrong password, say
+                    throw new LockException.Refused(refused.getMessage());
+                }
+            }
             throw new RedisConnectionException("no connection in time", e);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
@@ -182,7 +205,7 @@ public final class LettuceClient implements Client {
     @Override
     public void close() {
         client.shutdown(Duration.ZERO, Duration.ofSeconds(2));
-        if (cluster != null) {
+        if (ownsCluster) {
             cluster.shutdown(Duration.ZERO, Duration.ofSeconds(2));
         }
     }
