@@ -1,12 +1,15 @@
 package mortise;
 
 import static mortise.TestServer.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -148,6 +151,52 @@ class RepliesTest extends EachClient {
         server.run("LOCK.RELEASE", "theirs", "somebody");
         waiting.get(60, TimeUnit.SECONDS).unlock();
         held.unlock();
+    }
+
+    @Test
+    void a_renewal_counts_from_when_it_was_sent_however_late_its_reply_is() throws Exception {
+        long lease = 3000;
+        var renewed = new CompletableFuture<Long>(); // when the only renewal that is answered was sent
+        var locks = between((words, real) -> {
+            if (!words.get(0).equals("LOCK.RENEW")) {
+                return real.apply(words);
+            } else if (!renewed.complete(System.nanoTime())) {
+                throw new IllegalStateException("no answer");
+            }
+            Object reply = real.apply(words);
+            pause(lease / 2);
+            return reply;
+        });
+        Held held = locks.take("k").lease(Duration.ofMillis(lease)).wait(Duration.ZERO).acquire();
+        pause(lease - (System.nanoTime() - renewed.get()) / 1_000_000);
+        assertFalse(held.isHeld(), "it counts from the reply");
+    }
+
+    @Test
+    void a_name_leaves_though_its_leave_fails_several_times() throws Exception {
+        var requests = new AtomicInteger();
+        var leaves = new AtomicInteger();
+        var locks = between((words, real) -> {
+            boolean isLost = words.get(0).equals("LOCK.WLOCK") && requests.incrementAndGet() == 1;
+            if (isLost) {
+                real.apply(words);
+            }
+            if (isLost || words.get(0).equals("LOCK.LEAVE") && leaves.incrementAndGet() <= 3) {
+                throw new IllegalStateException("no answer");
+            }
+            return real.apply(words);
+        });
+        locks.take("k").lease(Duration.ofHours(1)).acquire().unlock();
+        assertEquals(4, leaves.get());
+        eventually("it is free", () -> server.isFree("k"));
+    }
+
+    private static void pause(long millis) {
+        try {
+            Thread.sleep(Math.max(0, millis));
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     /** Mail as from servers of which the first one's clock is ahead by more than a century; numbers stay below 2^53. */
