@@ -1,4 +1,5 @@
-//! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.max-queued`, `lock.mail-timeout`, `lock.grace`.
+//! The settings: `lock.max-lease`, `lock.max-waiters`, `lock.max-queued`, `lock.mail-timeout`, `lock.grace`,
+//! `lock.promotion-grace`.
 
 use std::cell::Cell;
 
@@ -10,6 +11,8 @@ struct Values {
     max_queued: Cell<u64>,
     mail_timeout: Cell<u64>,
     grace: Cell<u64>,
+    /// `None` where it is the same as `grace`.
+    promotion_grace: Cell<Option<u64>>,
 }
 
 static VALUES: MainThread<Values> = MainThread::new(Values {
@@ -18,6 +21,7 @@ static VALUES: MainThread<Values> = MainThread::new(Values {
     max_queued: Cell::new(0),
     mail_timeout: Cell::new(0),
     grace: Cell::new(0),
+    promotion_grace: Cell::new(None),
 });
 
 /// `lock.max-lease`, in milliseconds.
@@ -43,6 +47,16 @@ pub(crate) fn mail_timeout(ctx: &Context<'_>) -> u64 {
 /// `lock.grace`, in milliseconds.
 pub(crate) fn grace(ctx: &Context<'_>) -> u64 {
     VALUES.get(ctx).grace.get()
+}
+
+/// `lock.promotion-grace`, in milliseconds; `None` where it is the same as `lock.grace`.
+pub(crate) fn own_promotion_grace(ctx: &Context<'_>) -> Option<u64> {
+    VALUES.get(ctx).promotion_grace.get()
+}
+
+/// The grace after a promotion, in milliseconds.
+pub(crate) fn promotion_grace(ctx: &Context<'_>) -> u64 {
+    own_promotion_grace(ctx).unwrap_or_else(|| grace(ctx))
 }
 
 /// The longest lease that can be configured: ten years, in milliseconds.
@@ -88,5 +102,18 @@ pub(crate) static SETTINGS: &[Setting] = &[
         max: LONGEST,
         get: |ctx| grace(ctx) as i64,
         set: |ctx, value| VALUES.get(ctx).grace.set(value as u64),
+    },
+    Setting {
+        name: c"promotion-grace",
+        default: -1,
+        min: -1,
+        max: LONGEST,
+        get: |ctx| own_promotion_grace(ctx).map_or(-1, |ms| ms as i64),
+        set: |ctx, value| {
+            VALUES
+                .get(ctx)
+                .promotion_grace
+                .set(u64::try_from(value).ok())
+        },
     },
 ];

@@ -1,5 +1,13 @@
 //! Whole numbers as clients and the server write them.
 
+/// A plain decimal, or one below zero with a minus sign before it.
+pub(crate) fn parse_signed(bytes: &[u8]) -> Option<i64> {
+    match bytes.strip_prefix(b"-") {
+        Some(digits) => 0_i64.checked_sub_unsigned(parse(digits)?),
+        None => i64::try_from(parse(bytes)?).ok(),
+    }
+}
+
 /// A plain decimal: digits alone, no sign, no leading zero.
 pub(crate) fn parse(bytes: &[u8]) -> Option<u64> {
     if bytes.len() > 1 && bytes[0] == b'0' || bytes.is_empty() {

@@ -310,9 +310,8 @@ fn register_settings(
         let Setting { min, max, .. } = settings[index];
         let value = args
             .get(position + 1)
-            .and_then(|value| decimal::parse(value.bytes()));
+            .and_then(|value| decimal::parse_signed(value.bytes()));
         defaults[index] = value
-            .and_then(|value| i64::try_from(value).ok())
             .filter(|value| (min..=max).contains(value))
             .ok_or_else(|| format!("loadmodule argument '{shown}' must be {min} to {max}"))?;
         position += 2;

@@ -1,7 +1,8 @@
 //! Checks whether the settings in force keep mutual exclusion over a failover.
 //!
 //! Every hold that replication lost must have run out before a promoted server grants anything,
-//! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing.
+//! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing. It speaks of the servers alone:
+//! clients that confirm each hold are safe without a grace after a promotion, but no server knows whether all of them do.
 
 use mortise_core::{Instant, Lease};
 
@@ -26,11 +27,8 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
     let Some(lag) = lag::configured(ctx) else {
         return vec!["the server's settings cannot be read".into()];
     };
-    let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
-    let needed = max_lease + lag + MARGIN;
-    if grace < needed {
-        missing.push(format!("lock.grace {grace} is less than {needed}"));
-    }
+    let max_lease = config::max_lease(ctx);
+    missing.extend(missing_graces(ctx, max_lease + lag + MARGIN));
     let longest = running.granted.millis_since(now);
     if longest > max_lease {
         missing.push(format!(
@@ -65,16 +63,61 @@ pub(crate) fn forget_warning(time: &Time) {
     time.warned_of.take();
 }
 
-/// Warns once for each pair of settings that the grace is too short for the leases.
-pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
+/// Which grace is too short, where `needed` milliseconds have to pass after a promotion.
+fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
     let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
-    let known = state::get(ctx).warned_of.replace((grace, max_lease)) == (grace, max_lease);
-    if known || grace == 0 || max_lease <= grace {
+    let Some(promotion_grace) = config::own_promotion_grace(ctx) else {
+        let too_short = format!("lock.grace {grace} is less than {needed}");
+        return (grace < needed).then_some(too_short).into_iter().collect();
+    };
+    let mut missing = Vec::new();
+    if promotion_grace < needed {
+        missing.push(format!(
+            "lock.promotion-grace {promotion_grace} is less than {needed}, which is safe only if all clients confirm their \
+             holds, and the server cannot know that"
+        ));
+    }
+    if grace < max_lease {
+        missing.push(format!(
+            "lock.grace {grace} is less than lock.max-lease {max_lease}"
+        ));
+    }
+    missing
+}
+
+/// Settings for which a grace may be too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShortGrace {
+    grace: u64,
+    promotion_grace: Option<u64>,
+    max_lease: u64,
+}
+
+/// Warns once for each choice of settings that a grace is too short for the leases.
+pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
+    let settings = ShortGrace {
+        grace: config::grace(ctx),
+        promotion_grace: config::own_promotion_grace(ctx),
+        max_lease: config::max_lease(ctx),
+    };
+    if state::get(ctx).warned_of.replace(Some(settings)) == Some(settings) {
         return;
     }
-    ctx.warn(&format!(
-        "lock.grace {grace} is less than lock.max-lease {max_lease}: a lost lock may still be held \
-         when the grace ends. Set lock.max-lease to the longest lease in use, and lock.grace to that plus \
-         min-replicas-max-lag plus 3 s"
-    ));
+    let graces = [
+        ("lock.grace", settings.grace),
+        (
+            "lock.promotion-grace",
+            settings.promotion_grace.unwrap_or(0),
+        ),
+    ];
+    let max_lease = settings.max_lease;
+    for (name, grace) in graces {
+        if 0 < grace && grace < max_lease {
+            ctx.warn(&format!(
+                "{name} {grace} is less than lock.max-lease {max_lease}: a lost lock may still be held \
+                 when the grace ends. Set lock.max-lease to the longest lease in use, and {name} to that plus \
+                 min-replicas-max-lag plus 3 s"
+            ));
+        }
+    }
 }

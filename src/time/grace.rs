@@ -1,14 +1,15 @@
 //! When this server may not grant, because an owner that it does not know may hold.
 //!
-//! * *The grace*, `lock.grace` long, after a start and after a promotion: leases that were lost
-//!   with the old data, or with the tail of the replication stream, run out meanwhile.
-//! * After a promotion the old primary may still grant for the first `lock.grace − lock.max-lease`
+//! * *The grace*, `lock.grace` long after a start and `lock.promotion-grace` long after a promotion: leases that were lost
+//!   with the old data, or with the tail of the replication stream, run out meanwhile. The grace after a start runs on if the
+//!   server is promoted within it.
+//! * After a promotion the old primary may still grant for the first `lock.promotion-grace − lock.max-lease`
 //!   of it. It sees an unrenewed lease end and grants the lock on, so nothing is renewed until
 //!   then.
 //! * *The stall guard*: a server that was frozen (SIGSTOP, a paused virtual machine) wakes with a
 //!   stale count of good replicas and would accept writes for a while although a replica has been
-//!   promoted. With a grace configured it grants and renews nothing until its replicas had the
-//!   time to show whether they are still there.
+//!   promoted. With a grace after promotions it grants and renews nothing until its replicas had the
+//!   time to show whether they are still there. (Without one, clients confirm their holds, which a server that was replaced cannot do.)
 //! * *Late replicas*: while too few have acknowledged data that is young enough, one of them may have been promoted. See
 //!   `heartbeats.rs`.
 //!
@@ -33,6 +34,8 @@ const READ_EVERY: u64 = 1_000;
 pub(crate) struct Grace {
     /// Nothing is granted before this moment.
     until: Cell<Instant>,
+    /// When the grace after the start ends.
+    start_ends: Cell<Instant>,
     /// Nothing is renewed before this moment.
     renew_from: Cell<Instant>,
     /// Nothing is granted or renewed before this moment: the server was frozen.
@@ -54,25 +57,26 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// The server has started.
-    pub(crate) fn on_start(&self, now: Instant, grace: u64) {
-        self.begin(now, grace);
+    /// The server has started. `promotion_grace`: the one that would follow a promotion.
+    pub(crate) fn on_start(&self, now: Instant, grace: u64, promotion_grace: u64) {
+        self.start_ends.set(now.after(grace));
+        self.begin(now, self.start_ends.get());
         self.lag.set(DEFAULT_LAG);
-        self.heartbeats.on_start(now, grace);
+        self.heartbeats.on_start(now, promotion_grace);
         self.on_tick(now);
     }
 
     /// The server has become the primary.
     pub(crate) fn on_promotion(&self, now: Instant, grace: u64, max_lease: u64) {
-        self.begin(now, grace);
+        self.begin(now, self.start_ends.get().max(now.after(grace)));
         self.renew_from
             .set(now.after(grace.saturating_sub(max_lease)));
         self.heartbeats.on_promotion();
     }
 
-    fn begin(&self, now: Instant, grace: u64) {
-        self.until.set(now.after(grace));
-        self.pending.set(grace > 0);
+    fn begin(&self, now: Instant, until: Instant) {
+        self.until.set(until);
+        self.pending.set(self.ends() > now);
     }
 
     /// Nothing may be granted at `now`.
@@ -142,7 +146,7 @@ impl Grace {
         self.pending.set(true);
     }
 
-    /// From the cron, with a grace configured: keeps the lag known.
+    /// From the cron, with a grace after promotions: keeps the lag known.
     pub(crate) fn read_lag(&self, ctx: &Context<'_>, now: Instant) {
         if now.millis_since(self.lag_read.get()) >= READ_EVERY {
             self.lag_read.set(now);
@@ -155,7 +159,7 @@ impl Grace {
         self.lag.get()
     }
 
-    /// From the cron of a primary, with a grace configured: watches the wall clock.
+    /// From the cron of a primary, with a grace after promotions: watches the wall clock.
     pub(crate) fn watch(&self, ctx: &Context<'_>, now: Instant) {
         if offset(now) < self.offset.get() - STALL as i64 {
             self.lag_is_suspect.set(true);

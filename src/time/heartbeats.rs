@@ -1,4 +1,5 @@
-//! How old the data is that enough replicas have acknowledged, on a primary with a `lock.grace`.
+//! How old the data is that enough replicas have acknowledged, on a primary whose successor
+//! would begin with a grace.
 //!
 //! The server's own gate, `min-replicas-to-write` with `min-replicas-max-lag`, goes by when an
 //! acknowledgement *arrived*, whatever it acknowledges and however long it took. If the stream or
@@ -115,7 +116,7 @@ pub(crate) struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// The server has started.
+    /// The server has started. `grace`: the one that would follow a promotion, here as in [`Self::check`].
     pub(crate) fn on_start(&self, now: Instant, grace: u64) {
         // An operator who configures a grace later knows the servers then.
         self.checked.set((grace == 0).then_some(now));

@@ -33,14 +33,14 @@ pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
     &state::get(ctx).lateness
 }
 
-/// At the entry of a command: has the event loop been away? Only where a grace is configured.
+/// At the entry of a command: has the event loop been away? Only where a promotion begins a grace.
 pub(crate) fn detect_stall(ctx: &Context<'_>, now: Instant) {
     state::get(ctx).detect_stall(ctx, now);
 }
 
 /// Logs that a grace begins, and why.
-pub(crate) fn log_grace_begin(ctx: &Context<'_>, grace: u64, why: &str) {
-    state::get(ctx).log_grace_begin(ctx, grace, why);
+pub(crate) fn log_grace_begin(ctx: &Context<'_>, now: Instant, why: &str) {
+    state::get(ctx).log_grace_begin(ctx, now, why);
 }
 
 /// Logs that it is over, once it is.

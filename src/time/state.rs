@@ -8,6 +8,7 @@ use mortise_core::Instant;
 
 use crate::config;
 use crate::ffi::{Context, MainThread};
+use crate::time::failover::ShortGrace;
 use crate::time::grace::Grace;
 use crate::time::lateness::Lateness;
 
@@ -15,7 +16,7 @@ static TIME: MainThread<Time> = MainThread::new(Time {
     primary: Cell::new(true),
     last_deadline: Cell::new(Instant::from_millis(0)),
     due: Cell::new(None),
-    warned_of: Cell::new((0, 0)),
+    warned_of: Cell::new(None),
     grace: LazyCell::new(Grace::default),
     lateness: LazyCell::new(Lateness::default),
 });
@@ -32,8 +33,8 @@ pub(crate) struct Time {
     pub(super) last_deadline: Cell<Instant>,
     /// When the timer for what is due next comes.
     pub(super) due: Cell<Option<Instant>>,
-    /// The grace and the longest lease that a warning was last considered for.
-    pub(super) warned_of: Cell<(u64, u64)>,
+    /// The settings that a warning was last considered for.
+    pub(super) warned_of: Cell<Option<ShortGrace>>,
     /// What forbids granting and renewing.
     pub(super) grace: LazyCell<Grace>,
     /// How late the data of this replica may have been.
@@ -41,19 +42,20 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// At the entry of a command: the stall guard is only up where a grace is configured.
+    /// At the entry of a command: the stall guard is only up where a promotion begins a grace.
     pub(super) fn detect_stall(&self, ctx: &Context<'_>, now: Instant) {
-        if config::grace(ctx) > 0 && self.primary.get() {
+        if config::promotion_grace(ctx) > 0 && self.primary.get() {
             self.grace.detect_stall(ctx, now);
         }
     }
 
     /// Logs that a grace begins, and why.
-    pub(super) fn log_grace_begin(&self, ctx: &Context<'_>, grace: u64, why: &str) {
-        if grace > 0 && self.primary.get() {
+    pub(super) fn log_grace_begin(&self, ctx: &Context<'_>, now: Instant, why: &str) {
+        let left = self.grace.ends().millis_since(now);
+        if left > 0 && self.primary.get() {
             self.grace.logged.set(true);
             ctx.notice(&format!(
-                "{why}: for {grace} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
+                "{why}: for {left} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
                  does not know of"
             ));
         }

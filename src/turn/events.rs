@@ -19,8 +19,8 @@ use crate::waiting::{self, mail, queue, undelivered};
 pub(crate) fn on_load(ctx: &Context<'_>) {
     role::set_primary(time::state(ctx), !ctx.is_replica());
     let now = clock::now();
-    time::grace(ctx).on_start(now, config::grace(ctx));
-    time::log_grace_begin(ctx, config::grace(ctx), "the server has started");
+    time::grace(ctx).on_start(now, config::grace(ctx), config::promotion_grace(ctx));
+    time::log_grace_begin(ctx, now, "the server has started");
     mail::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
     alarms::sweep_in(ctx, alarms::SWEEP_EVERY);
@@ -69,7 +69,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             let now = clock::now();
             alarms::back_up(ctx, now);
             effect::check_receivers(ctx, now);
-            if config::grace(ctx) > 0 {
+            if config::promotion_grace(ctx) > 0 {
                 time::grace(ctx).read_lag(ctx, now);
                 if role::is_primary(time::state(ctx)) {
                     time::grace(ctx).watch(ctx, now);
@@ -96,10 +96,10 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
     effect::may_have_receivers(keys::state(ctx));
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
-        let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
+        let (grace, max_lease) = (config::promotion_grace(ctx), config::max_lease(ctx));
         let now = clock::now();
         time::grace(ctx).on_promotion(now, grace, max_lease);
-        time::log_grace_begin(ctx, grace, "the server has become a primary");
+        time::log_grace_begin(ctx, now, "the server has become a primary");
         time::lateness(ctx).on_promotion(&Promotion {
             now,
             grace,

@@ -282,7 +282,10 @@ fn poll(ctx: &Context<'_>, now: Instant) {
 
 /// Have enough replicas acknowledged recent data?
 fn check_replicas(ctx: &Context<'_>, now: Instant) {
-    let (grace, suspect) = (config::grace(ctx), time::lateness(ctx).suspect_ms(now));
+    let (grace, suspect) = (
+        config::promotion_grace(ctx),
+        time::lateness(ctx).suspect_ms(now),
+    );
     let found = time::grace(ctx).heartbeats.check(ctx, grace, suspect, now);
     if let Some(due) = found.due {
         effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);

@@ -7,12 +7,13 @@ use mortise_harness::{
     Builder, Conn, Server, Shutdown, as_map, cmd, eventually, hold_of, int, is_nil, text, try_cmd,
 };
 
-const DEFAULTS: [(&str, &str); 5] = [
+const DEFAULTS: [(&str, &str); 6] = [
     ("lock.max-lease", "86400000"),
     ("lock.max-waiters", "10000"),
     ("lock.max-queued", "500000"),
     ("lock.mail-timeout", "5000"),
     ("lock.grace", "0"),
+    ("lock.promotion-grace", "-1"),
 ];
 
 #[track_caller]
@@ -61,7 +62,7 @@ fn a_value_out_of_bounds_is_refused_and_the_setting_stays() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
-    let values = ["-1", "x", "", "1.5", "1e3", "99999999999999999999"];
+    let values = ["-2", "x", "", "1.5", "1e3", "99999999999999999999"];
     for (name, _) in DEFAULTS {
         let before = setting(&mut conn, name);
         for value in values {
@@ -159,6 +160,7 @@ fn an_unknown_or_invalid_argument_keeps_the_server_from_starting_and_the_log_nam
         ("lock.max-lease", "99999999999999999999"),
         ("max-waiters", "1.5"),
         ("lock.grace", "-1"),
+        ("lock.promotion-grace", "-2"),
         ("patience", "5"),
         ("lock.patience", "5"),
         ("lock.", "5"),
@@ -185,6 +187,7 @@ fn an_unknown_or_invalid_line_keeps_the_server_from_starting() {
         ("lock.max-lease", "0"),
         ("lock.max-lease", "x"),
         ("lock.grace", "-1"),
+        ("lock.promotion-grace", "-2"),
         ("lock.max-waiters", "99999999999999999999"),
     ] {
         let log = refused(Server::builder().config(name, value));

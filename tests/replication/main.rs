@@ -1,5 +1,6 @@
 //! A replica has the same locks as its primary, and grants, ends and changes nothing by itself.
 
+mod confirming;
 mod following;
 mod links;
 mod passing;

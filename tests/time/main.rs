@@ -5,4 +5,5 @@ mod clock_turns;
 mod clocks;
 mod expiry;
 mod grace;
+mod promotion_grace;
 mod stall_guard;
