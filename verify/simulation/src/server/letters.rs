@@ -1,10 +1,10 @@
 //! Boxes, letters and the LOCK.MAIL calls that wait for them.
 
-use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
-use mortise_core::{Instant, Mode, WaiterId};
+use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, age};
+use mortise_core::{Mode, WaiterId};
 
 use super::resp::Out;
-use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN};
+use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN, WITHOUT_READER};
 use crate::parts::ConnId;
 
 /// All clients are the same ACL user.
@@ -47,16 +47,17 @@ impl Server {
         call: Call,
     ) -> Option<Vec<u8>> {
         let found = self.find_box(name);
+        let is_of_it = |since: u64| found.is_some_and(|id| id.0 == since);
+        let is_new = call.after.is_some_and(|(since, _)| !is_of_it(since));
         let after = call
             .after
-            .filter(|it| found.is_some_and(|id| id.0 == it.0))
-            .map(|it| it.1);
+            .and_then(|(since, number)| is_of_it(since).then_some(number));
         let has_letters = found.is_some_and(|id| self.mail.has_letters_after(id, after));
         let id = self.open_box(name);
         self.answer_reader(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
         let listened = self.listened();
         self.mail.ask(id, after, listened);
-        let Some(wait) = call.wait.filter(|_| !has_letters) else {
+        let Some(wait) = call.wait.filter(|_| !has_letters && !is_new) else {
             return Some(self.deliver(id, self.now, call.count));
         };
         let longest = MAIL_TIMEOUT / 2;
@@ -109,16 +110,26 @@ impl Server {
         due.into_iter().for_each(|id| self.answer_reader(id, None));
     }
 
-    /// A connection is closed: calls that wait on it end.
+    /// A connection is closed: calls that wait on it end, and their boxes close soon.
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
-        self.readers.retain(|_, it| it.from != Some(conn));
+        let listened = self.listened();
+        let mail = &mut self.mail;
+        self.readers.retain(|id, it| {
+            let stays = it.from != Some(conn);
+            if !stays {
+                mail.set_lost(*id, Some(listened));
+            }
+            stays
+        });
     }
 
     pub(super) fn close_overdue(&mut self) {
-        let listened = self.listened().as_millis();
-        let before = |ms: u64| Instant::from_millis(listened.saturating_sub(ms));
-        let (asked, sent) = (before(MAIL_TIMEOUT), before(MAIL_TIMEOUT * UNFORGOTTEN));
-        while let Some(id) = self.mail.overdue(asked, sent) {
+        let limits = BoxLimits {
+            unasked: MAIL_TIMEOUT,
+            lost: WITHOUT_READER,
+            delivered: MAIL_TIMEOUT * UNFORGOTTEN,
+        };
+        while let Some(id) = self.mail.overdue(limits, self.listened()) {
             self.answer_reader(id, None);
             self.mail.close(id);
             let mut requests = Vec::new();

@@ -21,6 +21,8 @@ use crate::parts::{Clock, ConnId, Data};
 pub(crate) const MAIL_TIMEOUT: u64 = 5_000;
 /// A box is closed when its letters were sent and not forgotten for this many times that long.
 const UNFORGOTTEN: u64 = 10;
+/// A box is closed this long after the connection of its newest LOCK.MAIL was closed while that waited.
+const WITHOUT_READER: u64 = 1_000;
 /// How often boxes are checked.
 const TICK: u64 = 100;
 /// How many requests are decided in one step.
