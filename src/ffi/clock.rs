@@ -57,19 +57,36 @@ fn read(clock: libc::clockid_t) -> timespec {
     time
 }
 
-/// The kernel's id of this boot; of this process if the kernel has none, so that no other boot is
-/// taken for this one.
+/// Which boot-time clock it is: the kernel's id of this boot, and how far the clock of this process's time namespace (a container's,
+/// say) is off. Of this process if the kernel has no id, so that no other clock is taken for this one.
 pub(crate) fn boot_id() -> [u8; 16] {
     static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {
-        fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .ok()
-            .and_then(|text| uuid::Uuid::parse_str(text.trim()).ok())
-            .map_or_else(
-                || (u128::from(wall_micros()) << 32 | u128::from(std::process::id())).to_be_bytes(),
-                uuid::Uuid::into_bytes,
-            )
+        let Some(id) = kernel_boot_id() else {
+            return (u128::from(wall_micros()) << 32 | u128::from(std::process::id()))
+                .to_be_bytes();
+        };
+        let id = match boot_clock_offset() {
+            None => id,
+            Some(offset) => uuid::Uuid::new_v5(&id, offset.as_bytes()),
+        };
+        id.into_bytes()
     })
+}
+
+fn kernel_boot_id() -> Option<uuid::Uuid> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    uuid::Uuid::parse_str(text.trim()).ok()
+}
+
+/// Seconds and nanoseconds by which the boot-time clock of this process is off the machine's; `None` if it is not.
+fn boot_clock_offset() -> Option<String> {
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").ok()?;
+    let line = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"))?;
+    let offset = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    (offset != "0 0").then_some(offset)
 }
 
 /// Which machine this is, the same after a reboot: a hash of the id that it was installed with and of its name, because

@@ -5,5 +5,6 @@ mod clock_turns;
 mod clocks;
 mod expiry;
 mod grace;
+mod namespaces;
 mod promotion_grace;
 mod stall_guard;

@@ -41,6 +41,7 @@
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
+//! | put it into a container with another boot-time clock | [`Server::set_boot_offset`], [`time_namespaces_work`] |
 //! | let valgrind watch its memory | [`Builder::under_valgrind`], [`valgrind_can_watch`] |
 //! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
 //! | let another module call ours | [`Server::load_actor`] |
@@ -83,6 +84,7 @@ mod slots;
 mod snapshot;
 mod start_error;
 mod statistics;
+mod time_namespace;
 mod valgrind;
 mod value;
 mod version;
@@ -112,6 +114,7 @@ pub use server::{Server, Shutdown};
 pub use slots::{begin_migration, end_migration, migrate};
 pub use snapshot::Snapshot;
 pub use start_error::StartError;
+pub use time_namespace::time_namespaces_work;
 pub use valgrind::valgrind_can_watch;
 pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

@@ -204,6 +204,11 @@ impl Server {
         self.setup.set_module_arg(name, value);
     }
 
+    /// From the next start on, the server's boot-time clock is so many seconds ahead of the machine's, in a time namespace; `None`: it is not.
+    pub fn set_boot_offset(&mut self, seconds: Option<u64>) {
+        self.setup.boot_offset = seconds;
+    }
+
     /// Shuts the server down cleanly and starts it in the same folder on the same port.
     ///
     /// # Panics

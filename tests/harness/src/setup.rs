@@ -7,6 +7,7 @@ use crate::c_library;
 use crate::clock_shim::{self, ClockStep};
 use crate::entropy;
 use crate::module::module_path;
+use crate::time_namespace;
 use crate::valgrind;
 
 /// The part of a server's configuration that outlives a restart.
@@ -26,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) clock: Option<ClockStep>,
     /// Whether it has its own ids of machine and boot, and its own boot-time clock, as on another machine.
     pub(crate) machine: bool,
+    /// By how many seconds its boot-time clock is ahead of the machine's, in a time namespace of its own.
+    pub(crate) boot_offset: Option<u64>,
     /// valgrind watches its memory.
     pub(crate) valgrind: bool,
     /// Whether it may run out of random numbers, so that its module panics.
@@ -45,6 +48,7 @@ impl Setup {
             alone: false,
             clock: None,
             machine: false,
+            boot_offset: None,
             valgrind: false,
             entropy_ends: false,
         }
@@ -65,9 +69,10 @@ impl Setup {
             Some(program) => program.to_string_lossy().into_owned(),
             None => server_program(),
         };
-        match self.valgrind || self.ends_by_itself() {
-            true => valgrind::command(dir, &program),
-            false => vec![program],
+        match (self.valgrind || self.ends_by_itself(), self.boot_offset) {
+            (true, _) => valgrind::command(dir, &program),
+            (false, Some(offset)) => time_namespace::command(offset, &program),
+            (false, None) => vec![program],
         }
     }
 
@@ -109,7 +114,11 @@ impl Setup {
 
     /// Whether valgrind watches it like all servers, and has to see it end.
     pub(crate) fn ends_by_itself(&self) -> bool {
-        let is_special = self.sentinel || self.machine || self.entropy_ends || self.clock.is_some();
+        let is_special = self.sentinel
+            || self.machine
+            || self.entropy_ends
+            || self.clock.is_some()
+            || self.boot_offset.is_some();
         self.module && self.program.is_none() && !is_special && valgrind::watches_all()
     }
 
