@@ -4,6 +4,7 @@ use crate::config;
 use crate::ffi::{Context, InfoWriter};
 use crate::keys::{self, arrivals, dirty, leases, tokens};
 use crate::time::failover::{self, Leases};
+use crate::time::hidden;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::turn::{self, slice};
@@ -78,6 +79,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let missing = failover::missing(ctx, &running, now);
     info.number("failover_safe", u64::from(missing.is_empty()));
     info.text("failover_missing", &missing.join("; "));
+    info.text("hidden_settings", &hidden::names(ctx));
 }
 
 /// Keys yet to be settled.

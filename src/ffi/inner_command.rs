@@ -1,6 +1,6 @@
 //! A command that carries another one: running the other for the caller.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::os::raw::c_int;
 use std::slice;
 
@@ -25,7 +25,7 @@ impl Context<'_> {
         };
         let unknown = |_| Error::UnknownCommand(name.bytes().into());
         let name = CString::new(name.bytes()).map_err(unknown)?;
-        if self.breaks_in_script(&name) {
+        if self.breaks_in_script(command) {
             return Err(Error::NotInside("WAIT in a script"));
         }
         let args = command.from(1).as_slice();
@@ -61,12 +61,26 @@ impl Context<'_> {
 
 impl Context<'_> {
     /// Valkey 8 stops at an assertion when a script runs WAIT or WAITAOF by way of a module.
-    fn breaks_in_script(&self, name: &CStr) -> bool {
+    fn breaks_in_script(&self, command: Args<'_>) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0
             && self.is_valkey_8()
-            && self.original_name(name).is_some_and(|name| {
-                name.eq_ignore_ascii_case(b"wait") || name.eq_ignore_ascii_case(b"waitaof")
-            })
+            && waits_for_replicas(command)
+    }
+}
+
+/// Whether `command` is WAIT or WAITAOF, by whatever name the configuration gave it: a user's rights name commands as the server does.
+fn waits_for_replicas(command: Args<'_>) -> bool {
+    let strings = command.as_slice();
+    // SAFETY: the user is made and freed here. The strings live for the call, which does not change them.
+    unsafe {
+        let user = api!(RedisModule_CreateModuleUser, c"waits".as_ptr());
+        for right in [c"+wait", c"+waitaof"] {
+            api!(RedisModule_SetModuleUserACL, user, right.as_ptr());
+        }
+        let (command, len) = (strings.as_ptr().cast_mut(), strings.len() as c_int);
+        let may = api!(RedisModule_ACLCheckCommandPermissions, user, command, len);
+        api!(RedisModule_FreeModuleUser, user);
+        may == raw::REDISMODULE_OK as c_int
     }
 }
 

@@ -96,6 +96,7 @@ macro_rules! required {
 }
 
 required![
+    RedisModule_ACLCheckCommandPermissions,
     RedisModule_ACLCheckKeyPermissions,
     RedisModule_AvoidReplicaTraffic,
     RedisModule_BlockClient,
@@ -106,6 +107,7 @@ required![
     RedisModule_CloseKey,
     RedisModule_CreateCommand,
     RedisModule_CreateDataType,
+    RedisModule_CreateModuleUser,
     RedisModule_CreateString,
     RedisModule_CreateTimer,
     RedisModule_DeleteKey,
@@ -176,6 +178,7 @@ required![
     RedisModule_SetDisconnectCallback,
     RedisModule_SetExpire,
     RedisModule_SetModuleOptions,
+    RedisModule_SetModuleUserACL,
     RedisModule_SignalModifiedKey,
     RedisModule_StopTimer,
     RedisModule_StringPtrLen,

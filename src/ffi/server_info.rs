@@ -69,21 +69,6 @@ impl Context<'_> {
         })
     }
 
-    /// What the server called a command before its configuration gave it the name `name`; `None` if there is none.
-    pub(super) fn original_name(&self, name: &CStr) -> Option<Vec<u8>> {
-        self.ask(c"COMMAND", &[c"INFO", name], |reply| {
-            // SAFETY: the reply is not freed before this returns, and its elements go with it. An element of what is no
-            // array is null, and so is its text.
-            unsafe {
-                let found = api!(RedisModule_CallReplyArrayElement, reply, 0);
-                if found.is_null() {
-                    return None;
-                }
-                text(api!(RedisModule_CallReplyArrayElement, found, 0))
-            }
-        })
-    }
-
     /// The server is Valkey 8.0 or 8.1.
     pub(super) fn is_valkey_8(&self) -> bool {
         // SAFETY: the data is freed below, once; the text is read before.

@@ -8,6 +8,7 @@ use mortise_core::{Instant, Lease};
 
 use crate::config;
 use crate::ffi::Context;
+use crate::time::hidden::Hidden;
 use crate::time::lag::{self, MARGIN};
 use crate::time::role;
 use crate::time::state::{self, Time};
@@ -24,11 +25,12 @@ pub(crate) struct Leases {
 /// What the promise lacks; empty if it holds.
 pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<String> {
     let mut missing = Vec::new();
-    let Some(lag) = lag::configured(ctx) else {
-        return vec!["the server's settings cannot be read".into()];
-    };
     let max_lease = config::max_lease(ctx);
-    missing.extend(missing_graces(ctx, max_lease + lag + MARGIN));
+    let lag = lag::configured(ctx);
+    match lag {
+        None => missing.push(unreadable(lag::setting(ctx))),
+        Some(lag) => missing.extend(missing_graces(ctx, max_lease + lag + MARGIN)),
+    }
     let longest = running.granted.millis_since(now);
     if longest > max_lease {
         missing.push(format!(
@@ -46,16 +48,20 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
         let [replicas] = ctx.server_info(c"replication", [c"connected_slaves"]);
         let replicas = replicas.unwrap_or(0);
         match ctx.setting(c"min-replicas-to-write") {
-            None => missing.push("min-replicas-to-write cannot be read".into()),
+            None => missing.push(unreadable(Hidden::MinReplicasToWrite)),
             Some(0) => missing.push("min-replicas-to-write is 0".into()),
             Some(least) if least < replicas => missing.push(format!(
                 "min-replicas-to-write {least} is less than the {replicas} replicas attached"
             )),
-            Some(_) if lag == 0 => missing.push("min-replicas-max-lag is 0".into()),
+            Some(_) if lag == Some(0) => missing.push("min-replicas-max-lag is 0".into()),
             Some(_) => {}
         }
     }
     missing
+}
+
+fn unreadable(setting: Hidden) -> String {
+    format!("{} cannot be read", setting.name())
 }
 
 /// The server has become a primary: warns again, because readers of its log may not know.

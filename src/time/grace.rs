@@ -22,7 +22,7 @@ use mortise_core::Instant;
 use crate::ffi::Context;
 use crate::time::clock;
 use crate::time::heartbeats::{Heartbeats, NEXT_CHECK};
-use crate::time::lag::{self, DEFAULT_LAG, MARGIN};
+use crate::time::lag::{Lag, MARGIN};
 
 /// How long the event loop may be away before the server mistrusts itself, in milliseconds.
 const STALL: u64 = 1_000;
@@ -50,8 +50,8 @@ pub(crate) struct Grace {
     offset: Cell<i64>,
     /// The wall clock stepped back: a dead replica may look alive, with a lag below zero.
     lag_is_suspect: Cell<bool>,
-    /// How long an old primary may take to stop, in milliseconds.
-    lag: Cell<u64>,
+    /// How long an old primary may take to stop.
+    lag: Cell<Lag>,
     lag_read: Cell<Instant>,
     pub(crate) heartbeats: Heartbeats,
 }
@@ -61,7 +61,6 @@ impl Grace {
     pub(crate) fn on_start(&self, now: Instant, grace: u64, promotion_grace: u64) {
         self.start_ends.set(now.after(grace));
         self.begin(now, self.start_ends.get());
-        self.lag.set(DEFAULT_LAG);
         self.heartbeats.on_start(now, promotion_grace);
         self.on_tick(now);
     }
@@ -128,14 +127,14 @@ impl Grace {
     pub(crate) fn detect_stall(&self, ctx: &Context<'_>, now: Instant) {
         let away = now.millis_since(self.ticked.get());
         if away > STALL {
-            self.mistrust(now, self.lag.get() + MARGIN);
+            let pause = self.lag.get().most + MARGIN;
+            self.mistrust(now, pause);
             self.on_tick(now);
             self.logged.set(true);
             ctx.warn(&format!(
-                "the event loop was away for {away} ms: nothing is granted or renewed for {} ms, \
+                "the event loop was away for {away} ms: nothing is granted or renewed for {pause} ms, \
                  in case a replica has taken over. A paused machine, swapping or a slow command (SLOWLOG) \
-                 causes this",
-                self.lag.get() + MARGIN
+                 causes this"
             ));
         }
     }
@@ -150,12 +149,12 @@ impl Grace {
     pub(crate) fn read_lag(&self, ctx: &Context<'_>, now: Instant) {
         if now.millis_since(self.lag_read.get()) >= READ_EVERY {
             self.lag_read.set(now);
-            self.lag.set(lag::configured(ctx).unwrap_or(DEFAULT_LAG));
+            self.lag.set(Lag::read(ctx));
         }
     }
 
-    /// The lag when it was read last, in milliseconds.
-    pub(crate) fn known_lag(&self) -> u64 {
+    /// The lag when it was read last.
+    pub(crate) fn known_lag(&self) -> Lag {
         self.lag.get()
     }
 

@@ -24,7 +24,8 @@ use mortise_core::Instant;
 use mortise_core::codec::Heartbeat;
 
 use crate::ffi::{Context, Replica};
-use crate::time::lag;
+use crate::time::hidden::{self, Hidden};
+use crate::time::lag::Lag;
 
 /// How much older than the lag a heartbeat may be, in milliseconds: less than [`lag::MARGIN`], which a promoted server
 /// waits for, and enough for replicas that acknowledge once a second.
@@ -40,22 +41,54 @@ const READ_EVERY: u64 = 1_000;
 /// until the next check.
 pub(crate) const NEXT_CHECK: u64 = 100;
 
+/// How many replicas have to acknowledge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Quorum {
+    #[default]
+    None,
+    Number(u64),
+    /// Every attached one, and at least one: the server hides the number.
+    All,
+}
+
+impl Quorum {
+    fn read(ctx: &Context<'_>) -> Self {
+        // The server shows this while it wants replicas at all.
+        if ctx.server_info(c"replication", [c"min_slaves_good_slaves"]) == [None] {
+            return Self::None;
+        }
+        match ctx.setting(c"min-replicas-to-write") {
+            Some(number) => Self::Number(number),
+            None => {
+                hidden::note(ctx, Hidden::MinReplicasToWrite);
+                Self::All
+            }
+        }
+    }
+
+    /// How many of the attached ones it is.
+    fn of(self, attached: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Number(number) => usize::try_from(number).unwrap_or(usize::MAX),
+            Self::All => attached.max(1),
+        }
+    }
+}
+
 /// What the settings ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
-    /// How many replicas have to acknowledge, 0 for none.
-    replicas: u64,
+    replicas: Quorum,
     /// How long an old primary may take to stop, in milliseconds.
     lag: u64,
 }
 
 impl Demand {
     fn read(ctx: &Context<'_>) -> Self {
-        let counts = ctx.setting(c"min-replicas-max-lag") != Some(0);
-        let replicas = ctx.setting(c"min-replicas-to-write").filter(|_| counts);
         Self {
-            replicas: replicas.unwrap_or(0),
-            lag: lag::configured(ctx).unwrap_or(lag::DEFAULT_LAG),
+            replicas: Quorum::read(ctx),
+            lag: Lag::read(ctx).least,
         }
     }
 
@@ -209,7 +242,7 @@ impl Heartbeats {
         if self.demand.replace(demand) == demand && !first {
             return;
         }
-        if demand.replicas == 0 {
+        if demand.replicas == Quorum::None {
             self.fresh_until.set(None);
             return;
         }
@@ -243,11 +276,12 @@ impl Heartbeats {
             sent.iter().rev().find(has).map(|sent| sent.at)
         };
         let mut newest: Vec<_> = stream.replicas.iter().map(acknowledged).collect();
+        let online = stream.replicas.iter().filter(|replica| replica.online);
+        let enough = demand.replicas.of(online.count());
         // The youngest first, and a replica that has acknowledged none last.
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let oldest = newest.last().copied().flatten();
-        self.enough_replicas.set(stream.good >= demand.replicas);
-        let enough = usize::try_from(demand.replicas).unwrap_or(usize::MAX);
+        self.enough_replicas.set(stream.good >= enough as u64);
         if let Some(place) = enough.checked_sub(1)
             && let Some(Some(at)) = newest.get(place)
         {

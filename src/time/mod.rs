@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod failover;
 pub(crate) mod grace;
 pub(crate) mod heartbeats;
+pub(crate) mod hidden;
 pub(crate) mod lag;
 pub(crate) mod last_deadline;
 pub(crate) mod lateness;

@@ -104,7 +104,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
             now,
             grace,
             max_lease,
-            safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag() + MARGIN),
+            safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag().least + MARGIN),
             cluster: ctx.is_cluster(),
         });
         failover::forget_warning(time::state(ctx));

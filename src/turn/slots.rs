@@ -7,6 +7,7 @@ use mortise_core::{Instant, KeyRef, slot_of};
 
 use crate::ffi::{Access, Context};
 use crate::time::clock;
+use crate::time::hidden::{self, Hidden};
 use crate::turn::dismissals;
 use crate::turn::state::{self, Slots};
 use crate::waiting::queue;
@@ -29,9 +30,10 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// False if the server does not tell which slots it has.
+/// False if the server hides which slots it has.
 fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
+        hidden::note(ctx, Hidden::ClusterNodes);
         return false;
     };
     slots.asked = now;
@@ -72,7 +74,7 @@ pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     comes && !admits_head(ctx, key, now)
 }
 
-/// The key's slot is on its way from or to this server, key by key.
+/// Whether the key's slot is on its way from or to this server, key by key; also true if the server hides that.
 pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     if !ctx.is_cluster() {
         return false;
@@ -80,7 +82,7 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
     let stale = now.millis_since(state::get(ctx).slots.borrow().asked) > FRESH;
     if stale && !refresh(ctx, now) {
-        return false;
+        return true;
     }
     let (slots, slot) = (state::get(ctx).slots.borrow(), slot_of(key.name));
     slots.importing.contains(&slot) || slots.migrating.contains(&slot)

@@ -4,6 +4,7 @@
 mod exclusion;
 mod fencing;
 mod frozen;
+mod hidden;
 mod late;
 mod late_of_two;
 mod late_sentinel;

@@ -81,11 +81,19 @@ fn word(arg: mortise_harness::redis::Arg<&[u8]>) -> Vec<u8> {
 /// Redis 7.0 and Valkey 8 cannot run it, so it is refused by name; the others reply as in a transaction.
 #[test]
 fn a_script_that_waits_for_replicas_inside_a_guard_gets_a_reply_under_any_command_name() {
-    let server = Server::builder()
-        .config("rename-command", "WAIT tarry")
-        .start();
+    for hidden in ["CONFIG hidden", "COMMAND hidden"] {
+        let server = Server::builder()
+            .config("rename-command", "WAIT tarry")
+            .config("rename-command", hidden)
+            .start();
+        assert_waits_or_is_refused(&server, "tarry");
+    }
+}
+
+#[track_caller]
+fn assert_waits_or_is_refused(server: &Server, wait: &str) {
     let mut conn = server.connect();
-    let guarded = guard(&mut conn, &["tarry".to_owned()], &["0", "0"]);
+    let guarded = guard(&mut conn, &[wait.to_owned()], &["0", "0"]);
     let mut in_script = command!("EVAL", "return redis.pcall(unpack(ARGV))", 0);
     in_script.arg(guarded.args_iter().map(word).collect::<Vec<_>>());
     match conn.try_run(&in_script) {
