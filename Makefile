@@ -108,15 +108,11 @@ interop: build ## Run the other languages' lock libraries, and all together: mak
 pages: build ## Run the Go and Java examples of docs/migrating with the old libraries: make pages [WITHOUT=java]
 	@WITHOUT="$(WITHOUT)" benches/peers/pages
 
-.PHONY: alerts
-alerts: build ## Test the alert rules with promtool, on series of real servers: make alerts [PROMTOOL=promtool]
-	@PROMTOOL="$(PROMTOOL)" scripts/alerts
-
 .PHONY: tools
-tools: setup ## Build the monitoring programs, mortise-top and mortise-exporter, in target/release
-	cargo build --release --package mortise-top --package mortise-exporter
+tools: setup ## Build mortise-top in target/release
+	cargo build --release --package mortise-top
 	@if [[ $(TOOLS) != $(dir $(BUILT)) ]]; then \
-	    install -D -t $(TOOLS) $(dir $(BUILT))mortise-top $(dir $(BUILT))mortise-exporter; \
+	    install -D -t $(TOOLS) $(dir $(BUILT))mortise-top; \
 	fi
 
 .PHONY: bench

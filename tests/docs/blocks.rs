@@ -51,7 +51,10 @@ const RUNNERS: [(&str, &[&str]); 14] = [
         ],
     ),
     ("yaml", &["helpers/php/tests/PagesTest.php"]),
-    ("acl", &["tests/docs/security.rs"]),
+    (
+        "acl",
+        &["tests/docs/security.rs", "tools/tests/alerts/script.rs"],
+    ),
     ("sql", &["tests/failover/fencing.rs"]),
     ("lua", &["tests/failover/fencing.rs"]),
     ("rust", &["tests/docs/worked.rs"]),
@@ -59,9 +62,10 @@ const RUNNERS: [(&str, &[&str]); 14] = [
 ];
 
 /// Pages with a test of their own, which runs all shell commands there.
-const READERS: [(&str, &str); 5] = [
+const READERS: [(&str, &str); 6] = [
     ("docs/install.md", "tests/install/page.rs"),
-    ("docs/operating.md", "exporter/tests/exporter/guide.rs"),
+    ("docs/operating.md", "tests/docs/operating.rs"),
+    ("docs/monitoring.md", "tests/docs/operating.rs"),
     ("docs/top.md", "tools/tests/top/docs.rs"),
     ("helpers/go/README.md", "helpers/go/readme_test.go"),
     (

@@ -3,12 +3,11 @@
 use crate::pages;
 
 /// The first folders of paths that pages name.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 11] = [
     "benches/",
     "client/",
     "core/",
     "docs/",
-    "exporter/",
     "helpers/",
     "packaging/",
     "scripts/",

@@ -4,6 +4,7 @@ mod blocks;
 mod circles;
 mod guides;
 mod links;
+mod operating;
 mod pages;
 mod plots;
 mod project;

@@ -42,35 +42,22 @@ fn a_staged_installation_names_the_place_where_it_will_be() {
     assert!(snippet.contains(&line), "{snippet}");
 }
 
-/// Creates files in place of the monitoring programs.
+/// Creates a file in place of the live view.
 fn install_tools(prefix: &Prefix) {
     let built = prefix.path().join("built");
     fs::create_dir(&built).unwrap();
-    for program in ["mortise-top", "mortise-exporter"] {
-        fs::write(built.join(program), "#!/bin/sh\n").unwrap();
-    }
+    fs::write(built.join("mortise-top"), "#!/bin/sh\n").unwrap();
     let (content, said) = prefix.make(&["install-tools", &format!("TOOLS={}", built.display())]);
     assert!(content, "{said}");
 }
 
 #[test]
-fn the_monitoring_programs_are_installed_with_man_pages_and_a_working_service() {
+fn the_live_view_is_installed_with_its_manual_page() {
     let prefix = Prefix::new();
     install_tools(&prefix);
-    for program in ["mortise-top", "mortise-exporter"] {
-        let file = prefix.path().join("bin").join(program);
-        let mode = fs::metadata(file).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o755);
-        let page = format!("share/man/man1/{program}.1");
-        assert!(prefix.path().join(page).exists());
-    }
-    let service = prefix
-        .path()
-        .join("lib/systemd/system/mortise-exporter.service");
-    let service = fs::read_to_string(service).unwrap();
-    let at = prefix.path().display();
-    let line = format!("\nExecStart={at}/bin/mortise-exporter $OPTIONS\n");
-    assert!(service.contains(&line), "{service}");
+    let mode = fs::metadata(prefix.path().join("bin/mortise-top")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o755);
+    assert!(prefix.path().join("share/man/man1/mortise-top.1").exists());
 }
 
 #[test]

@@ -17,4 +17,5 @@ pub mod model;
 pub mod options;
 pub mod source;
 pub mod text;
+mod tls;
 pub mod view;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use lexopt::{Arg, Parser, ValueExt};
 use redis::{ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
+use crate::tls;
+
 /// The URL to use if none is given.
 const HERE: &str = "redis://127.0.0.1:6379/";
 
@@ -214,7 +216,7 @@ fn certificates(files: [Option<PathBuf>; 3]) -> Result<Option<TlsCertificates>, 
             |path: &PathBuf| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         file.as_ref().map(read).transpose()
     };
-    mortise_reach::certificates([read(&files[0])?, read(&files[1])?, read(&files[2])?])
+    tls::certificates([read(&files[0])?, read(&files[1])?, read(&files[2])?])
 }
 
 fn seconds(option: &str, given: Option<f64>, default: f64) -> Result<Duration, String> {

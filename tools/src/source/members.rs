@@ -1,7 +1,5 @@
 //! The members of a cluster, asked from one of its nodes.
 
-use mortise_reach::Node;
-
 use super::dial::Address;
 
 /// The primaries that own slots, from `CLUSTER NODES` of `speaker`.
@@ -12,10 +10,26 @@ pub(super) fn of(nodes: &str, speaker: &Address) -> Vec<Address> {
         .collect()
 }
 
+/// The node in a line of `CLUSTER NODES`, if it is a primary that owns slots.
 fn primary(line: &str, speaker: &Address) -> Option<Address> {
-    let node = Node::parse(line, speaker.is_tls()).filter(|node| node.has_slots)?;
-    match node.host.or(speaker.host()) {
-        Some(host) => Some(speaker.sibling(host, node.port.parse().ok()?)),
+    let mut fields = line.split(' ').skip(1);
+    let (address, flags) = (fields.next()?, fields.next()?);
+    let is = |wanted: &str| flags.split(',').any(|flag| flag == wanted);
+    // Primary, pings, pongs, epoch and state stand between the flags and the first slots.
+    if is("handshake") || is("noaddr") || !is("master") || fields.nth(5).is_none() {
+        return None;
+    }
+    // `ip:port@bus`, and `,hostname` where one is announced.
+    let mut parts = address.split(',');
+    let (ip, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
+    // A certificate is for a name.
+    let hostname = parts
+        .next()
+        .filter(|name| speaker.is_tls() && !name.is_empty() && !name.contains('='));
+    // A node that has met no other yet does not know its own address.
+    let host = hostname.or(Some(ip).filter(|ip| !ip.is_empty()));
+    match host.or(speaker.host()) {
+        Some(host) => Some(speaker.sibling(host, port.parse().ok()?)),
         None => Some(speaker.clone()),
     }
 }

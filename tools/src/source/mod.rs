@@ -21,6 +21,7 @@ use self::message::Message;
 use self::poll::{Poller, Work};
 use crate::model::{Broken, LockId, Order, Report};
 use crate::options::{Asking, Target};
+use crate::tls;
 
 /// The servers, asked in the background.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub struct Source {
 impl Source {
     /// Begins to ask for locks that have `filter` in their names, or their holders'. Times are counted from `began`.
     pub fn start(target: &Target, asking: Asking, filter: &str, began: Instant) -> Source {
-        mortise_reach::bring_cryptography();
+        tls::bring_cryptography();
         let (inbox, messages) = channel();
         let (reports, out) = channel();
         let addresses = target.urls.iter().map(|info| {

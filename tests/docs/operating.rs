@@ -1,12 +1,14 @@
-//! The commands of `docs/operating.md`: the test runs each of them, in the order of the page, and compares the output with the page.
+//! The commands of `docs/operating.md` and `docs/monitoring.md`: the tests run each of them, in the order of the page, and compare the output
+//! with the page.
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use mortise_harness::{Conn, Server, cmd, command, queue};
+
+use crate::pages;
 
 /// A line that is typed, and what is shown below it.
 #[derive(Debug)]
@@ -72,21 +74,11 @@ impl Typist {
         let bin = server.dir().join("bin");
         fs::create_dir(&bin).unwrap();
         let port = server.port();
-        let exporter = env!("CARGO_BIN_EXE_mortise-exporter");
-        for (name, script) in [
-            (
-                "redis-cli",
-                format!("PATH=${{PATH#*:}} exec redis-cli -p {port} $FORMAT \"$@\""),
-            ),
-            (
-                "mortise-exporter",
-                format!("exec {exporter} \"${{@//6379/{port}}}\""),
-            ),
-        ] {
-            let file = bin.join(name);
-            fs::write(&file, format!("#!/bin/bash\n{script}\n")).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let cli = bin.join("redis-cli");
+        let script = format!("PATH=${{PATH#*:}} exec redis-cli -p {port} $FORMAT \"$@\"");
+        fs::write(&cli, format!("#!/bin/bash\n{script}\n")).unwrap();
+        fs::set_permissions(&cli, fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(pages::root().join("tools"), server.dir().join("tools")).unwrap();
         Typist {
             server,
             numbers: HashMap::new(),
@@ -186,13 +178,12 @@ fn scene(server: &Server, heading: &str) -> Vec<Conn> {
     }
 }
 
-#[test]
-fn commands_typed_from_the_page_give_the_replies_it_shows() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
-    let page = fs::read_to_string(page).unwrap();
+/// Types all lines of a page, of which there are at least `least`.
+fn type_page(page: &str, least: usize) {
+    let page = pages::read(page);
     let sections = steps(&page);
     let count: usize = sections.iter().map(|(_, steps)| steps.len()).sum();
-    assert!(count >= 15, "{sections:#?}");
+    assert!(count >= least, "{sections:#?}");
     let mut typist = Typist::new();
     for (heading, steps) in sections {
         let waiting = scene(&typist.server, &heading);
@@ -205,6 +196,17 @@ fn commands_typed_from_the_page_give_the_replies_it_shows() {
     // Names the blocks that this test does not run by their kind.
     for block in page.split("```").skip(1).step_by(2) {
         let kind = block.lines().next().unwrap();
-        assert!(["console", "text"].contains(&kind), "a block of {kind:?}");
+        let known = ["console", "text", "acl"];
+        assert!(known.contains(&kind), "a block of {kind:?}");
     }
+}
+
+#[test]
+fn the_page_on_operating_shows_what_its_commands_reply() {
+    type_page("docs/operating.md", 12);
+}
+
+#[test]
+fn the_page_on_monitoring_shows_what_its_commands_reply() {
+    type_page("docs/monitoring.md", 3);
 }
