@@ -35,6 +35,38 @@ class RailsTest < Minitest::Test
       lock :until_executed, again: 0.1, lease: 3
     end
 
+    # Runs under a lock that somebody else holds at first.
+    class Counted < ActiveJob::Base
+      include Mortise::ActiveJob
+      lock(:while_executing, again: 0.05) { nil }
+
+      def self.waits = (@waits ||= Queue.new)
+
+      def lock_key
+        serialized = ActiveJob::Arguments.serialize([nil])
+        "activejob:#{self.class.name}:#{Digest::SHA256.hexdigest(serialized.inspect)[0, 32]}"
+      end
+
+      def perform
+        RUNS << executions
+      end
+
+      before_enqueue { |job| Counted.waits << job.executions }
+    end
+
+    class Keyed < ActiveJob::Base
+      include Mortise::ActiveJob
+      lock(:until_executed) { { "day" => 1, at: Time.at(0) } }
+
+      def perform(_number)
+        RUNS << :ran
+      end
+    end
+
+    class Nameless < Keyed
+      lock(:until_executed) { Object.new }
+    end
+
     class OneAtATime < Job
       lock(:while_executing, again: 0.1, lease: 1) { nil }
     end
@@ -101,6 +133,28 @@ class RailsTest < Minitest::Test
     end
     assert_equal ["the report"], threads.map(&:value).uniq
     assert_equal 1, computed.size
+  end
+
+  def test_a_cached_false_or_nil_is_not_computed_again
+    [false, nil].each do |value|
+      computed = 0
+      2.times { assert_equal [value], [cache.fetch_once("flag-#{value.inspect}") { (computed += 1) && value }] }
+      assert_equal 1, computed, value.inspect
+    end
+  end
+
+  def test_a_job_that_waited_for_its_lock_has_had_no_attempt_more
+    hold = Mortise::Lock.new(Mortise::ActiveJob.redis, Counted.new.lock_key).acquire
+    Counted.perform_later
+    eventually { Counted.waits.size >= 2 }
+    hold.release
+    assert_equal 1, Timeout.timeout(60) { RUNS.pop }
+  end
+
+  def test_the_lock_of_a_job_has_the_same_name_whatever_object_it_is_made_of
+    assert Keyed.perform_later(1)
+    eventually { server.count("holders").zero? && !RUNS.empty? }
+    assert_raises(ActiveJob::SerializationError) { Nameless.perform_later(1) }
   end
 
   def test_a_lock_of_the_cache_does_not_clash_with_a_cached_value

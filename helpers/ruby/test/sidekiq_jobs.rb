@@ -44,3 +44,9 @@ class TwoAtATime
   include Noted
   sidekiq_options lock: :while_executing, lock_limit: 2, lock_lease: 1, lock_timeout: 20, retry: false
 end
+
+class Chosen
+  def self.of(args)
+    args.first["id"] || Object.new
+  end
+end

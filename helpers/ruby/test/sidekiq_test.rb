@@ -69,6 +69,13 @@ class SidekiqTest < Minitest::Test
     job
   end
 
+  def test_the_lock_of_a_job_is_the_same_for_its_client_and_its_worker
+    job = { "class" => "Chosen", "args" => [{ id: 7 }], "jid" => "1", "lock_args_method" => "of" }
+    names = [job, job.merge("args" => [{ "id" => 7 }])].map { |one| Mortise::Sidekiq.send(:key_of, one) }
+    assert_equal 1, names.uniq.size
+    assert_raises(ArgumentError) { Mortise::Sidekiq.send(:key_of, job.merge("args" => [{}])) }
+  end
+
   def test_a_job_is_queued_once_until_it_has_run
     assert Once.perform_async(@ledger, 0)
     refute Once.perform_async(@ledger, 0)

@@ -24,15 +24,18 @@ module Mortise
     end
 
     module Options
-      # key: a block that returns what is locked, by default the class and its arguments (with a limit: the class). ttl: seconds for
+      # key: a block that returns what is locked, of what Active Job can serialize: by default the job's arguments, or with a limit
+      # nothing, so that the lock is the class's. ttl: seconds for
       # which a job may wait to be run. wait: seconds for which a worker waits for the lock. again: seconds after which a job whose
       # lock is held by another comes back.
       def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)
         raise ArgumentError, "a lock is :until_executed or :while_executing, not #{kind.inspect}" unless %i[until_executed while_executing].include?(kind)
 
-        key ||= -> { limit ? nil : ::ActiveJob::Arguments.serialize(arguments) }
+        key ||= -> { limit ? nil : arguments }
         made = lambda do |job|
-          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(job.instance_exec(&key).inspect)[0, 32]]
+          # Serialized, an object has the same name in each process; by itself its name may be an address.
+          serialized = ::ActiveJob::Arguments.serialize([job.instance_exec(&key)])
+          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(serialized.inspect)[0, 32]]
           JobLock.new(Mortise::ActiveJob.redis, parts.join(":"), job.job_id, ttl: ttl, wait: wait, limit: limit, lease: lease)
         end
         before_enqueue { throw :abort unless @lock_again || made.call(self).queue } if kind == :until_executed
@@ -52,6 +55,7 @@ module Mortise
       raise if began
 
       @lock_again = true # it holds no lock of its own meanwhile
+      self.executions -= 1 # a wait is no execution, and no failed attempt
       enqueue(wait: again)
     end
   end

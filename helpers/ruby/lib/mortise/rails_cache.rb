@@ -14,10 +14,14 @@ module Mortise
       Lock.new(redis, normalize_key("lock:#{name}", nil), **options)
     end
 
-    # What is cached under `name`; if there is nothing, one process computes it while the others wait.
+    # What is cached under `name`, also a cached nil or false; if there is nothing, one process computes it while the others wait.
     def fetch_once(name, wait: 10, **options)
-      read(name, options) || lock(name, wait: wait).synchronize do
-        read(name, options) || yield.tap { |value| write(name, value, options) }
+      found = read_multi(name, **options)
+      return found[name] if found.key?(name)
+
+      lock(name, wait: wait).synchronize do
+        found = read_multi(name, **options)
+        found.key?(name) ? found[name] : yield.tap { |value| write(name, value, options) }
       end
     end
   end

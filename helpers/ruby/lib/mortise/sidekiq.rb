@@ -43,9 +43,20 @@ module Mortise
       # A limit is one for all jobs of a class, a lock one for each of their arguments, unless `lock_args_method` says what it is for.
       def key_of(job)
         chosen = job["lock_args_method"]
-        args = chosen ? Object.const_get(job["class"]).public_send(chosen, job["args"]) : job["args"]
+        args = JSON.parse(JSON.generate(job["args"])) # as the worker gets them
+        args = plain(Object.const_get(job["class"]).public_send(chosen, args), chosen) if chosen
         parts = job["lock_limit"] && !chosen ? [] : [Digest::SHA256.hexdigest(JSON.generate(args))[0, 32]]
         ["sidekiq", job["class"], *parts].join(":")
+      end
+
+      # An object has another name in each process: then the same job would have several locks.
+      def plain(value, method)
+        case value
+        when nil, true, false, String, Symbol, Numeric then value
+        when Array then value.map { |item| plain(item, method) }
+        when Hash then value.to_h { |name, item| [plain(name, method), plain(item, method)] }
+        else raise ArgumentError, "#{method} has to return what JSON knows, such as a String, not #{value.class}"
+        end
       end
     end
 
