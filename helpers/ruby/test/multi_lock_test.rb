@@ -12,7 +12,7 @@ module MultiLockTests
   end
 
   def several(*keys, **options)
-    Mortise::MultiLock.new(client, keys, **options)
+    Mortise::Lock.new(client, keys, **options)
   end
 
   def test_several_locks_are_acquired_at_once_by_one_token_and_released_together
@@ -20,7 +20,7 @@ module MultiLockTests
     answer = locks.synchronize do |hold|
       assert hold.held? && locks.locked?
       assert_equal %w[a b c], hold.keys
-      assert_equal [hold.token], hold.holds.map(&:token).uniq
+      assert_equal [hold.token], hold.keys.flat_map { |key| server.holds(key).map { |held| held["token"] } }.uniq
       hold.keys.each { |key| assert_nil Mortise::Lock.new(client, key).acquire(wait: 0) }
       42
     end
@@ -53,6 +53,20 @@ module MultiLockTests
     refute server.held?("a")
   end
 
+  def test_several_locks_are_extended_together
+    hold = several("a", "b", lease: 3, renew: false).acquire
+    hold.extend(60)
+    hold.keys.each { |key| assert_operator server.holds(key).first["lease"], :>, 50_000 }
+    hold.release
+  end
+
+  def test_several_locks_stay_taken_for_a_while_after_their_release
+    hold = several("a", "b").acquire
+    hold.keep_for(600)
+    hold.keys.each { |key| assert_operator server.holds(key).first["lease"], :>, 500_000 }
+    assert_raises(ArgumentError) { several("a", "c").take_over("somebody", 1) }
+  end
+
   def test_an_interrupted_wait_for_several_locks_leaves_every_queue
     b = Mortise::Lock.new(client, "b").acquire
     waiting = in_thread { several("a", "b", "c").acquire }
@@ -72,8 +86,8 @@ module MultiLockTests
   end
 
   def test_impossible_arguments_are_refused
-    [[], "a", nil].each { |keys| assert_raises(ArgumentError) { Mortise::MultiLock.new(client, keys) } }
-    assert_raises(ArgumentError) { several("a", 7) }
+    [[], nil, ["a", 7]].each { |keys| assert_raises(ArgumentError) { Mortise::Lock.new(client, keys) } }
+    assert_raises(ArgumentError) { Mortise::ReadLock.new(client, %w[a b]) }
     assert_raises(Mortise::Refused) { several("a", "a").acquire }
   end
 end

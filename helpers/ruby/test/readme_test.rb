@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The Ruby code of the README and the guides runs unchanged.
+# The Ruby code of the README runs unchanged.
 
 require_relative "helper"
 require "open3"
@@ -9,21 +9,18 @@ class ReadmeTest < Minitest::Test
   include Served
 
   HERE = File.expand_path("..", __dir__)
-  GUIDES = ["#{HERE}/README.md", *Dir["#{ROOT}/docs/migrating/{sidekiq,rails}.md"]].freeze
   GEMS = "#{ROOT}/target/helpers/ruby/gems" # where the README's own commands have installed the library
 
-  GUIDES.each do |guide|
-    File.read(guide).scan(/^```ruby\n(.*?)^```$/m).flatten.each_with_index do |block, number|
-      define_method("test_block_#{number}_of_#{File.basename(guide, '.md').downcase}_runs") do
-        skip "needs redis-client" if block.include?("redis-client") && !defined?(RedisClient)
-        program = block.gsub(/\b6379\b/, server.port.to_s)
-        gems = [GEMS, *Gem.path].join(File::PATH_SEPARATOR)
-        environment = { "REDIS_URL" => "redis://127.0.0.1:#{server.port}", "GEM_PATH" => gems }
-        output, status = Open3.capture2e(environment, RbConfig.ruby, "-W1", "-", stdin_data: program)
-        assert status.success?, output
-        queued = block.scan(/perform_async.*(?<!already)$/).size # each keeps its lock until it has run
-        assert_equal queued, server.count("holders"), output
-      end
+  File.read("#{HERE}/README.md").scan(/^```ruby\n(.*?)^```$/m).flatten.each_with_index do |block, number|
+    define_method("test_block_#{number}_of_the_readme_runs") do
+      skip "needs redis-client" if block.include?("redis-client") && !defined?(RedisClient)
+      program = block.gsub(/\b6379\b/, server.port.to_s)
+      gems = [GEMS, *Gem.path].join(File::PATH_SEPARATOR)
+      environment = { "REDIS_URL" => "redis://127.0.0.1:#{server.port}", "GEM_PATH" => gems }
+      output, status = Open3.capture2e(environment, RbConfig.ruby, "-W1", "-", stdin_data: program)
+      assert status.success?, output
+      queued = block.scan(/perform_async.*(?<!already)$/).size # each keeps its lock until it has run
+      assert_equal queued, server.count("holders"), output
     end
   end
 

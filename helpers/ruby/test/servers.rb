@@ -59,9 +59,10 @@ class TestServer
 
   attr_reader :port
 
-  def initialize(*options, sentinel: nil)
+  # With `plain`, a server that does not know locks.
+  def initialize(*options, sentinel: nil, plain: false)
     @port, @folder = TestServer.claim_port, Dir.mktmpdir("mortise-ruby-")
-    @arguments = ["--port", @port, "--bind", "127.0.0.1", "--save", "", "--dir", @folder, "--loadmodule", MODULE, *options]
+    @arguments = ["--port", @port, "--bind", "127.0.0.1", "--save", "", "--dir", @folder, *(["--loadmodule", MODULE] unless plain), *options]
     if sentinel
       File.write("#{@folder}/sentinel.conf", "port #{@port}\nbind 127.0.0.1\ndir #{@folder}\n#{sentinel}")
       @arguments = ["#{@folder}/sentinel.conf", "--sentinel"]
@@ -109,11 +110,6 @@ class TestServer
 
   def held?(key)
     call("EXISTS", key) == 1
-  end
-
-  # How many clients wait for letters, and so know that they are queued.
-  def mail_readers
-    clients.count { |client| client.match?(/ cmd=lock.mail /i) && client.match?(/ flags=\w*b/) }
   end
 
   # How many connections clients with this name have.

@@ -55,17 +55,28 @@ end
 lock = Mortise::Lock.new(CLIENT, KEY, lease: 1, wait: 5)
 pools = (1..3).map { |permits| Mortise::Semaphore.new(CLIENT, "#{KEY}:permits", 5, permits: permits, lease: 1, wait: 5) }
 reader = Mortise::ReadLock.new(CLIENT, KEY, lease: 1, wait: 5)
-# This library takes nothing over: what is passed on ends with a short lease.
+# Passes the lock on, and takes it over: inside a second time.
+again = lambda do |hold|
+  heir = "#{NAME}:#{Process.pid}:#{hold.token}"
+  taken = lock.take_over(heir, hold.pass(heir, 1)) or next
+  begin
+    stay.call(taken, nil)
+  ensure
+    taken.release
+  end
+end
 alone = lambda do |_|
-  lock.synchronize do |hold|
+  hold = lock.acquire or next
+  begin
     stay.call(hold, nil)
-    hold.pass("#{NAME}:#{Process.pid}:#{hold.token}", 0.02) if (hold.token % 4).zero?
+  ensure
+    (hold.token % 4).zero? ? again.call(hold) : hold.release
   end
 end
 reading = ->(_) { reader.synchronize { |hold| stay.call(hold, "read") } }
 beside = ->(round) { pools[round % 3].synchronize { |hold| stay.call(hold, 1 + (round % 3)) } }
 keys = [KEY, "#{KEY}:1", "#{KEY}:2"]
-pairs = [[0, 1], [1, 2], [2, 0]].to_h { |pair| [pair.join(","), Mortise::MultiLock.new(CLIENT, keys.values_at(*pair), lease: 1, wait: 5)] }
+pairs = [[0, 1], [1, 2], [2, 0]].to_h { |pair| [pair.join(","), Mortise::Lock.new(CLIENT, keys.values_at(*pair), lease: 1, wait: 5)] }
 several = ->(round) { pairs.to_a[round % 3].then { |share, locks| locks.synchronize { |hold| stay.call(hold, share) } } }
 
 threads = [alone, alone, alone, alone, reading, reading, beside, beside, several, several].map do |section|

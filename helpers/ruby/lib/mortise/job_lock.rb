@@ -18,7 +18,7 @@ module Mortise
     # Whether the job may be queued: nobody else with this key waits or runs. The same job may ask again.
     def queue
       session = Session.of(@redis)
-      settling(session, Leaving.new(@key, @owner)) { session.ask("LOCK.ACQUIRE", @key, @owner, (@ttl * 1000).to_i, "HOLDS", 1) }
+      settling(session, [Leaving.new(@key, @owner)]) { session.ask("LOCK.ACQUIRE", @key, @owner, (@ttl * 1000).to_i, "HOLDS", 1) }
     end
 
     # Runs the block while no other job with this key runs. Raises Busy where one does, for longer than `wait`.
@@ -33,12 +33,12 @@ module Mortise
       return if @limit
 
       session, sent = Session.of(@redis), Mortise.now
-      grant = Grant.new(@key, session.name(nil), (@lease * 1000).to_i)
-      passed = settling(session, Leaving.new(@key, @owner), grant.leaving) do
+      grant = Grant.new([@key], session.name(nil), (@lease * 1000).to_i)
+      passed = settling(session, [Leaving.new(@key, @owner), *grant.leavings]) do
         reply = session.ask("LOCK.PASS", @key, @owner, grant.owner, grant.lease)
         if reply.is_a?(Integer)
-          grant.granted(reply, sent, grant.lease)
-          session.keep_renewed(grant)
+          grant.granted(reply, sent)
+          session.keep_renewed(grant) || session.give_up(grant)
         end
         reply
       end
@@ -46,12 +46,12 @@ module Mortise
     end
 
     # Whether the server grants what the block requests. All `leavings` go out if that is unknown, also because the thread was interrupted.
-    def settling(session, *leavings)
+    def settling(session, leavings)
       reply = Failed.new
       session.working do
         reply = yield
       ensure
-        Mortise.uninterrupted { leavings.each { |leaving| session.later(leaving) } } if reply.is_a?(Failed) && !reply.known
+        Mortise.uninterrupted { session.later(leavings) } if reply.is_a?(Failed) && !reply.known
       end
       !Lock.said(reply).nil?
     end

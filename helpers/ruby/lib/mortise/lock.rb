@@ -26,58 +26,87 @@ module Mortise
   LEAST_LEASE = 0.003 # seconds; from a shorter lease nothing is left
   private_constant :PATIENCE, :LEAST_LEASE
 
-  # A lock by name. It has no state of its own: any number of threads may use one object.
+  # A lock by name, or several that are taken at once. It has no state of its own: any number of threads may use one object.
   class Lock
-    # A lock on `key` at the server of `redis`: a Redis, a RedisClient, or a ConnectionPool of these. All times are seconds.
+    # A lock on `key` at the server of `redis`: a Redis, a RedisClient, or a ConnectionPool of these. With an Array of 1 to 16 keys it is
+    # all of these locks, taken in one instant or not at all, and lost as soon as one of them is. All times are seconds.
     #
     # lease: after so long the lock is free if this process dies, 0.003 at least. It is renewed at a third of it.
     # wait: for how long to wait in the queue. nil: without limit. 0: not at all.
     # renew: false if the lock is to end `lease` after its grant unless it is extended.
     # max_hold: after so long it is no longer renewed.
-    # at_least: the lock stays taken for so long after its grant, also if it is released earlier, and also if this process dies.
     # task: a name for who asks. The server finds deadlocks between the locks of one task and those of others.
-    def initialize(redis, key, lease: 30, wait: nil, renew: true, max_hold: nil, at_least: 0, task: nil)
-      raise ArgumentError, "a lock's key is a String or a Symbol, not #{key.inspect}" unless [String, Symbol].include?(key.class)
-
-      @redis, @key, @wait, @renew, @task = redis, key.to_s.b, wait, renew, task
-      @lease = ms(:lease, lease, LEAST_LEASE).to_i
-      @max_hold = max_hold && ms(:max_hold, max_hold, LEAST_LEASE)
-      @at_least = ms(:at_least, at_least).to_i
+    def initialize(redis, key, lease: 30, wait: nil, renew: true, max_hold: nil, task: nil)
+      @redis, @keys, @wait, @renew, @task = redis, Lock.keys(key), wait, renew, task
+      @lease = Lock.ms(:lease, lease, LEAST_LEASE).to_i
+      @max_hold = max_hold && Lock.ms(:max_hold, max_hold, LEAST_LEASE)
       limit(wait)
+    end
+
+    class << self
+      # The names of locks, as bytes.
+      def keys(given)
+        keys = given.is_a?(Array) ? given : [given]
+        unless keys.any? && keys.all? { |key| [String, Symbol].include?(key.class) }
+          raise ArgumentError, "a lock's key is a String or a Symbol, or several keys an Array of these, not #{given.inspect}"
+        end
+
+        keys.map { |key| key.to_s.b }
+      end
+
+      def ms(name, seconds, least = 0)
+        unless seconds.respond_to?(:to_f) && !seconds.nil? && !seconds.is_a?(String)
+          raise TypeError, "#{name} is a number of seconds, not #{seconds.inspect}"
+        end
+        return seconds.to_f * 1000 if seconds.to_f.between?(least, 2**43)
+
+        raise ArgumentError, "#{name} must be at least #{least} seconds, not #{seconds.inspect}"
+      end
+
+      # Takes a hold, runs the block, and gives the hold back however the block ends.
+      def during(take)
+        Thread.handle_interrupt(Object => :on_blocking) do
+          hold, failed = take.call, nil
+          begin
+            Thread.handle_interrupt(Object => :immediate) { yield hold }
+          rescue Exception => error
+            failed = error
+            raise
+          ensure
+            give_back(hold, failed)
+          end
+        end
+      end
+
+      # A reply, or as an exception what it says or what kept the server from replying.
+      def said(reply)
+        case reply
+        when Failed then raise Unreachable, reply.cause.to_s, cause: reply.cause.is_a?(Exception) ? reply.cause : nil
+        when Refusal then raise reply.code == "DEADLOCK" ? Deadlock : Refused, reply.explained
+        else reply
+        end
+      end
+
+      private
+
+      # The block's own error, if it failed, is the one to raise, and a loss is its cause if it has no other.
+      def give_back(hold, failed)
+        hold.release unless hold.inherited?
+      rescue Error => error
+        raise unless failed
+
+        Mortise.logger.warn(error.message)
+        raise failed, cause: error.class.new(error.message) unless failed.cause # the error itself has been caused by the failure
+      end
     end
 
     # Takes the lock for as long as the block runs. Returns what the block returns.
     #
     # Raises Busy where others held it for all of `wait`, and Lost where it ended before the block did.
     def synchronize(wait: @wait, &block)
-      take = -> { acquire(wait: wait) or raise Busy, "the lock #{@key.inspect} was held by others for #{wait} s" }
+      take = -> { acquire(wait: wait) or raise Busy, "the lock #{name.inspect} was held by others for #{wait} s" }
       Lock.during(take, &block)
     end
-
-    # Takes a hold, runs the block, and gives the hold back however the block ends.
-    def self.during(take)
-      Thread.handle_interrupt(Object => :on_blocking) do
-        hold, failed = take.call, false
-        begin
-          Thread.handle_interrupt(Object => :immediate) { yield hold }
-        rescue Exception
-          failed = true
-          raise
-        ensure
-          give_back(hold, failed)
-        end
-      end
-    end
-
-    # The block's own error, if it failed, is the one to raise.
-    def self.give_back(hold, failed)
-      hold.release unless hold.inherited?
-    rescue Error => error
-      raise unless failed
-
-      Mortise.logger.warn(error.message)
-    end
-    private_class_method :give_back
 
     # A Hold, or nil where others held it for all of `wait`.
     #
@@ -89,51 +118,72 @@ module Mortise
         outcome = session.working { attempt(session, limit.zero? ? 0 : ends - Mortise.now) }
         return outcome unless outcome.is_a?(Failed)
 
-        Lock.said(outcome.cause) if outcome.cause.is_a?(Refusal)
-        failing = outcome.cause && (failing || Mortise.now)
-        if last_try?(tries, limit, ends, failing && [failing, session.heard].max) || outcome.cause == "closed"
-          raise Unreachable, outcome.cause.to_s, cause: outcome.cause.is_a?(Exception) ? outcome.cause : nil if outcome.cause
+        raise Unreachable, "the locks were closed" unless session.open?
 
-          return nil
+        failing = outcome.cause && (failing || Mortise.now)
+        if last_try?(tries, limit, ends, failing && [failing, session.heard].max)
+          return nil unless outcome.cause
+
+          Lock.said(outcome)
         end
         sleep [20 * (2**[tries, 5].min), [20, ends - Mortise.now].max].min / 1000.0 if failing || tries > 3
       end
     end
 
-    # Whether anybody holds it now, by the server.
-    def locked?
-      info = Lock.said(Session.of(@redis).ask("LOCK.INFO", @key, "COUNT", 1))
-      !info.nil? && Mortise.fields(info)["holders"].positive?
+    # Goes on with a lock that another process holds by the name `owner` and this token, under a name of its own: see `Hold#pass`.
+    # Nil where that hold is over. Of several that try, one gets it.
+    def take_over(owner, token)
+      session, sent = Session.of(@redis), Mortise.now
+      session.working do
+        grant, known = one_grant(session), false
+        reply = session.ask("LOCK.PASS", grant.keys.first, owner, grant.owner, grant.lease, "TOKEN", token)
+        known = !reply.is_a?(Failed) || reply.known
+        taken(session, grant, Lock.said(reply), sent)
+      ensure
+        Mortise.uninterrupted { session.later(grant.leavings) } if grant && !known
+      end
     end
 
-    # A reply that is an error is raised.
-    def self.said(reply)
-      case reply
-      when Failed then raise Unreachable, reply.cause.to_s, cause: reply.cause.is_a?(Exception) ? reply.cause : nil
-      when Refusal then raise reply.code == "DEADLOCK" ? Deadlock : Refused, reply.text
-      else reply
+    # The hold that another process, or this one, has by the name `owner` and this token, under the same name: to release, pass or extend
+    # it here. Nil where it is over. The other must not go on with it.
+    def resume(owner, token)
+      session, sent = Session.of(@redis), Mortise.now
+      grant = one_grant(session, owner.b)
+      reply = Lock.said(session.ask("LOCK.RENEW", grant.keys.first, grant.owner, grant.lease, "TOKEN", token))
+      taken(session, grant, reply, sent)
+    end
+
+    # Makes all holds of the lock end with their leases, or only that of `owner`: holders learn of it at their next renewal, and nobody
+    # else is granted before. Returns for how many seconds the last one lasts at most.
+    def revoke(owner = nil)
+      session = Session.of(@redis)
+      left = @keys.flat_map do |key|
+        (owner ? [owner] : holders(session, key)).map { |name| Lock.said(session.ask("LOCK.REVOKE", key, name)) }
       end
+      left.compact.max.to_i / 1000.0
+    end
+
+    # Whether anybody holds it now, or one of several, by the server.
+    def locked?
+      @keys.any? { |key| holders(Session.of(@redis), key).any? }
     end
 
     private
 
     # The command, without its wait.
-    def request(owner, lease)
-      ["LOCK.ACQUIRE", @key, owner, lease, "HOLDS", 1]
+    def request(owner)
+      return ["LOCK.ACQUIRE", @keys.first, owner, @lease, "HOLDS", 1] if @keys.size == 1
+
+      ["LOCK.MACQUIRE", owner, @lease, @keys.size, *@keys]
     end
 
-    def ms(name, seconds, least = 0)
-      unless seconds.respond_to?(:to_f) && !seconds.nil? && !seconds.is_a?(String)
-        raise TypeError, "#{name} is a number of seconds, not #{seconds.inspect}"
-      end
-      return seconds.to_f * 1000 if seconds.to_f.between?(least, 2**43)
-
-      raise ArgumentError, "#{name} must be at least #{least} seconds, not #{seconds.inspect}"
+    def name
+      @keys.join(", ")
     end
 
     # Milliseconds for which to wait. A time that has passed asks once.
     def limit(wait)
-      wait.nil? ? Float::INFINITY : ms(:wait, wait, -(2**43)).clamp(0, Float::INFINITY)
+      wait.nil? ? Float::INFINITY : Lock.ms(:wait, wait, -(2**43)).clamp(0, Float::INFINITY)
     end
 
     def last_try?(tries, limit, ends, silent_since)
@@ -144,56 +194,70 @@ module Mortise
 
     # One request under one name. Whatever is unknown of it in the end is left.
     def attempt(session, left)
-      grants = requested(session.name(@task))
-      grant = grants.first
-      settled = !session.enter(grant)
-      return Failed.new("closed", true) if settled
-
-      sent, lease = Mortise.now, [@lease, @at_least].max
-      reply = session.ask(*request(grant.owner, lease), wait: left)
-      reply = session.answer(grant, reply[1], left) if reply.is_a?(Array)
+      grant, sent, settled = Grant.new(@keys, session.name(@task), @lease, @max_hold), Mortise.now, false
+      reply = left.positive? ? session.wait(request(grant.owner), left) : session.ask(*request(grant.owner))
       settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
       return reply if reply.nil? || reply.is_a?(Failed)
 
-      grants.each { |one| one.granted(Lock.said(reply), grant.granted_at || sent, lease) }
-      late = grants.select { |one| one.until - Mortise.now < lease / 2 }
-      return Failed.new unless late.all? { |one| session.extend(one, @lease) == true }
+      grant.granted(Lock.said(reply), sent)
+      return Failed.new unless grant.until - Mortise.now > @lease / 2 || session.extend(grant, @lease) == true
+      return Failed.new unless (hold = held(session, grant))
 
-      grants.each { |one| session.keep_renewed(one) } if @renew
-      return Failed.new("closed") unless (settled = session.forget(grant))
-
-      held(grants.map { |one| Hold.new(session, one, @at_least) })
+      settled = true
+      hold
     ensure
-      Mortise.uninterrupted { grants.each { |one| drop(session, one) } unless settled }
-      Mortise.uninterrupted { session.forget(grant) }
-    end
-
-    # What is requested under one name, and what its caller gets.
-    def requested(owner)
-      [Grant.new(@key, owner, @lease, @max_hold)]
-    end
-
-    def held(holds)
-      holds.first
+      Mortise.uninterrupted { drop(session, grant) } unless settled
     end
 
     def drop(session, grant)
       session.stop_renewing(grant)
-      session.later(grant.leaving)
+      session.later(grant.leavings)
+    end
+
+    # What is granted becomes its caller's, unless the session was closed meanwhile.
+    def held(session, grant)
+      return if @renew && !session.keep_renewed(grant)
+
+      Hold.new(session, grant)
+    end
+
+    def taken(session, grant, token, sent)
+      return if token.nil?
+
+      grant.granted(token, sent)
+      held(session, grant)
+    end
+
+    # A hold that another process has, of one lock.
+    def one_grant(session, owner = session.name(@task))
+      raise ArgumentError, "locks are taken over one by one, not #{name.inspect} together" if @keys.size > 1
+
+      Grant.new(@keys, owner, @lease, @max_hold)
+    end
+
+    def holders(session, key)
+      info = Lock.said(session.ask("LOCK.INFO", key, "COUNT", (2**31) - 1))
+      info.nil? ? [] : Mortise.fields(info)["holds"].map { |hold| Mortise.fields(hold)["owner"] }
     end
   end
 
   # Shared with other readers; a `Lock` of the same name is their writer.
   class ReadLock < Lock
+    def initialize(redis, key, **options)
+      raise ArgumentError, "one key is read at a time, not #{key.inspect}" if key.is_a?(Array)
+
+      super
+    end
+
     private
 
-    def request(owner, lease)
-      ["LOCK.RLOCK", @key, owner, lease, "HOLDS", 1]
+    def request(owner)
+      ["LOCK.RLOCK", @keys.first, owner, @lease, "HOLDS", 1]
     end
   end
 
   # A number of permits that holders share. All its users name the same number.
-  class Semaphore < Lock
+  class Semaphore < ReadLock
     # `limit` permits in all; `permits` of them are taken at once.
     def initialize(redis, key, limit, permits: 1, **options)
       super(redis, key, **options)
@@ -204,157 +268,8 @@ module Mortise
 
     private
 
-    def request(owner, lease)
-      ["LOCK.RLOCK", @key, owner, lease, "HOLDS", @permits, "LIMIT", @limit]
-    end
-  end
-
-  # A lock that was taken, until it is released or lost.
-  class Hold
-    def initialize(session, grant, at_least = 0)
-      @session, @grant, @at_least, @taken = session, grant, at_least, Mortise.now
-    end
-
-    # The fencing token, larger than every one granted before: for a store that refuses smaller ones.
-    def token
-      @grant.token
-    end
-
-    def key
-      @grant.key
-    end
-
-    def owner
-      @grant.owner
-    end
-
-    # Whether it is held, by this process's own clock. Sends no command.
-    def held?
-      !@released && @grant.held?
-    end
-
-    # Whether it ended though nobody released it.
-    def lost?
-      !@released && !held?
-    end
-
-    # Whether this process was forked from the one that took it, and still holds it.
-    def inherited?
-      @grant.pid != Process.pid
-    end
-
-    # Raises Lost where it is lost: for the midst of a long job.
-    def check!
-      raise Lost, "the lock #{key.inspect} was lost" unless held?
-    end
-
-    # Returns when it is lost (true), or when it was released or `timeout` seconds are over (false).
-    def wait_lost(timeout = nil)
-      ends = Mortise.now + (timeout ? timeout.to_f * 1000 : Float::INFINITY)
-      while @grant.held? && (left = ends - Mortise.now).positive?
-        @grant.over.wait([@grant.until - Mortise.now + 1, left, TICK].min.clamp(0, TICK))
-      end
-      lost?
-    end
-
-    # Holds the lock for `seconds` from now at least. Raises Lost, Unreachable, Refused.
-    def extend(seconds)
-      extended = Lock.said(@session.extend(@grant, (seconds.to_f * 1000).to_i))
-      raise Lost, "the lock #{key.inspect} was lost before it was extended" unless extended
-
-      self
-    end
-
-    # Runs a command on the same server if the lock is still held then, with no time between the check and the write. Returns what
-    # the command replies. Raises Lost, and Refused where the command fails.
-    def guard(*command)
-      check!
-      reply = @session.ask("LOCK.GUARD", key, owner, token, *command.map(&:to_s))
-      raise Lost, "the lock #{key.inspect} was lost: #{reply.text}" if reply.is_a?(Refusal) && reply.code == "NOTHELD"
-
-      Lock.said(reply)
-    end
-
-    # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
-    def release
-      @session.working { give_back }
-    end
-
-    # Passes the lock to `owner` with a lease of that many seconds. The rest of `at_least` ends.
-    #
-    # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
-    # unknown then whether the lock was passed, both names leave it.
-    def pass(owner, seconds)
-      @session.working { hand_over(owner, seconds * 1000) }
-    end
-
-    private
-
-    def give_back
-      check_own
-      held, rest, known = held?, resting, false
-      @released = true
-      @session.stop_renewing(@grant)
-      @grant.over.set
-      reply = @session.ask(*rest.command) if rest
-      if reply.nil? # nothing has to rest, or what was revoked cannot
-        rest = nil
-        reply = @session.ask("LOCK.RELEASE", key, owner, "ALL", "TOKEN", token)
-      end
-      gone, forbidden = gone?(reply), reply.is_a?(Refusal) && reply.code == "NOPERM"
-      known = gone || forbidden || reply.is_a?(Integer)
-      raise Refused, reply.text if forbidden
-      raise Lost, "the lock #{key.inspect} was lost before it was released" if gone || !held
-    ensure
-      Mortise.uninterrupted { @session.later(rest || @grant.leaving) } if known == false
-    end
-
-    def hand_over(owner, ms)
-      check_own
-      check!
-      known, renewed = false, @session.stop_renewing(@grant)
-      @released = true # nobody relies on it once this is sent
-      reply = @session.ask(*passing(owner, ms))
-      Mortise.uninterrupted do
-        known = !reply.is_a?(Failed) || reply.known
-        take_back(renewed) if known && !reply.is_a?(Integer) && !gone?(reply)
-      end
-      raise Lost, "the lock #{key.inspect} was lost before it was passed on" if gone?(reply)
-      raise Refused, reply.cause if reply.is_a?(Failed) && reply.cause.is_a?(String)
-
-      Lock.said(reply)
-    ensure
-      @grant.over.set if @released
-      Mortise.uninterrupted { [@grant.leaving, Leaving.new(key, owner)].each { |leaving| @session.later(leaving) } } if known == false
-    end
-
-    def check_own
-      raise Error, "the lock #{key.inspect} was taken by another process, and is its own to release" if inherited?
-      raise Error, "the lock #{key.inspect} is released already" if @released
-    end
-
-    # A reply that says that there is no such hold. A key of another type has none.
-    def gone?(reply)
-      reply.nil? || (reply.is_a?(Refusal) && reply.code == "WRONGTYPE")
-    end
-
-    # The server has changed nothing.
-    def take_back(renewed)
-      @released = false
-      @session.keep_renewed(@grant) if renewed
-    end
-
-    # The rest of `at_least` goes to a name that nobody uses. If it is sent again, it changes nothing, or its time is that much shorter.
-    def resting
-      ends = @taken + @at_least
-      return unless ends > Mortise.now
-
-      nobody = @session.name(nil)
-      Leaving.new(key, owner) { passing(nobody, ends - Mortise.now) }
-    end
-
-    def passing(heir, ms)
-      ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token]
+    def request(owner)
+      ["LOCK.RLOCK", @keys.first, owner, @lease, "HOLDS", @permits, "LIMIT", @limit]
     end
   end
 
@@ -366,6 +281,6 @@ module Mortise
   end
 end
 
-require_relative "multi_lock"
+require_relative "hold"
 
 at_exit { Mortise.close(timeout: 0.5) }

@@ -10,48 +10,28 @@ require "securerandom"
 require_relative "wire"
 
 module Mortise
-  MAIL_WAIT = 2_000 # ms for which one LOCK.MAIL waits
   LEAVE_FOR = 60_000 # ms in which what arrives late from a name that has left changes nothing
-  LETTER_DELAY = 1_000 # ms past a waiter's limit in which its answer may still arrive
-  LATE = 200 # ms that a process which was stopped past that gets to read what has arrived
+  LATE = 1_000 # ms past a waiter's limit in which its answer may still arrive
+  BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   ELSEWHERE = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT].freeze
 
-  # One acquisition: requested under a name of its own, granted perhaps, and over in the end.
+  # One acquisition of one or several keys: requested under a name of its own, granted perhaps, and over in the end.
   class Grant
-    attr_reader :key, :owner, :lease, :token, :answered, :over, :answer, :since, :known_at, :granted_at, :until, :deadline, :pid
+    attr_reader :keys, :owner, :lease, :token, :over, :until, :pid
 
-    # Those that are requested with this one.
-    attr_accessor :beside
-
-    def initialize(key, owner, lease, max_hold = nil)
-      @beside = []
-      @key, @owner, @lease, @max_hold, @pid = key, owner, lease, max_hold || Float::INFINITY, Process.pid
-      @answered, @over, @known_at = Event.new, Event.new, Float::INFINITY
-      @begin = @until = @deadline = -Float::INFINITY
+    def initialize(keys, owner, lease, max_hold = nil)
+      @keys, @owner, @lease, @max_hold, @pid = keys, owner, lease, max_hold || Float::INFINITY, Process.pid
+      @over, @until = Event.new, -Float::INFINITY
     end
 
-    # It waits in the queue, with the box that had this `since`.
-    def queued(since)
-      @since, @known_at = since, Mortise.now
+    # Takes what the server has granted to a request that was sent then.
+    def granted(token, sent)
+      @token, @last = token, sent + @max_hold
+      believe(sent)
     end
 
-    # Takes the answer that comes by letter: a token, nil, a `Refusal` or a `Failed`.
-    def settle(answer, granted_at = -Float::INFINITY)
-      return if @answered.set?
-
-      @answer, @begin = answer, granted_at
-      @answered.set
-    end
-
-    def granted(token, sent, lease)
-      @token, @granted_at = token, [sent, @begin].max
-      @last = @granted_at + @max_hold
-      believe(@granted_at, lease)
-    end
-
-    # The server confirmed at `from`, or later, that the lock is held for so long.
+    # The server confirmed at `from`, or later, that all of it is held for so long.
     def believe(from, lease = [@lease, @last - from].min)
-      @deadline = [@deadline, from + lease].max
       @until = [@until, [from + lease - (lease / 100.0) - 2, @last].min].max
       @renew_at = from + (@lease / 3.0)
     end
@@ -69,16 +49,23 @@ module Mortise
       @renew_at < @last ? [@until, @renew_at].min : @until
     end
 
-    def command
-      renewal([@lease, @last - Mortise.now].min)
+    def commands
+      renewals([@lease, @last - Mortise.now].min)
     end
 
-    def renewal(lease)
-      ["LOCK.RENEW", @key, @owner, [1, lease.floor].max, "TOKEN", @token]
+    def renewals(lease)
+      @keys.map { |key| ["LOCK.RENEW", key, @owner, [1, lease.floor].max, "TOKEN", @token] }
     end
 
-    def leaving
-      @leaving ||= Leaving.new(@key, @owner)
+    def leavings
+      @leavings ||= @keys.map { |key| Leaving.new(key, @owner) }
+    end
+  end
+
+  # What has to be sent until the server replies: that an owner leaves a lock.
+  Leaving = Struct.new(:key, :owner) do
+    def commands
+      [["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]]
     end
   end
 
@@ -127,11 +114,10 @@ module Mortise
 
     def initialize(driver)
       @pid, @uid, @count, @mutex, @closed = Process.pid, SecureRandom.uuid, 0, Mutex.new, false
-      @asked, @queued, @holds, @pending, @working, @retry, @heard = {}, [], [], [], 0, 20, -Float::INFINITY
-      @wire, @mail = Wire.new(driver, 0), Wire.new(driver, MAIL_WAIT / 1000.0)
-      @box, @since, @number, @doubt = SecureRandom.uuid, nil, 0, false
-      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? })
-      @listener = Worker.new("mortise-listener", method(:listen), -> { @queued.any? && !@closed })
+      @holds, @pending, @working, @retry, @heard, @beat = [], [], 0, 20, -Float::INFINITY, Mortise.now
+      @waits = Waits.new(driver)
+      @wire = Wire.new(driver) { @waits.hang_up } # a server that is gone without a word breaks no connection on which nothing is sent
+      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @waits.any? })
     end
 
     # A child of fork has neither its parent's threads nor its names.
@@ -154,56 +140,45 @@ module Mortise
       Mortise.uninterrupted { @mutex.synchronize { @working -= 1 } } if counted
     end
 
-    # A letter may overtake the reply to its request: so a hold is entered before the request is sent.
-    def enter(hold)
-      @mutex.synchronize { @asked[hold.owner] = hold unless @closed }
+    # The reply to one command about a lock.
+    def ask(*command)
+      ask_all([command]).first
     end
 
-    # Whether it was still there, that is, `close` was not faster.
-    def forget(hold)
-      !@mutex.synchronize { @asked.delete(hold.owner) }.nil?
+    # The replies to commands about locks, in one pipeline.
+    def ask_all(commands)
+      leave_first(commands)
+      @wire.call(*commands).map { |reply| noticed(reply) }
     end
 
-    # The reply to one command about a key. What is to be left there is sent first, so that nobody waits for himself.
-    def ask(*command, wait: 0)
-      mail = wait.positive? ? ["WAIT", wait.infinite? ? 0 : [1, wait.ceil].max, "MAIL", @box] : []
-      first = @mutex.synchronize { @pending.size < 100 ? @pending.select { |pending| keys_of(command).include?(pending.key) } : [] }
-      *replies, reply = @wire.call(*first.map(&:command), [*command, *mail])
-      first.zip(replies) { |pending, said| done(pending, said) }
-      @heard = Mortise.now unless reply.is_a?(Failed)
-      reply.is_a?(Refusal) && ELSEWHERE.include?(reply.code) ? Failed.new(reply.text, true) : reply
+    # The reply to a command that may wait for so many milliseconds, on a connection of its own. The keeper notices by the other one
+    # when the server does not answer any more.
+    def wait(command, limit)
+      @wire.open? ? leave_first([command]) : check_server
+      @keeper.wake(urgent: false)
+      noticed(@waits.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], limit + LATE))
     end
 
     # Whether the server confirms the hold for so long from now on. If that is unknown, what kept the server from replying.
     def extend(grant, lease)
+      return false unless grant.held?
+
       sent = Mortise.now
-      reply = ask(*grant.renewal(lease)) if grant.held?
-      return reply if reply.is_a?(Failed) || (reply.is_a?(Refusal) && reply.code != "WRONGTYPE")
-      return false unless reply == grant.token && grant.held?
+      replies = ask_all(grant.renewals(lease))
+      unknown = replies.find { |reply| reply.is_a?(Failed) || (reply.is_a?(Refusal) && !Mortise.gone?(reply)) }
+      return unknown if unknown
+      return false unless replies.all?(grant.token) && grant.held?
 
       grant.believe(sent, lease)
       true
     end
 
-    # The letter to a request that was queued.
-    def answer(hold, since, left)
-      hold.queued(since)
-      @mutex.synchronize do
-        @queued << hold
-        @doubt ||= since != @since
-      end
-      @listener.wake
-      ends = Mortise.now + left + LETTER_DELAY
-      hold.answered.wait([ends - Mortise.now, 60_000].min) until hold.answered.set? || Mortise.now >= ends
-      hold.answered.wait(LATE) ? hold.answer : Failed.new
-    ensure
-      Mortise.uninterrupted { @mutex.synchronize { @queued.delete(hold) } }
-    end
-
+    # Whether the session is still open, so that the hold is kept.
     def keep_renewed(hold)
-      return give_up(hold) unless @mutex.synchronize { @holds << hold unless @closed }
+      return false unless @mutex.synchronize { @holds << hold unless @closed }
 
       @keeper.wake(urgent: hold.due_at < Mortise.now + TICK)
+      true
     end
 
     # Whether it was renewed until now.
@@ -211,14 +186,14 @@ module Mortise
       !@mutex.synchronize { @holds.delete(hold) }.nil?
     end
 
-    # Sends this until the server replies.
-    def later(pending)
-      @mutex.synchronize { @pending << pending unless @pending.include?(pending) }
+    # Has these names leave, until the server replies.
+    def later(leavings)
+      @mutex.synchronize { @pending |= leavings }
       @keeper.wake
     end
 
     def lose(hold)
-      Mortise.logger.warn("the lock #{hold.key.inspect} was lost") unless hold.over.set?
+      Mortise.logger.warn("the lock #{hold.keys.join(", ").inspect} was lost") unless hold.over.set?
       give_up(hold)
     end
 
@@ -228,80 +203,41 @@ module Mortise
       return if hold.over.set?
 
       hold.over.set
-      later(hold.leaving)
+      later(hold.leavings)
     end
 
     # Leaves all that waits or is renewed. Whether the server has acknowledged all of it, and what is being released on other
     # threads, within so many milliseconds.
-    def close(ms)
-      ends = Mortise.now + ms
-      waiting = @mutex.synchronize { @closed = true and @asked.values.tap { @asked.clear } }
-      waiting.each do |hold|
-        hold.settle(Failed.new("closed", true)) and [hold, *hold.beside].each { |one| later(one.leaving) }
-      end
+    def close(limit)
+      ends = Mortise.now + limit
+      @mutex.synchronize { @closed = true }
       @holds.dup.each { |hold| give_up(hold) }
-      sleep 0.005 until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
-      [@wire, @mail].each(&:hang_up)
+      until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
+        @waits.hang_up # also those that have begun to wait meanwhile
+        sleep 0.005
+      end
+      [@wire, @waits].each(&:hang_up)
       done
     end
 
     private
 
-    def keys_of(command)
-      command[0] == "LOCK.MACQUIRE" ? command[4, command[3]] : [command[1]]
+    # A request would wait for what is still to be left at its locks.
+    def leave_first(commands)
+      keys = commands.flat_map { |words| words[0] == "LOCK.MACQUIRE" ? words[4, words[3]] : [words[1]] }
+      first = @mutex.synchronize { @pending.select { |pending| keys.include?(pending.key) }.first(BATCH) }
+      first.zip(@wire.call(*first.flat_map(&:commands))) { |pending, reply| done(pending, reply) } if first.any?
     end
 
-    # Collects letters.
-    def listen
-      sent = Mortise.now
-      after = @since ? ["AFTER", @since, @number] : []
-      reply, = @mail.call(["LOCK.MAIL", @box, *after, "WAIT", MAIL_WAIT])
-      return deliver(sent, *reply) unless reply.is_a?(Failed) || reply.is_a?(Refusal)
-
-      if reply.is_a?(Refusal) && !ELSEWHERE.include?(reply.code)
-        return give_up_waiting(Failed.new(reply)) { true } # nobody can wait, and whether the requests are gone is unknown
-      end
-      sleep 0.05
-    end
-
-    def deliver(sent, since, waited, letters)
-      @heard = Mortise.now
-      @since, @number, @doubt = since, 0, true if since != @since
-      letters.map { |letter| Mortise.fields(letter) }.each do |letter|
-        @number = [@number, letter["number"]].max
-        settle(letter, sent + waited)
-      end
-      return unless @doubt # what was requested with another box is gone, or the next answer shows it
-
-      give_up_waiting(Failed.new) { |hold| hold.since != since && hold.known_at < sent }
-      @mutex.synchronize { @doubt = @queued.any? { |hold| hold.since != since } }
-    end
-
-    def settle(letter, arrived)
-      hold, granted = @mutex.synchronize { @asked[letter["owner"].b] }, letter["result"] == "granted"
-      if hold.nil?
-        keys = granted ? letter["keys"] || [letter["key"]] : []
-        keys.each { |key| later(Leaving.new(key.b, letter["owner"].b)) } # nobody wants it any more
-      elsif granted
-        hold.settle(letter["token"], arrived - letter["age"])
-      elsif letter["result"] == "refused"
-        refusal = Refusal.new(letter["error"])
-        hold.settle(ELSEWHERE.include?(refusal.code) ? Failed.new(refusal.text, true) : refusal)
-      else
-        hold.settle(nil)
-      end
-    end
-
-    def give_up_waiting(failed, &which)
-      @queued.dup.select(&which).each do |hold|
-        @mutex.synchronize { @queued.delete(hold) }
-        hold.settle(failed)
-      end
+    def noticed(reply)
+      @heard = Mortise.now unless reply.is_a?(Failed)
+      reply.is_a?(Refusal) && ELSEWHERE.include?(reply.code) ? Failed.new(reply.text, true) : reply
     end
 
     # Renews what is held and sends what is pending: many in one pipeline.
     def keep
       start = Mortise.now
+      check_server if @waits.any? && start - @beat > BEAT
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
       jobs = holds.select { |hold| hold.renew?(start) } + @pending.first(BATCH)
@@ -312,20 +248,30 @@ module Mortise
       sleep [@retry, *holds.map { |hold| hold.lease / 10.0 }].min / 1000.0 if failed
     end
 
+    # If there is no answer, those who wait ask again, where the primary is by then.
+    def check_server
+      @beat = Mortise.now
+      @wire.call(["PING"])
+    end
+
     # Whether any of it has to be sent again.
     def send_together(jobs)
       sent = Mortise.now
-      replies = @wire.call(*jobs.map(&:command))
-      jobs.zip(replies).map { |job, reply| job.is_a?(Leaving) ? done(job, reply) : renewed(job, reply, sent) }.any?
+      sizes = jobs.map { |job| job.commands.size }
+      replies = @wire.call(*jobs.flat_map(&:commands))
+      jobs.zip(sizes).map do |job, size|
+        own = replies.shift(size)
+        job.is_a?(Leaving) ? done(job, own.first) : renewed(job, own, sent)
+      end.any?
     end
 
-    def renewed(hold, reply, sent)
-      if reply.nil? || (reply.is_a?(Refusal) && reply.code == "WRONGTYPE")
+    def renewed(hold, replies, sent)
+      if replies.any? { |reply| Mortise.gone?(reply) }
         lose(hold)
-      elsif reply == hold.token && Mortise.now < hold.until # a belief that has run out is never taken up again
+      elsif replies.all?(hold.token) && Mortise.now < hold.until # a belief that has run out is never taken up again
         hold.believe(sent)
       end
-      reply.is_a?(Failed) || reply.is_a?(Refusal)
+      replies.any? { |reply| reply.is_a?(Failed) || reply.is_a?(Refusal) }
     end
 
     def done(pending, reply)
@@ -335,17 +281,9 @@ module Mortise
     end
   end
 
-  # What has to be sent until the server replies: that an owner leaves, or keeps the lock taken until a time and leaves then.
-  class Leaving
-    attr_reader :key
-
-    def initialize(key, owner, &command)
-      @key, @command = key, command || -> { ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR] }
-    end
-
-    def command
-      @command.call
-    end
+  # A reply that says that there is no such hold. A key of another type has none.
+  def self.gone?(reply)
+    reply.nil? || (reply.is_a?(Refusal) && reply.code == "WRONGTYPE")
   end
 
   # A map of RESP3, or the flat array of RESP2.

@@ -8,6 +8,7 @@ require "socket"
 module Mortise
   BATCH = 1_000 # commands that are sent before their replies are read
   TIMEOUT = 2.0 # seconds without a reply after which everything in flight on a connection is unknown
+  LONGEST = 1e10 # ms, for no limit
   TICK = 1_000 # ms after which background work checks the clock again at the latest
   # Clocks that run while the machine sleeps, on Linux and macOS; other systems have the monotonic one.
   CLOCK = Process.const_get(%i[CLOCK_BOOTTIME CLOCK_MONOTONIC_RAW CLOCK_MONOTONIC].find { |name| Process.const_defined?(name) })
@@ -20,6 +21,13 @@ module Mortise
   Refusal = Struct.new(:text) do
     def code
       text[/\A\S+/]
+    end
+
+    # The text, with what to do where the server's own words do not say it.
+    def explained
+      return text unless text.match?(/\AERR unknown command .?LOCK\./i)
+
+      "#{text}: the server has not loaded the Mortise module; load it by \"loadmodule …/libmortise.so\" in redis.conf, or by MODULE LOAD"
     end
   end
 
@@ -83,13 +91,14 @@ module Mortise
       [place, @config.db, @config.username, @config.password, @config.ssl_params, @config.id]
     end
 
-    def open(extra)
-      limit = [@config.read_timeout || TIMEOUT, TIMEOUT].min
+    def open
       ::RedisClient.new(@config, connect_timeout: [@config.connect_timeout || TIMEOUT, TIMEOUT].min,
-                                 write_timeout: limit, read_timeout: limit + extra)
+                                 write_timeout: limit, read_timeout: limit)
     end
 
-    def exchange(client, commands)
+    # The replies, which may take so many seconds longer than usual.
+    def exchange(client, commands, seconds = 0)
+      client.read_timeout = limit + seconds
       client.pipelined(exception: false) { |pipeline| commands.each { |command| pipeline.call_once_v(command) } }
     end
 
@@ -108,6 +117,10 @@ module Mortise
     end
 
     private
+
+    def limit
+      [@config.read_timeout || TIMEOUT, TIMEOUT].min
+    end
 
     # What Sentinel watches. The address is its answer, and not asked here.
     def watched
@@ -128,14 +141,13 @@ module Mortise
       @options.slice(*NAMING)
     end
 
-    def open(extra)
-      limit = [@options[:read_timeout], TIMEOUT].min
-      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: limit, timeout: limit + extra,
-                                         read_timeout: limit + extra, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
+    def open
+      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: limit, timeout: limit,
+                                         read_timeout: limit, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
     end
 
-    def exchange(client, commands)
-      client.process(commands) { commands.map { client.read } }
+    def exchange(client, commands, seconds = 0)
+      client.with_socket_timeout(limit + seconds) { client.process(commands) { commands.map { client.read } } }
     end
 
     def errors
@@ -149,15 +161,47 @@ module Mortise
     def unsent?(error)
       error.is_a?(::Redis::CannotConnectError)
     end
+
+    private
+
+    def limit
+      [@options[:read_timeout], TIMEOUT].min
+    end
+  end
+
+  # What both kinds of connections have in common: replies and errors in one form.
+  module Judging
+    private
+
+    def judge(reply)
+      @driver.said?(reply) ? Refusal.new(reply.message) : reply
+    end
+
+    # What kept the server from replying, as a client's error tells it.
+    def failed(error)
+      @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, @driver.unsent?(error))
+    end
+
+    # These errors and no others: a thread may be interrupted by any.
+    def errors
+      [*@driver.errors, IOError, SystemCallError, SocketError]
+    end
+
+    def shut(connection)
+      connection&.close
+    rescue StandardError
+      nil # it is gone either way
+    end
   end
 
   # One connection that all threads share. The thread whose turn it is sends, in one pipeline, the requests of all, and reads the
-  # replies. It never sends anything twice.
+  # replies. It never sends anything twice. The block is called when the connection was lost: the server may be another one by now.
   class Wire
+    include Judging
     Job = Struct.new(:commands, :replies)
 
-    def initialize(driver, extra)
-      @driver, @extra, @turn, @jobs = driver, extra, Mutex.new, Thread::Queue.new
+    def initialize(driver, &lost)
+      @driver, @lost, @turn, @jobs = driver, lost, Mutex.new, Thread::Queue.new
     end
 
     # The replies: what the server replied, a `Refusal` for an error, or a `Failed` for each.
@@ -170,11 +214,13 @@ module Mortise
       job.replies
     end
 
+    def open?
+      !@connection.nil?
+    end
+
     def hang_up
       connection, @connection = @connection, nil
-      connection&.close
-    rescue StandardError
-      nil # it is gone either way
+      shut(connection)
     end
 
     private
@@ -182,22 +228,68 @@ module Mortise
     def exchange
       batch = Array.new(@jobs.size.clamp(1, BATCH)) { @jobs.pop }
       failure = Failed.new(nil, false)
-      @connection ||= @driver.open(@extra)
+      @connection ||= @driver.open
       replies = @driver.exchange(@connection, batch.flat_map(&:commands)).map { |reply| judge(reply) }
-      # The primary may be another server by now, at the same name or address.
-      hang_up if replies.any? { |reply| reply.is_a?(Refusal) && reply.code == "READONLY" }
+      lose if replies.any? { |reply| reply.is_a?(Refusal) && reply.code == "READONLY" }
       batch.each { |job| job.replies = replies.shift(job.commands.size) }
-    rescue *@driver.errors, IOError, SystemCallError, SocketError => error # and no others: a thread may be interrupted by any
-      failure = @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, @driver.unsent?(error))
+    rescue *errors => error
+      failure = failed(error)
     ensure
       Mortise.uninterrupted do
-        hang_up unless batch&.all?(&:replies) # another thread's exception, too, leaves replies unread
+        lose unless batch&.all?(&:replies) # another thread's exception, too, leaves replies unread
         batch&.each { |job| job.replies ||= Array.new(job.commands.size, failure) }
       end
     end
 
-    def judge(reply)
-      @driver.said?(reply) ? Refusal.new(reply.message) : reply
+    def lose
+      hang_up
+      @lost&.call
+    end
+  end
+
+  # Connections on which commands wait, one for each thread that waits. A few stay open for the next.
+  class Waits
+    include Judging
+    MOST_IDLE = 32
+
+    def initialize(driver)
+      @driver, @mutex, @idle, @busy = driver, Mutex.new, [], []
+    end
+
+    def any?
+      @busy.any?
+    end
+
+    # The reply to a command that the server may keep waiting for so many milliseconds. A thread that is interrupted closes its
+    # connection, which ends the wait at the server.
+    def call(command, limit)
+      Thread.handle_interrupt(Object => :on_blocking) do
+        connection, reply = @mutex.synchronize { (@idle.pop || @driver.open).tap { |taken| @busy << taken } }, Failed.new
+        begin
+          reply = judge(@driver.exchange(connection, [command], [limit, LONGEST].min / 1000.0).first)
+        rescue *errors => error
+          reply = failed(error)
+        ensure
+          Mortise.uninterrupted { give_back(connection, reply) }
+        end
+        reply
+      end
+    end
+
+    # Closes all connections. Those who wait on them get a `Failed`.
+    def hang_up
+      @mutex.synchronize { [*@busy, *@idle.pop(@idle.size)] }.each { |connection| shut(connection) }
+    end
+
+    private
+
+    # A connection whose reply was not read, or whose server may be another one by now, is of no further use.
+    def give_back(connection, reply)
+      kept = @mutex.synchronize do
+        of_use = @busy.delete(connection) && (reply.nil? || reply.is_a?(Integer)) && @idle.size < MOST_IDLE
+        @idle << connection if of_use
+      end
+      shut(connection) unless kept
     end
   end
 

@@ -1,0 +1,157 @@
+# frozen_string_literal: true
+
+module Mortise
+  # A lock that was taken, or several that were taken at once, until it is released or lost.
+  class Hold
+    def initialize(session, grant)
+      @session, @grant = session, grant
+    end
+
+    # The fencing token, larger than every one granted before: for a store that refuses smaller ones.
+    def token
+      @grant.token
+    end
+
+    def keys
+      @grant.keys
+    end
+
+    def key
+      keys.first
+    end
+
+    def owner
+      @grant.owner
+    end
+
+    # Whether it is held, by this process's own clock. Sends no command.
+    def held?
+      !@released && @grant.held?
+    end
+
+    # Whether it ended though nobody released it.
+    def lost?
+      !@released && !held?
+    end
+
+    # Whether this process was forked from the one that took it, and still holds it.
+    def inherited?
+      @grant.pid != Process.pid
+    end
+
+    # Raises Lost where it is lost: for the midst of a long job.
+    def check!
+      raise Lost, "the lock #{name} was lost" unless held?
+    end
+
+    # Returns when it is lost (true), or when it was released or `timeout` seconds are over (false).
+    def wait_lost(timeout = nil)
+      ends = Mortise.now + (timeout ? timeout.to_f * 1000 : Float::INFINITY)
+      while @grant.held? && (left = ends - Mortise.now).positive?
+        @grant.over.wait([@grant.until - Mortise.now + 1, left, TICK].min.clamp(0, TICK))
+      end
+      lost?
+    end
+
+    # Holds the lock for `seconds` from now at least. Raises Lost, Unreachable, Refused.
+    def extend(seconds)
+      extended = Lock.said(@session.extend(@grant, (seconds.to_f * 1000).to_i))
+      raise Lost, "the lock #{name} was lost before it was extended" unless extended
+
+      self
+    end
+
+    # Runs a command on the same server if the lock, or the first of several, is still held then, with no time between the check and
+    # the write. Returns what the command replies. Raises Lost, and Refused where the command fails.
+    def guard(*command)
+      check!
+      reply = @session.ask("LOCK.GUARD", key, owner, token, *command.map(&:to_s))
+      raise Lost, "the lock #{name} was lost: #{reply.text}" if reply.is_a?(Refusal) && reply.code == "NOTHELD"
+
+      Lock.said(reply)
+    end
+
+    # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
+    def release
+      @session.working { give_back }
+    end
+
+    # Gives the lock back, but keeps it taken for so many seconds from now: a job then runs once in that time, however short it is.
+    # It passes the lock to a name that nobody uses, and raises what `pass` does.
+    def keep_for(seconds)
+      @session.working { hand_over(@session.name(nil), Lock.ms(:seconds, seconds)) }
+    end
+
+    # Passes the lock to `owner` with a lease of that many seconds, and returns its new token: see `Lock#take_over`.
+    #
+    # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
+    # unknown then whether the lock was passed, both names leave it.
+    def pass(owner, seconds)
+      raise ArgumentError, "locks are passed on one by one, not #{name} together" if keys.size > 1
+
+      @session.working { hand_over(owner, seconds * 1000) }
+    end
+
+    private
+
+    def name
+      keys.join(", ").inspect
+    end
+
+    # If there is no answer, the name leaves.
+    def give_back
+      check_own
+      held, known = held?, false
+      @released = true
+      @session.stop_renewing(@grant)
+      @grant.over.set
+      replies = @session.ask_all(keys.map { |key| ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token] })
+      refused = refusal(replies)
+      known = !refused && replies.none?(Failed)
+      raise Refused, refused.text if refused && refused.code == "NOPERM"
+      raise Lost, "the lock #{name} was lost before it was released" if !held || replies.any? { |reply| Mortise.gone?(reply) }
+    ensure
+      Mortise.uninterrupted { @session.later(@grant.leavings) } if known == false
+    end
+
+    # Passes what is held to another name. If only some of it was passed, or nobody knows, both names leave all of it.
+    def hand_over(heir, ms)
+      check_own
+      check!
+      known, renewed = false, @session.stop_renewing(@grant)
+      @released = true # nobody relies on it once this is sent
+      replies = @session.ask_all(keys.map { |key| ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token] })
+      passed, trouble = replies.grep(Integer), replies.find { |reply| !reply.is_a?(Integer) && !Mortise.gone?(reply) }
+      Mortise.uninterrupted do
+        known = trouble.nil? || (passed.empty? && (trouble.is_a?(Refusal) || trouble.known))
+        take_back(renewed) if known && trouble
+      end
+      raise Lost, "the lock #{name} was lost before it was passed on" if replies.any? { |reply| Mortise.gone?(reply) }
+      raise Refused, trouble.cause if trouble.is_a?(Failed) && trouble.known
+
+      Lock.said(trouble || passed.max)
+    ensure
+      @grant.over.set if @released
+      leave_all(heir) if known == false
+    end
+
+    def refusal(replies)
+      replies.find { |reply| reply.is_a?(Refusal) && !Mortise.gone?(reply) }
+    end
+
+    def leave_all(heir)
+      Mortise.uninterrupted { @session.later(keys.map { |key| Leaving.new(key, heir) } + @grant.leavings) }
+    end
+
+    def check_own
+      raise Error, "the lock #{name} was taken by another process, and is its own to release" if inherited?
+      raise Error, "the lock #{name} is released already" if @released
+    end
+
+    # The server has changed nothing.
+    def take_back(renewed)
+      @released = false
+      @session.keep_renewed(@grant) || @session.give_up(@grant) if renewed
+    end
+  end
+end
