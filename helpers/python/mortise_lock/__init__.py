@@ -38,7 +38,6 @@ class Lock(BaseLock):
     extend, reacquire, wait_lost = map(in_thread, (BaseLock.extend, BaseLock.reacquire, BaseLock.wait_lost))
     pass_to, take_over = in_thread(BaseLock.pass_to), in_thread(BaseLock.take_over)
     _acquire_here, __enter__, __exit__ = in_thread(BaseLock._acquire), in_thread(BaseLock._enter), in_thread(BaseLock._exit)
-    _place = staticmethod(threading.current_thread)
 
     def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None) -> bool:
         """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is

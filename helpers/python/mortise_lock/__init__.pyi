@@ -25,11 +25,12 @@ class Lock:
     max_hold: float | None
     at_least: float | None
     holder: str | bytes | None
-    local: Any
     def __init__(self, redis: Redis | RedisCluster, name: str | bytes, timeout: float | None = None, sleep: float | None = 0.1,
                  blocking: bool = True, blocking_timeout: float | None = None, thread_local: bool = True,
                  raise_on_release_error: bool = True, *, lease: float = 30.0, max_hold: float | None = None,
                  at_least: float | None = None, holder: str | bytes | None = None) -> None: ...
+    @property
+    def local(self) -> Any: ...
     @property
     def fencing_token(self) -> int | None: ...
     @property

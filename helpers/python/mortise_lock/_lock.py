@@ -28,7 +28,7 @@ class BaseLock:
     public are in the .pyi files."""
 
     _command = "LOCK.ACQUIRE"
-    _place = None  # a driver's function: the thread or task that calls
+    _takes = Taken
 
     def __init__(self, redis, name, timeout=None, sleep=0.1, blocking=True, blocking_timeout=None, thread_local=True,
                  raise_on_release_error=True, *, lease=30.0, max_hold=None, at_least=None, holder=None):
@@ -54,8 +54,7 @@ class BaseLock:
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
         self.at_least, self.holder = at_least, holder
         self._request(), self._limit(blocking_timeout), self._check(sleep)
-        self._taken = Taken(self)
-        self.local = Local(self._taken, self._bytes)
+        self._taken = self._takes(self.thread_local is False)
         self._key, self._holder = self._bytes(name), self._bytes(holder)
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
@@ -67,12 +66,10 @@ class BaseLock:
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
 
-    def _shared(self, one):
-        """Whether that acquisition of another thread or task may be used here."""
-        return not self.thread_local
-
-    def _added(self, one):
-        """Called with each new acquisition, by the thread or task that has made it."""
+    @property
+    def local(self):
+        """redis-py's place for `token`, the name by which this thread or task holds the lock. Another process's may be set."""
+        return Local(self._taken, self._bytes)
 
     @property
     def _hold(self):

@@ -31,7 +31,10 @@ class Node:
         self.queued, self.holds, self.unknown, self.pause, self.heard = set(), set(), set(), 20, -math.inf
         self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
-        self.box, self.since, self.number, self.doubt = str(uuid.uuid4()), None, 0, False
+        self.new_box()
+
+    def new_box(self):
+        self.box, self.since, self.number, self.doubt = f"{uuid.uuid4()}{self.session.tag(self)}", None, 0, False
 
     async def answer(self, hold, since, left):
         """The letter to a request that was queued."""
@@ -60,7 +63,10 @@ class Node:
             return self.settle_queued(reply, lambda hold: True)
         await self.session.pause(50)
         await self.session.refresh(self)
-        self.settle_queued(Failed(), lambda hold: self.session.node(hold.key) is not self)
+        moved = isinstance(reply, MovedError)
+        self.settle_queued(Failed(), lambda hold: moved or self.session.node(hold.key) is not self)
+        if moved:
+            self.new_box()
 
     def deliver(self, sent, since, waited, letters):
         if since != self.since:
@@ -198,6 +204,12 @@ class Session:
         if mail and self.closed:  # in the midst of this
             await wire.hang_up()
         return replies
+
+    def tag(self, node):
+        """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
+        if node.address is None:
+            return ""
+        return next((f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address), "")
 
     async def pause(self, ms):
         await self.wait(self.event(), ms)

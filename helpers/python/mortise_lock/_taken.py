@@ -1,5 +1,6 @@
 """What one lock object has taken. Several threads or tasks may use the object: each acquisition belongs to the one that made it."""
 import os
+import threading
 
 
 class Acquisition:
@@ -15,31 +16,36 @@ class Acquisition:
 
 
 class Taken:
-    """The acquisitions of one lock object, and which of them the `with` blocks give back.
+    """The acquisitions of one lock object, and which of them the `with` blocks give back."""
 
-    lock: has `_place`, the thread or task that calls; `_shared`, whether an acquisition of another one may be used here; and
-        `_added`, which is told of each new one.
-    """
+    def __init__(self, is_common):
+        """is_common: whether each thread or task uses what any other has taken."""
+        self.is_common, self.acquisitions, self.blocks = is_common, [], []
 
-    def __init__(self, lock):
-        self.lock, self.acquisitions, self.blocks = lock, [], []
+    @staticmethod
+    def place():
+        """The thread or task that calls."""
+        return threading.current_thread()
+
+    def is_shared(self, one):
+        """Whether that acquisition of another thread or task may be used here."""
+        return self.is_common
 
     def current(self):
         """The acquisition that a call is about: the latest one of this thread or task, or else the latest one that it shares."""
-        here, latest_first = self.lock._place(), [one for one in reversed(self.acquisitions) if one.pid == os.getpid()]
+        here, latest_first = self.place(), [one for one in reversed(self.acquisitions) if one.pid == os.getpid()]
         own = (one for one in latest_first if one.place is here)
-        shared = (one for one in latest_first if self.lock._shared(one))
+        shared = (one for one in latest_first if self.is_shared(one))
         return next(own, None) or next(shared, None)
 
     def add(self, token, hold, taken_over=False):
         """Adds an acquisition of this thread or task. Forgets those of its own that were lost and never released."""
-        added = Acquisition(token, hold, self.lock._place())
+        added = Acquisition(token, hold, self.place())
         added.taken_over = taken_over
         for one in list(self.acquisitions):
             if one.place is added.place and one.over() and one not in self.blocks:
                 self.remove(one)
         self.acquisitions.append(added)
-        self.lock._added(added)
         return added
 
     def remove(self, one):
@@ -57,7 +63,7 @@ class Taken:
     def leave(self):
         """Ends the innermost block of this thread or task: what it has to give back. None for a block of the process that
         forked this one, and where the lock was passed on."""
-        here = self.lock._place()
+        here = self.place()
         one = next((one for one in reversed(self.blocks) if one.place is here), self.blocks[-1])
         self.blocks.remove(one)
         if one.pid != os.getpid():
@@ -72,17 +78,17 @@ class Local:
     """The attribute `local` of redis-py's locks, with its `token`: the name by which this thread or task holds the lock."""
 
     def __init__(self, taken, encode):
-        vars(self).update(taken=taken, encode=encode)
+        self._taken, self._encode = taken, encode
 
     @property
     def token(self):
-        current = self.taken.current()
+        current = self._taken.current()
         return current and current.token
 
     @token.setter
     def token(self, token):
-        current = self.taken.current()
+        current = self._taken.current()
         if current:
-            self.taken.remove(current)
+            self._taken.remove(current)
         if token is not None:
-            self.taken.add(self.encode(token), None)
+            self._taken.add(self._encode(token), None)

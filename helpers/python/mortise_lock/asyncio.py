@@ -10,6 +10,7 @@ from . import _rules as rules
 from . import session_of
 from ._lock import BaseLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, RefusedError
 from ._multi import BaseMultiLock
+from ._taken import Taken
 from ._values import LATE, milliseconds, pool_of
 from ._wire import BaseWire
 
@@ -19,6 +20,25 @@ __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockE
 
 # What the task that runs has taken, by whatever lock object, and those that began it had taken by then.
 taken_here = contextvars.ContextVar("mortise_lock_taken", default=())
+
+
+class TakenByTasks(Taken):
+    """The acquisitions of one lock object by tasks."""
+
+    @staticmethod
+    def place():
+        with contextlib.suppress(RuntimeError):  # no loop runs
+            return asyncio.current_task()
+
+    def is_shared(self, one):
+        # A task uses what the tasks that began it had taken by then, as in `asyncio.shield(lock.release())`. What a task has taken that
+        # is over belongs to nobody else, as after `asyncio.wait_for(lock.acquire(), 5)`.
+        return self.is_common or one.place is None or one.place.done() or one in taken_here.get()
+
+    def add(self, *arguments, **options):
+        added = super().add(*arguments, **options)
+        taken_here.set((*(other for other in taken_here.get() if other.here), added))
+        return added
 
 
 class Watch:
@@ -50,6 +70,8 @@ class Watch:
 class Lock(BaseLock):
     """A lock for tasks: what `redis.asyncio.lock.Lock` does, in the server."""
 
+    _takes = TakenByTasks
+
     def __init__(self, *arguments, cancel_on_loss=False, **options):
         """As `mortise_lock.Lock`.
 
@@ -72,19 +94,6 @@ class Lock(BaseLock):
         await self._exit(kind, None if cancelled else error, trace)
         if cancelled:
             raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
-
-    @staticmethod
-    def _place():
-        with contextlib.suppress(RuntimeError):  # no loop runs
-            return asyncio.current_task()
-
-    def _shared(self, one):
-        # A task uses what the tasks that began it had taken by then, as in `asyncio.shield(lock.release())`. What a task has taken that
-        # is over belongs to nobody else, as after `asyncio.wait_for(lock.acquire(), 5)`.
-        return not self.thread_local or one.place is None or one.place.done() or one in taken_here.get()
-
-    def _added(self, one):
-        taken_here.set((*(other for other in taken_here.get() if other.here), one))
 
     async def acquire(self, blocking=None, blocking_timeout=None, token=None) -> bool:
         """As the `acquire` of `mortise_lock.Lock`. Where it is cancelled nothing stays behind."""
