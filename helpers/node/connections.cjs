@@ -153,7 +153,7 @@ async function openNodeRedis(client) {
     disableOfflineQueue: true, readonly: false, pingInterval: undefined, commandOptions: {},
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
-  return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map(String)));
+  return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map((word) => (Buffer.isBuffer(word) ? word : String(word)))));
 }
 
 // The server's errors begin with a word in capitals; others are the library's, about the connection.
@@ -257,4 +257,4 @@ function nodeRedisCluster(cluster) {
   };
 }
 
-module.exports = { MOST, Unanswered, codeOf, Wire, inTime, slotOf, topologyOf };
+module.exports = { LATE, MOST, Unanswered, codeOf, Wire, inTime, slotOf, topologyOf };

@@ -10,11 +10,6 @@ export type Client =
 export interface LocksOptions {
   /** Milliseconds that a lock lives without renewal, 3 at least. 30,000 if not given. */
   lease?: number;
-  /**
-   * How often, in milliseconds, to look where something that is no lock of this kind has the key, as what another library
-   * took there with SET NX. Not given: that is a RefusedError.
-   */
-  poll?: number | null;
 }
 
 export interface AcquireOptions extends LocksOptions {
@@ -67,6 +62,11 @@ export class Lock implements AsyncDisposable {
    * after a RefusedError it is held as before.
    */
   passTo(owner: string, lease: number): Promise<number>;
+  /**
+   * Runs a command if the lock is held when the server runs it, and returns its reply: `lock.guard("SET", "stock:42", 17)`. Rejects with
+   * a LostError if it is not held any more, and nothing was run; with a RefusedError for an error of the command itself.
+   */
+  guard(...command: [string, ...(string | number | Buffer)[]]): Promise<unknown>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -111,7 +111,7 @@ export class Locks implements AsyncDisposable {
    * The lock that was passed on to the name `owner` by that token, or null if it is not held by it, or not any more: of several who
    * try, one gets it.
    */
-  takeOver(name: string, owner: string, token: number, options?: Omit<AcquireOptions, "wait" | "mode" | "signal" | "poll">): Promise<Lock | null>;
+  takeOver(name: string, owner: string, token: number, options?: Omit<AcquireOptions, "wait" | "mode" | "signal">): Promise<Lock | null>;
   /**
    * Lets the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their
    * next renewal, and nobody else gets in before. The milliseconds until the last of them is over at the latest; null where nobody
@@ -120,7 +120,10 @@ export class Locks implements AsyncDisposable {
   revoke(name: string, owner?: string): Promise<number | null>;
   /** Up to `limit` permits of that name are out at the same time. All users of a name give the same limit; the server stores none. */
   semaphore(name: string, limit: number): Semaphore;
-  /** Leaves all that is waited for and all that is held. Whether the server has heard all of it within `ms` (2,000). */
+  /**
+   * Leaves all that it waits for and holds, and nothing of other Locks of the same client. Whether the server has heard all of it within
+   * `ms` (2,000).
+   */
   close(ms?: number): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
 }

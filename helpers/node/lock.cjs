@@ -4,6 +4,20 @@ const { Unanswered, codeOf } = require("./connections.cjs");
 const { abortable, leaving, now } = require("./node.cjs");
 const { LostError, RefusedError, UnreachableError, text, time } = require("./values.cjs");
 
+/** Lets the signal `notice`, whenever it is asked, whether it has to be aborted. */
+function askedOften(signal, notice) {
+  const { get } = Object.getOwnPropertyDescriptor(AbortSignal.prototype, "aborted");
+  const isAborted = () => (notice(), get.call(signal));
+  Object.defineProperties(signal, {
+    aborted: { get: isAborted },
+    throwIfAborted: {
+      value() {
+        if (isAborted()) throw signal.reason;
+      },
+    },
+  });
+}
+
 /** A lock that was granted. */
 class Lock {
   #locks;
@@ -30,15 +44,26 @@ class Lock {
   }
   /** Aborts, with a LostError as its reason, as soon as the lock is lost. */
   get signal() {
-    this.#controller ??= new AbortController();
+    if (!this.#controller) {
+      this.#controller = new AbortController();
+      askedOften(this.#controller.signal, () => this.#notice());
+    }
     if (this.#lost) this.#controller.abort(this.#lost);
     return this.#controller.signal;
+  }
+  // After a long computation no timer has run yet that would have noticed the end of the lease.
+  #notice() {
+    if (!this.#over && now() >= this.until) this.lose();
   }
   get held() {
     return !this.#over && !this.#passing && now() < this.until;
   }
   get over() {
     return this.#over;
+  }
+  /** The Locks that it was taken with. */
+  get user() {
+    return this.#locks;
   }
   /** When there is something to do about it. */
   get dueAt() {
@@ -72,7 +97,7 @@ class Lock {
     if (this.#over) return;
     this.end();
     this.#tell();
-    this.#locks.nodeOf(this.key).owe(this);
+    this.#locks.session.nodeOf(this.key).owe(this);
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #lose() {
@@ -93,7 +118,7 @@ class Lock {
   /** The command that ends it for good, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
   farewell() {
     if (!this.rests) return leaving(this.key, this.owner);
-    const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.newName();
+    const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.session.newName();
     return this.handover(`rest:${own}`, this.#restsUntil - now());
   }
   #tell() {
@@ -128,10 +153,24 @@ class Lock {
     if (this.#lost) throw this.#lost;
     return token;
   }
+  /**
+   * Runs a command if the lock is held when the server runs it, and returns its reply: `lock.guard("SET", "stock:42", 17)`. Rejects with a
+   * LostError if it is not held any more, and nothing was run; with a RefusedError for an error of the command itself.
+   */
+  async guard(...command) {
+    if (command.length === 0) throw new TypeError("a command to guard is missing");
+    if (this.#over) throw this.#lost ?? new LostError(`the lock '${this.name}' is not held any more`, this.name);
+    const reply = await this.#locks.session.ask(["LOCK.GUARD", this.key, this.owner, this.token, ...command]);
+    if (!(reply instanceof Error)) return reply;
+    if (reply instanceof Unanswered) throw new UnreachableError(`nobody knows whether the command ran: ${reply.cause.message}`, this.name, reply.cause);
+    if (codeOf(reply) !== "NOTHELD") throw new RefusedError(reply.message, this.name, reply);
+    this.#lose();
+    throw this.#lost;
+  }
   /** Asks for `ms` from now on. Whether it is held. */
   async confirm(ms, signal) {
     const sent = now();
-    const reply = this.held ? await abortable(this.#locks.ask(this.renewal(ms)), signal) : null;
+    const reply = this.held ? await abortable(this.#locks.session.ask(this.renewal(ms)), signal) : null;
     if (reply instanceof Unanswered) throw reply;
     if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
     if (reply !== this.token || !this.held) return false;
@@ -143,4 +182,4 @@ class Lock {
   }
 }
 
-module.exports = { Lock };
+module.exports = { Lock, askedOften };

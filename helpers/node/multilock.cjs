@@ -1,5 +1,6 @@
 // Several locks that were granted in one instant: each is a hold of its own, renewed and given back like any other.
 "use strict";
+const { askedOften } = require("./lock.cjs");
 
 class MultiLock {
   #controller;
@@ -22,6 +23,7 @@ class MultiLock {
   get signal() {
     if (this.#controller) return this.#controller.signal;
     this.#controller = new AbortController();
+    askedOften(this.#controller.signal, () => this.locks.some(({ signal }) => signal.aborted));
     for (const { signal } of this.locks) {
       const abort = () => this.#controller.abort(signal.reason);
       if (signal.aborted) abort();

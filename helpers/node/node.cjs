@@ -4,7 +4,7 @@
 const { randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
 const { performance } = require("node:perf_hooks");
-const { MOST, Unanswered, Wire, codeOf } = require("./connections.cjs");
+const { LATE, MOST, Unanswered, Wire, codeOf } = require("./connections.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
@@ -104,7 +104,7 @@ function abortable(promise, signal) {
   });
 }
 
-/** A request that may be answered by letter within `left` ms. `node`: the one that it was sent to last. */
+/** A request that may be answered by letter within `left` ms. `node`: the one that it was sent to last; `user`: whose it is. */
 class Ticket {
   #bell; // made where somebody waits: most are answered by the reply
   node = undefined;
@@ -113,10 +113,8 @@ class Ticket {
   since = undefined;
   knownAt = Infinity;
   begin = -Infinity;
-  constructor(key, left, signal) {
-    this.key = key;
-    this.left = left;
-    this.signal = signal;
+  constructor(key, left, signal, user) {
+    Object.assign(this, { key, left, signal, user });
   }
   settle(answer, begin = -Infinity) {
     if (this.settled) return;
@@ -137,7 +135,7 @@ class Ticket {
 class Node {
   queued = new Set();
   holds = new Set();
-  debts = new Set(); // each has a key and a farewell, which ends a name there
+  debts = new Set(); // each has a key, a farewell, which ends a name there, and a user, whose it was
   heard = -Infinity; // when it last gave a request a useful answer
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
@@ -145,16 +143,16 @@ class Node {
   #keepsAt = Infinity;
   #isIdle = false; // no process stays for the keeper's timer
 
-  constructor(locks, address) {
-    Object.assign(this, { locks, address });
-    this.wire = new Wire(() => locks.topology.open(address), COMMAND_TIMEOUT);
-    this.ear = new Wire(() => locks.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
+  constructor(session, address) {
+    Object.assign(this, { session, address });
+    this.wire = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT);
+    this.ear = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
     this.#newBox();
   }
 
   // In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves.
   #newBox() {
-    const { topology } = this.locks;
+    const { topology } = this.session;
     let tag = "";
     for (let n = 0; this.address !== undefined && topology.address((tag = `{${n}}`)) !== this.address && n < 1 << 18; n++);
     Object.assign(this, { box: randomUUID() + tag, since: undefined, number: 0 });
@@ -199,7 +197,8 @@ class Node {
     this.#doubt ||= since !== this.since;
     this.#listen();
     try {
-      while (!(await ticket.wait(ends - now()))) if (now() >= ends) throw new Again();
+      while (!(await ticket.wait(ends - now())) && now() < ends);
+      if (!(await ticket.wait(LATE))) throw new Again(); // a process that was busy reads first what has come
     } finally {
       this.queued.delete(ticket);
     }
@@ -210,7 +209,7 @@ class Node {
   /** Collects the letters of all that wait at this node. */
   #listen() {
     return this.#work("listen", async (rest) => {
-      while (this.queued.size > 0 && !this.locks.closed) {
+      while (this.queued.size > 0 && !this.session.ended) {
         const sent = now();
         const after = this.since === undefined ? [] : ["AFTER", this.since, this.number];
         const reply = await this.ear.call(["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]);
@@ -230,9 +229,9 @@ class Node {
     }
     await pause(50);
     const [first] = this.queued;
-    if (first) await this.locks.refresh(first.key);
+    if (first) await this.session.refresh(first.key);
     const moved = codeOf(error) === "MOVED";
-    this.#askAgain((ticket) => moved || this.locks.nodeOf(ticket.key) !== this);
+    this.#askAgain((ticket) => moved || this.session.nodeOf(ticket.key) !== this);
     if (moved) this.#newBox();
   }
 
@@ -240,7 +239,7 @@ class Node {
     if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
     for (const { number, key, keys = [key], owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
-      const ticket = this.locks.asked.get(owner);
+      const ticket = this.session.asked.get(owner);
       if (!ticket) {
         if (result === "granted") for (const one of keys) this.leave(one, owner); // nobody wants it any more
       } else if (result === "granted") ticket.settle(token, sent + waited - age);
@@ -273,7 +272,7 @@ class Node {
           const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => debt.farewell())];
           const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
-            if (codeOf(reply) === "ASK") replies[index] = await this.locks.ask(commands[index]);
+            if (codeOf(reply) === "ASK") replies[index] = await this.session.ask(commands[index]);
           }
           let failed = false;
           due.forEach((hold, index) => (failed = hold.renewed(replies[index], sent) || failed));
@@ -315,13 +314,13 @@ class Node {
   // Moves locks to the nodes that serve them by now.
   async #rehome() {
     const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts].map((debt) => debt.key)];
-    if (keys.length > 0) await this.locks.refresh(keys[0]);
+    if (keys.length > 0) await this.session.refresh(keys[0]);
     for (const hold of this.holds) {
-      const node = this.locks.nodeOf(hold.key);
+      const node = this.session.nodeOf(hold.key);
       if (node !== this && this.holds.delete(hold)) node.hold(hold);
     }
     for (const debt of this.debts) {
-      const node = this.locks.nodeOf(debt.key);
+      const node = this.session.nodeOf(debt.key);
       if (node !== this && this.debts.delete(debt)) node.owe(debt);
     }
   }
@@ -351,13 +350,19 @@ class Node {
     return Promise.all([this.wire.close(), this.ear.close()]);
   }
 
-  leave(key, owner) {
-    this.owe({ key, farewell: () => leaving(key, owner) });
+  /** Whether something of that user has still to be left, or of a request that nobody knows any more. */
+  owes(user) {
+    for (const debt of this.debts) if (debt.user === undefined || debt.user === user) return true;
+    return false;
+  }
+
+  leave(key, owner, user) {
+    this.owe({ key, user, farewell: () => leaving(key, owner) });
   }
 
   /** Sends the command that ends that name until the server replies. */
   owe(debt) {
-    if (this.locks.ended) return;
+    if (this.session.ended) return;
     this.debts.add(debt);
     this.#toKeep.ring();
     this.#keep();

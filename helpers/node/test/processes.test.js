@@ -111,8 +111,9 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
         const holder = await locks.acquire("stock");
         await withLocks(async (own) => {
           // Closes in the turn in which the letter is read.
-          const set = own.asked.set.bind(own.asked);
-          own.asked.set = (owner, ticket) => {
+          const { asked } = own.session;
+          const set = asked.set.bind(asked);
+          asked.set = (owner, ticket) => {
             const settle = ticket.settle.bind(ticket);
             ticket.settle = (...answer) => {
               settle(...answer);

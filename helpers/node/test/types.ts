@@ -6,7 +6,7 @@ import { Lock, Locks, MultiLock, type AcquireOptions } from "mortise-lock";
 export async function types(signal: AbortSignal) {
   const every = [
     new Locks(new Redis()), new Locks(new Cluster([])), new Locks(createClient()), new Locks(createCluster({ rootNodes: [] })),
-    new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000, poll: 100 }),
+    new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000 }),
   ];
   const options: AcquireOptions = { wait: 5, mode: "read", signal, renew: false, maxHold: 1, task: "a" };
   const lock: Lock | null = await every[0].tryAcquire("key", options);
@@ -15,6 +15,9 @@ export async function types(signal: AbortSignal) {
   const length: number = await every[1].using("key", () => text.length);
   const passed: number | undefined = await lock?.passTo("job:7", 60_000);
   const taken: Lock | null = await every[0].takeOver("key", "job:7", passed ?? 0, { holder: "worker-1", atLeast: 60_000 });
+  const reply: unknown = await taken?.guard("SET", "key:value", 17, Buffer.from("a"));
+  // @ts-expect-error: no command
+  await taken?.guard();
   const left: number | null = await every[0].revoke("key", taken?.owner);
   const rest: number = await every[0].semaphore("pool", 10).using({ permits: 3 }, (permits) => permits.token + (left ?? 0));
   // @ts-expect-error: permits are no readers
@@ -31,5 +34,5 @@ export async function types(signal: AbortSignal) {
   await every[2].acquire("key", { mode: "shared" });
   // @ts-expect-error: no client
   new Locks("redis://127.0.0.1");
-  return text + length;
+  return text + length + String(reply);
 }

@@ -13,10 +13,7 @@ const library = libraries[name];
 let count = 0;
 
 // Appends to a list under LOCK.GUARD. It fails if the lock is lost, or the reply.
-async function guarded(lock) {
-  const words = ["LOCK.GUARD", key, lock.owner, `${lock.token}`, "RPUSH", `list:{${key}}`, `write:${lock.token}:${name}`];
-  await (name === "ioredis" ? client.call(...words) : client.sendCommand(words));
-}
+const guarded = (lock) => lock.guard("RPUSH", `list:{${key}}`, `write:${lock.token}:${name}`);
 
 // Writes only times at which the lock was certainly held: it reads the clock first, and then checks the lock.
 async function inside(lock, share) {

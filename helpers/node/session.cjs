@@ -1,0 +1,85 @@
+// What all Locks of one client share: the servers, with two connections to each, the requests under way, and names that nobody has had.
+"use strict";
+const { randomUUID } = require("node:crypto");
+const { codeOf, inTime, topologyOf } = require("./connections.cjs");
+const { Node, keysOf } = require("./node.cjs");
+
+const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to report its nodes
+
+const sessions = new WeakMap(); // by client
+
+class Session {
+  asked = new Map(); // the tickets of the requests under way, by their owners
+  ended = false; // nothing is sent any more
+  #client;
+  #users = 0; // Locks that are not closed
+  #nodes = new Map();
+  #id = randomUUID();
+  #count = 0;
+
+  constructor(client) {
+    this.#client = client;
+    this.topology = topologyOf(client);
+  }
+
+  /** The client's session, for one more of its Locks. */
+  static join(client) {
+    if (!sessions.has(client)) {
+      const session = new Session(client); // refuses what is no client
+      sessions.set(client, session);
+    }
+    const session = sessions.get(client);
+    session.#users++;
+    return session;
+  }
+
+  /** Closes the connections with the last of the client's Locks. What is left from then on goes with its lease. */
+  async leave() {
+    if (--this.#users > 0) return;
+    this.ended = true;
+    sessions.delete(this.#client);
+    for (const node of this.nodes) node.debts.clear();
+    await Promise.all(this.nodes.map((node) => node.close()));
+  }
+
+  get nodes() {
+    return [...this.#nodes.values()];
+  }
+  nodeOf(key) {
+    return this.#nodeAt(this.topology.address(key));
+  }
+  #nodeAt(address) {
+    if (!this.#nodes.has(address)) this.#nodes.set(address, new Node(this, address));
+    return this.#nodes.get(address);
+  }
+  async refresh(key) {
+    await inTime(Promise.resolve(this.topology.refresh(key)), REFRESH_TIMEOUT).catch(() => {});
+  }
+
+  /**
+   * The reply to a command, or the error in its place, of the node that serves its key. `ticket`: of a request that may be answered by
+   * mail.
+   */
+  async ask(command, ticket) {
+    const key = keysOf(command)[0];
+    let reply = await this.nodeOf(key).send(command, ticket);
+    for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
+      const code = codeOf(reply);
+      if (code === "MOVED") {
+        await this.refresh(key);
+        reply = await this.nodeOf(key).send(command, ticket);
+      } else if (code === "ASK") reply = await this.#nodeAt(reply.message.split(" ")[2]).send(command, ticket, true);
+      else break;
+    }
+    return reply;
+  }
+
+  /** A name that nobody has had: `holder` is for people, and by `task` the server finds deadlocks. */
+  newName({ task, holder } = {}) {
+    const own = `${this.#id}:${this.#count++}`;
+    const readable = holder === undefined ? own : `${holder}:${own}`;
+    return task === undefined ? readable : `${task}##${readable}`;
+  }
+}
+
+module.exports = { REFRESH_TIMEOUT, Session };
