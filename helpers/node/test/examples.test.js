@@ -93,7 +93,8 @@ test("the example with readers runs", { timeout: 600_000 }, async () => {
 // (`./interop prepare`), by the commands shown with them; the others run in this folder, where the packages are.
 const guides = { "README.md": reader, "../../docs/clients.md": folder, "../../docs/migrating.md": folder };
 for (const [guide, place] of Object.entries(guides)) {
-  const text = await readFile(path.join(folder, guide), "utf8");
+  const whole = await readFile(path.join(folder, guide), "utf8");
+  const text = whole.replace(/^## With frameworks[^]*?(?=^Tests:)/m, ""); // frameworks.test.js runs these
   const compile = /^npx tsc .* stock\.mts$/m.exec(text)?.[0];
   for (const [number, [, language, block]] of [...text.matchAll(/```(js|ts)\n([^]*?)```/g)].entries()) {
     test(`block ${number} of ${guide} runs as it stands there`, { timeout: 600_000 }, async () => {

@@ -1,4 +1,4 @@
-// The guides' code for BullMQ and NestJS, run with the real frameworks.
+// The README's code for BullMQ and NestJS, run with the real frameworks.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -13,11 +13,12 @@ let server;
 before(async () => (server = await Server.start(["--maxmemory-policy", "noeviction"])));
 after(() => server.close());
 
-/** The output of a guide's program, run against our server in a folder next to the packages. */
-async function output(guide, language) {
-  const text = await readFile(path.join(folder, `../../docs/migrating/${guide}.md`), "utf8");
-  const [[, block]] = [...text.matchAll(new RegExp("```" + language + "\\n([^]*?)```", "g"))];
-  const place = path.join(folder, `build/${guide}-${process.pid}`);
+/** The output of the README's program for a framework, run against our server in a folder next to the packages. */
+async function output(framework, language) {
+  const text = await readFile(path.join(folder, "README.md"), "utf8");
+  const [section] = new RegExp(`^### ${framework}[^]*?(?=^###|^Tests:)`, "m").exec(text);
+  const [, block] = new RegExp("```" + language + "\\n([^]*?)```").exec(section);
+  const place = path.join(folder, `build/${framework}-${process.pid}`);
   try {
     await mkdir(place, { recursive: true });
     await writeFile(path.join(place, `guide.${language}`), block.replaceAll("6379", String(server.port)));
@@ -34,11 +35,11 @@ async function output(guide, language) {
 }
 
 test("jobs of one customer run one at a time in BullMQ's worker, those of several customers at the same time", { timeout: 600_000 }, async () => {
-  assert.equal(await output("bullmq", "js"), "imported: 6 most at once for one customer: 1\n");
+  assert.equal(await output("BullMQ", "js"), "imported: 6 most at once for one customer: 1\n");
   assert.equal(await server.info("holders"), 0);
 });
 
 test("NestJS's services exclude each other, and a scheduled one runs once a period", { timeout: 600_000 }, async () => {
-  assert.equal(await output("nestjs", "ts"), "sold: 3\nreports: 1\n");
+  assert.equal(await output("NestJS", "ts"), "sold: 3\nreports: 1\n");
   assert.equal(await server.waiters("stock:42"), 0);
 });

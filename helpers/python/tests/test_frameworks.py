@@ -18,7 +18,16 @@ from servers import ROOT, eventually
 
 import mortise_lock
 
-GUIDES = [ROOT / "docs/migrating/django.md", ROOT / "docs/migrating/celery.md"]
+README = (ROOT / "helpers/python/README.md").read_text()
+
+
+def section(name):
+    """What the README says about that framework."""
+    return re.search(rf"^### {name}.*?(?=^##)", README, re.DOTALL | re.MULTILINE | re.IGNORECASE)[0]
+
+
+def blocks(name):
+    return re.findall(r"```python\n(.*?)```", section(name), re.DOTALL)
 
 
 @pytest.fixture
@@ -190,24 +199,21 @@ def test_a_key_that_names_no_argument_or_an_address_is_refused(server):
         once(locks, "order:{order}")(lambda order: order)(Order())
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: pathlib.Path(guide).stem)
-def test_what_a_guide_shows_runs(guide, server):
-    pytest.importorskip(guide.stem)
-    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block.replace("6379", str(server.port)), str(guide), "exec"), {"__name__": "guide"})
+@pytest.mark.parametrize("framework", ["django", "celery"])
+def test_what_the_readme_shows_of_a_framework_runs(framework, server):
+    pytest.importorskip(framework)
+    block, = blocks(framework)
+    exec(compile(block.replace("6379", str(server.port)), framework, "exec"), {"__name__": "guide"})
     assert server.info("holders") == 0
 
 
 @contextlib.contextmanager
 def serving(framework, command, server, folder):
-    """Starts the app of a framework's guide as the guide says. Yields its address, and the process that has the workers."""
+    """Starts the app of a framework as the README says. Yields its address, and the process that has the workers."""
     for module in command[0], framework:
         pytest.importorskip(module)
-    guide = (ROOT / f"docs/migrating/{framework}.md").read_text()
-    assert f"`{' '.join(command)}`" in guide
-    block, = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert f"`{' '.join(command)}`" in section(framework)
+    block, = blocks(framework)
     (folder / "app.py").write_text(block.replace("6379", str(server.port)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.set_inheritable(True)

@@ -10,8 +10,9 @@ from servers import ROOT
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = [HERE / "README.md", ROOT / "docs/clients.md", ROOT / "docs/migrating.md"]
+FRAMEWORKS = re.compile(r"^## With frameworks.*?(?=^## )", re.DOTALL | re.MULTILINE)  # test_frameworks.py runs these
 BLOCKS = [pytest.param(block, id=f"{guide.name}-{number}") for guide in GUIDES if guide.exists()
-          for number, block in enumerate(re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL))]
+          for number, block in enumerate(re.findall(r"```python\n(.*?)```", FRAMEWORKS.sub("", guide.read_text()), re.DOTALL))]
 
 
 READER = ROOT / "target/helpers/python/reader/venv/bin/python"  # where the README's own commands have installed the library
