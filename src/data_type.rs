@@ -6,8 +6,8 @@ use mortise_core::KeyRef;
 
 use crate::ffi::{self, Context, Source, Value};
 use crate::keys::{self, arrivals, effect, leases, saved, strays, tokens};
-use crate::turn::unlinked;
 use crate::waiting::queue;
+use crate::work::unlinked;
 
 /// The type `mort-lock`.
 pub(crate) struct LockType;

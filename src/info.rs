@@ -7,8 +7,8 @@ use crate::time::failover::{self, Leases};
 use crate::time::hidden;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::turn::{self, slice};
 use crate::waiting::{self, left, mail, queue};
+use crate::work::{self, slice};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
@@ -45,7 +45,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_evictions", totals.evictions.get()),
         (
             "longest_stretch_us",
-            slice::longest_stretch(turn::state(ctx)),
+            slice::longest_stretch(work::state(ctx)),
         ),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (

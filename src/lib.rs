@@ -4,7 +4,7 @@
 //! those below it alone:
 //!
 //! * `command`: one file a command: parse, ask the core, reply.
-//! * `turn`: the turn of the event loop: the timers, and the one place that settles.
+//! * `work`: what happens without a command: the timers, and the one place that settles.
 //! * `waiting`: who waits, and how a waiter is answered.
 //! * `keys`: what a key holds, what replicas and the AOF get of it, and which keys have changed.
 //! * `time`: clocks, timers, the grace, failover.
@@ -27,8 +27,8 @@ mod info;
 mod keys;
 mod time;
 mod totals;
-mod turn;
 mod waiting;
+mod work;
 
 use ffi::{ClientHandlers, EventHandlers, Handlers, Module, command};
 
@@ -57,10 +57,10 @@ static MODULE: Module = Module {
     settings: config::SETTINGS,
     data_type: ffi::data_type::<data_type::LockType>(),
     handlers: Handlers {
-        on_load: turn::events::on_load,
-        on_alarm: turn::timers::on_alarm,
+        on_load: work::events::on_load,
+        on_alarm: work::timers::on_alarm,
         events: EventHandlers {
-            on_event: turn::events::on_event,
+            on_event: work::events::on_event,
             on_evicted: keys::evictions::on_evicted,
         },
         clients: ClientHandlers {

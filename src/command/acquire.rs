@@ -13,12 +13,12 @@ use crate::keys::tokens;
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::turn::notices::Notice;
-use crate::turn::open_lock::OpenLock;
 use crate::waiting;
 use crate::waiting::blocking::{self, Place, Waits};
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::queue;
+use crate::work::notices::Notice;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;

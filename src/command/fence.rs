@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::keys::tokens;
 use crate::time::clock;
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Fence;
 

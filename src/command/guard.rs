@@ -7,7 +7,7 @@ use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Guard;
 

@@ -8,8 +8,8 @@ use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
-use crate::turn::open_lock::OpenLock;
 use crate::waiting::{self, left};
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Leave;
 

@@ -11,11 +11,11 @@ use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::turn::open_lock::OpenLock;
-use crate::turn::{several as turn, slots};
 use crate::waiting;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::several::{self, Place};
+use crate::work::open_lock::OpenLock;
+use crate::work::{several as grants, slots};
 
 pub(crate) struct MAcquire;
 
@@ -121,7 +121,7 @@ fn take<'c>(
 ) -> Result<Answer, Error> {
     let found: Result<Vec<_>, _> = call.keys.iter().map(|key| find(ctx, call, *key)).collect();
     let found = found?;
-    let keys = KeyList::new(turn::ids(ctx, &call.keys));
+    let keys = KeyList::new(grants::ids(ctx, &call.keys));
     if found.iter().any(|found| found.hold.is_some()) {
         let token = repeat(ctx, call, &found)?;
         accepted(ctx, &keys, call, mailbox);
@@ -139,7 +139,7 @@ fn take<'c>(
     }
     let all_free = found.iter().all(|found| found.is_free);
     if all_free && !found.iter().any(|found| found.has_waiters) {
-        let granted = turn::grant_new(ctx, &call.keys, &call.request)?;
+        let granted = grants::grant_new(ctx, &call.keys, &call.request)?;
         let token = granted.token();
         accepted(ctx, &keys, call, mailbox);
         granted.notify(ctx, &call.keys);
@@ -171,7 +171,7 @@ fn take<'c>(
     let Ok(id) = enqueued else {
         return Ok(Answer::Null);
     };
-    let granted = turn::grant_moved(ctx, &call.keys, id);
+    let granted = grants::grant_moved(ctx, &call.keys, id);
     several::withdraw(ctx, id);
     Ok(match granted {
         Some(granted) => {

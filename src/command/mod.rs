@@ -40,8 +40,8 @@ use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
 use crate::time::role;
 use crate::time::{self, clock};
-use crate::turn::open_lock::OpenLock;
 use crate::waiting::left;
+use crate::work::open_lock::OpenLock;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {

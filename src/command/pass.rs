@@ -8,7 +8,7 @@ use super::{check_primary, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
 use crate::time::{self, clock};
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Pass;
 

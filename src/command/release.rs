@@ -7,7 +7,7 @@ use super::parse::{Parse, once};
 use super::{check_primary, has_left};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs};
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Release;
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::{self, last_deadline};
 use crate::totals;
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Renew;
 

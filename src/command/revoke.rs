@@ -7,7 +7,7 @@ use super::parse::Parse;
 use super::{check_primary, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::turn::open_lock::OpenLock;
+use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Revoke;
 

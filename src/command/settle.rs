@@ -3,12 +3,12 @@
 use super::docs;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::turn::open_lock::OpenLock;
-use crate::turn::settle::MOST;
-use crate::turn::settle_call;
-use crate::turn::several;
-use crate::turn::{self, dismissals};
 use crate::waiting::undelivered;
+use crate::work::open_lock::OpenLock;
+use crate::work::settle::MOST;
+use crate::work::settle_call;
+use crate::work::several;
+use crate::work::{self, dismissals};
 
 pub(crate) struct Settle;
 
@@ -21,7 +21,7 @@ impl Command for Settle {
         let Some(name) = args.get(1) else {
             return Err(Error::Arity);
         };
-        let Some(call) = settle_call::take(turn::state(ctx)) else {
+        let Some(call) = settle_call::take(work::state(ctx)) else {
             return Err(Error::Internal(Self::NAME));
         };
         if let Some(id) = call.several {

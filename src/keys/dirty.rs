@@ -1,7 +1,7 @@
 //! Keys that have to be settled because a callback saw them change, a waiter left, or a lease is over.
 //!
 //! Callbacks must not write, replicate or wake: they mark keys here, and a timer settles the marked
-//! keys before the event loop turns (`turn::dirty_keys`).
+//! keys before the event loop turns (`work::dirty_keys`).
 
 use mortise_core::KeyRef;
 

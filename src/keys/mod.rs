@@ -1,6 +1,6 @@
 //! What a key holds, what replicas and the AOF get of it, and which keys have changed.
 //!
-//! Used by `waiting`, `turn` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
+//! Used by `waiting`, `work` and `command`; uses `time` and `ffi`. It decides nothing about who may hold: that is the
 //! core's.
 //!
 //! What the layer knows is in `state`, and nowhere else but for the list of locks that other threads

@@ -1,4 +1,4 @@
-//! Timers: armed here by every layer that has work for later, answered in `turn::timers`.
+//! Timers: armed here by every layer that has work for later, answered in `work::timers`.
 //!
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The handler re-checks on the boot-time
 //! clock, and the cron event starts them anew if they are late, see [`back_up`].

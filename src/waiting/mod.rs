@@ -1,6 +1,6 @@
 //! Waiters, and how each gets its answer.
 //!
-//! Used by `turn` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `turn::settle` does.
+//! Used by `work` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `work::settle` does.
 //!
 //! What the layer knows is in `state`, and nowhere else. A function borrows one part of it while it
 //! uses it, and drops the borrow before it calls the server or another part: either may come back

@@ -1,6 +1,6 @@
 //! Walks over the keys where clients wait, for changes that no event of a single key shows: a
 //! flush, a swap, the end of a load or of the grace, a slot that changes hands. Begun here, taken a
-//! few keys at a time by `turn::recheck`.
+//! few keys at a time by `work::recheck`.
 
 use mortise_core::{KeyId, Queues, SlotKey};
 

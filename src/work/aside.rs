@@ -5,7 +5,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::ffi::Context;
 use crate::keys::dirty::{self, DirtyKey};
-use crate::turn::state::{self, Turn};
+use crate::work::state::{self, Turn};
 
 /// The first pause and the longest one, in milliseconds.
 const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;

@@ -8,10 +8,10 @@ use mortise_core::{Instant, KeyRef, slot_of};
 use crate::ffi::{Access, Context};
 use crate::time::clock;
 use crate::time::hidden::{self, Hidden};
-use crate::turn::dismissals;
-use crate::turn::state::{self, Slots};
 use crate::waiting::queue;
 use crate::waiting::walk::{self, Scope};
+use crate::work::dismissals;
+use crate::work::state::{self, Slots};
 
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;

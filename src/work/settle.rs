@@ -10,12 +10,12 @@ use crate::keys::dirty;
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
 use crate::totals;
-use crate::turn::notices::Notice;
-use crate::turn::open_lock::{self, OpenLock};
 use crate::waiting::blocking;
 use crate::waiting::due;
 use crate::waiting::queue;
 use crate::waiting::waiters;
+use crate::work::notices::Notice;
+use crate::work::open_lock::{self, OpenLock};
 
 /// How many waiters of a key are decided at once, and grants undone.
 pub(crate) const MOST: usize = 64;

@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use mortise_core::{Db, KeyId, KeyRef, WaiterId};
 
 use crate::ffi::{Context, Refusal, Refused};
-pub(crate) use crate::turn::state::SettleCall;
-use crate::turn::state::{self, Turn};
+pub(crate) use crate::work::state::SettleCall;
+use crate::work::state::{self, Turn};
 
 /// The command that timers call inside the server.
 const SETTLE: &CStr = c"LOCK.SETTLE";

@@ -9,15 +9,15 @@ use crate::ffi::{Access, Context, Refusal};
 use crate::keys;
 use crate::keys::dirty::{self, DirtyKey};
 use crate::time::{self, alarms, clock, role};
-use crate::turn::aside;
-use crate::turn::dismissals;
-use crate::turn::settle;
-use crate::turn::settle_call;
-use crate::turn::slots;
-use crate::turn::state;
 use crate::waiting::undelivered;
 use crate::waiting::waiters;
 use crate::waiting::{self, queue};
+use crate::work::aside;
+use crate::work::dismissals;
+use crate::work::settle;
+use crate::work::settle_call;
+use crate::work::slots;
+use crate::work::state;
 
 /// Settles the first dirty key. False if there is none to settle now.
 pub(crate) fn settle_next(ctx: &Context<'_>) -> bool {

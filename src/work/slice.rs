@@ -4,7 +4,7 @@ use mortise_core::Micros;
 
 use crate::ffi::{self, Context};
 use crate::time::clock;
-use crate::turn::state::{self, Turn};
+use crate::work::state::{self, Turn};
 
 /// How long a slice may take before other clients get their turn, in microseconds.
 const SLICE: u64 = 1_000;

@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::keys::tokens;
 use crate::time::{self, last_deadline};
 use crate::totals;
-use crate::turn::notices::Notice;
-use crate::turn::open_lock::OpenLock;
 use crate::waiting::queue;
 use crate::waiting::undelivered::{self, UndeliveredGrant};
 use crate::waiting::{self, mail};
+use crate::work::notices::Notice;
+use crate::work::open_lock::OpenLock;
 
 impl OpenLock<'_> {
     /// Releases a hold or part of it, and replicates that.

@@ -16,17 +16,17 @@ use crate::keys::{self, arrivals, dirty, effect, evictions, leases, remains, str
 use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
-use crate::turn::aside;
-use crate::turn::dirty_keys;
-use crate::turn::dismissals;
-use crate::turn::recheck;
-use crate::turn::settle_call;
-use crate::turn::several;
-use crate::turn::slice::{Slice, measured};
-use crate::turn::slots;
-use crate::turn::state;
 use crate::waiting::walk::{self, Scope};
 use crate::waiting::{self, due, mail, queue, readers, waiters, wake, watched};
+use crate::work::aside;
+use crate::work::dirty_keys;
+use crate::work::dismissals;
+use crate::work::recheck;
+use crate::work::settle_call;
+use crate::work::several;
+use crate::work::slice::{Slice, measured};
+use crate::work::slots;
+use crate::work::state;
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;

@@ -10,10 +10,10 @@ use crate::time;
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{alarms, clock, failover, role};
-use crate::turn::dismissals;
-use crate::turn::slice::measured;
 use crate::waiting::walk::{self, Scope};
 use crate::waiting::{self, mail, queue, undelivered};
+use crate::work::dismissals;
+use crate::work::slice::measured;
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {

@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::ffi::Context;
 use crate::keys::dirty;
 use crate::time::alarms;
-use crate::turn::state::{self, Dismissal, Meant, Turn};
 use crate::waiting::waiters;
 use crate::waiting::walk::{Scope, Step, Walk};
 use crate::waiting::{self, queue};
+use crate::work::state::{self, Dismissal, Meant, Turn};
 
 /// Answers all waiters at the key with `error`.
 pub(crate) fn refuse_all(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {

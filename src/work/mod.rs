@@ -1,4 +1,4 @@
-//! The turn of the event loop: the timers, and the one place that settles.
+//! What happens without a command: timers, deferred work in slices, and the one place that settles.
 //!
 //! Used by `command`, and called by the server's events and timers; uses all layers but `command`.
 //! Callbacks only mark keys as dirty; the timer at the end of the turn settles them. Work of low

@@ -6,10 +6,10 @@ use mortise_core::KeyId;
 use crate::ffi::Context;
 use crate::keys::arrivals::{self, Entered};
 use crate::keys::dirty::{self, DirtyKey};
-use crate::turn::dirty_keys;
-use crate::turn::state;
 use crate::waiting::walk::{self, Scope, Step, Walk};
 use crate::waiting::{self, queue};
+use crate::work::dirty_keys;
+use crate::work::state;
 
 /// Settles one key of the first walk. False if there is nothing to do now.
 pub(crate) fn step(ctx: &Context<'_>) -> bool {

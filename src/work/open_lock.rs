@@ -14,9 +14,9 @@ use crate::keys::remains;
 use crate::keys::subscription;
 use crate::keys::{self, arrivals};
 use crate::time::{self, clock, last_deadline};
-use crate::turn::notices::{Notice, Notices};
 use crate::waiting::walk;
 use crate::waiting::{self, queue};
+use crate::work::notices::{Notice, Notices};
 
 /// A key that a command works on, opened for writing.
 #[derive(Debug)]

@@ -15,16 +15,16 @@ use crate::keys::{self, tokens};
 use crate::time::last_deadline;
 use crate::time::{self, clock, role};
 use crate::totals;
-use crate::turn::aside;
-use crate::turn::dismissals;
-use crate::turn::notices::{Notice, Notices};
-use crate::turn::open_lock::OpenLock;
-use crate::turn::settle_call;
-use crate::turn::slots;
-use crate::turn::state;
 use crate::waiting::queue;
 use crate::waiting::undelivered::UndeliveredGrant;
 use crate::waiting::waiters;
+use crate::work::aside;
+use crate::work::dismissals;
+use crate::work::notices::{Notice, Notices};
+use crate::work::open_lock::OpenLock;
+use crate::work::settle_call;
+use crate::work::slots;
+use crate::work::state;
 
 /// Grants the next request whose keys all seem to be free. False if there is none.
 pub(crate) fn grant_next(ctx: &Context<'_>) -> bool {
