@@ -8,7 +8,7 @@ use crate::time::hidden;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::{self, left, mail, queue};
-use crate::work::{self, slice};
+use crate::work::slice;
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
@@ -43,10 +43,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_deadlocks", totals.deadlocks.get()),
         ("total_denied", totals.denied.get()),
         ("total_evictions", totals.evictions.get()),
-        (
-            "longest_stretch_us",
-            slice::longest_stretch(work::state(ctx)),
-        ),
+        ("longest_stretch_us", slice::longest(ctx)),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (
             "replicas_late",

@@ -48,6 +48,8 @@ impl Command for Info {
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
             leases::follow(ctx, ctx.key(name), value, now);
+            let mut queues = queue::all(ctx).borrow_mut();
+            queues.recheck_holders(ctx.key(name));
         }
         let lock = value.map(|value| &value.lock);
         match wanted {

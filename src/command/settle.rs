@@ -35,7 +35,7 @@ impl Command for Settle {
         let settled = OpenLock::with(ctx, name, |lock| {
             lock.live();
             lock.take_back(undelivered);
-            lock.settle(call.recheck_holders);
+            lock.settle();
         });
         if let Err(error) = settled {
             // The key holds something else by now, so nobody can get a lock here.

@@ -37,11 +37,6 @@ impl Arrivals {
     }
 }
 
-/// No arrival waits to be entered.
-pub(crate) fn none(keys: &Keys) -> bool {
-    keys.arrivals.borrow().queue.is_empty()
-}
-
 /// How many wait to be entered.
 pub(crate) fn len(keys: &Keys) -> usize {
     keys.arrivals.borrow().queue.len()

@@ -3,15 +3,14 @@
 //! Callbacks must not write, replicate or wake: they mark keys here, and a timer settles the marked
 //! keys before the event loop turns (`work::dirty_keys`).
 
-use mortise_core::KeyRef;
+use mortise_core::{KeyId, KeyRef};
 
 use crate::ffi::Context;
-pub(crate) use crate::keys::state::DirtyKey;
 use crate::keys::state::{self, Keys};
 use crate::keys::subscription;
 use crate::time::alarms;
 
-/// None is marked, and none was refused.
+/// Whether no key is marked, and none is held back.
 pub(crate) fn is_empty(keys: &Keys) -> bool {
     let dirty = keys.dirty.borrow();
     dirty.now.is_empty() && dirty.held_back.is_empty()
@@ -27,17 +26,9 @@ pub(crate) fn held_back(keys: &Keys) -> usize {
     keys.dirty.borrow().held_back.len()
 }
 
-/// A waiter has left the queue of the key, or a hold is over there.
-pub(crate) fn mark_queue(ctx: &Context<'_>, key: KeyRef<'_>) {
-    mark(ctx, key, false);
-}
-
-/// `recheck_holders` as in [`DirtyKey`].
-pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>, recheck_holders: bool) {
-    let key = DirtyKey {
-        key: key.to_id(),
-        recheck_holders,
-    };
+/// Marks a key at which a waiter may be granted or a grant has to be undone.
+pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>) {
+    let key = key.to_id();
     subscription::subscribe_once(ctx);
     let mut dirty = state::get(ctx).dirty.borrow_mut();
     // A thousand waiters that leave one queue together need one settle.
@@ -49,27 +40,21 @@ pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>, recheck_holders: bool) {
 }
 
 /// The first key that is marked.
-pub(crate) fn take_next(keys: &Keys) -> Option<DirtyKey> {
+pub(crate) fn take_next(keys: &Keys) -> Option<KeyId> {
     keys.dirty.borrow_mut().now.pop_front()
 }
 
 /// The first key that was refused, once the server has accepted another one.
-pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<DirtyKey> {
+pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<KeyId> {
     if is_blocked(ctx) {
         return None;
     }
-    let (key, recheck_holders) = state::get(ctx).dirty.borrow_mut().held_back.pop_first()?;
-    Some(DirtyKey {
-        key,
-        recheck_holders,
-    })
+    state::get(ctx).dirty.borrow_mut().held_back.pop_first()
 }
 
 /// The server accepts no writes to the key now.
-pub(crate) fn hold_back(keys: &Keys, key: DirtyKey) {
-    let mut dirty = keys.dirty.borrow_mut();
-    let recheck_holders = dirty.held_back.entry(key.key).or_default();
-    *recheck_holders |= key.recheck_holders;
+pub(crate) fn hold_back(keys: &Keys, key: KeyId) {
+    keys.dirty.borrow_mut().held_back.insert(key);
 }
 
 /// Records that the server has refused a write by a timer, or that it may be tried again.

@@ -5,7 +5,7 @@
 //! which may come back here.
 
 use std::cell::{Cell, LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use mortise_core::{
     Deque, HomeKey, Homes, Instant, KeyId, LeaseTables, Map, Remains, Strays, TokenClock,
@@ -35,7 +35,7 @@ static KEYS: MainThread<Keys> = MainThread::new(Keys {
     crowded: LazyCell::new(RefCell::default),
     dirty: RefCell::new(Dirty {
         now: Deque::new(),
-        held_back: BTreeMap::new(),
+        held_back: BTreeSet::new(),
         gate_closed: false,
     }),
 });
@@ -117,22 +117,12 @@ pub(super) struct Crowded {
     pub(super) homes: Homes,
 }
 
-/// A key that a callback or a timer wants to have settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DirtyKey {
-    pub(crate) key: KeyId,
-    /// The key's value may have changed other than by a command of ours, so that its lock may have
-    /// owners that came neither through the queue nor by a command.
-    pub(crate) recheck_holders: bool,
-}
-
 /// The keys that are marked.
 #[derive(Debug)]
 pub(super) struct Dirty {
-    pub(super) now: Deque<DirtyKey>,
-    /// Those whose writes the server refused just now, each once, with whether to recheck its
-    /// holders.
-    pub(super) held_back: BTreeMap<KeyId, bool>,
+    pub(super) now: Deque<KeyId>,
+    /// Those whose writes the server refused just now, each once.
+    pub(super) held_back: BTreeSet<KeyId>,
     /// The server refused a write that a timer tried.
     pub(super) gate_closed: bool,
 }

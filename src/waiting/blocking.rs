@@ -2,13 +2,14 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    Ended, Instant, KeyId, KeyRef, Observed, Queue, Queues, Rank, Request, Wait, Waiter, WaiterId,
+    Ended, Instant, KeyId, KeyRef, Observed, Queue, Rank, Request, Wait, Waiter, WaiterId,
 };
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::keys::dirty;
+use crate::time;
 use crate::totals;
 use crate::waiting::due;
 use crate::waiting::mail::{self, Mailbox};
@@ -69,9 +70,7 @@ pub(crate) fn block(
     let Some(blocked) = ctx.block() else {
         return Ok(Waits::No);
     };
-    let mut queues = queue::all(ctx).borrow_mut();
-    let id = push(&mut queues, key, request, place, until);
-    drop(queues);
+    let id = push(ctx, key, request, place, until);
     waiters::add(state::get(ctx), id, blocked);
     due::arm(ctx);
     Ok(Waits::Blocked)
@@ -98,7 +97,7 @@ pub(crate) fn queue(
             drop(queues);
             if changed {
                 // The lock may be free for what it requests now.
-                dirty::mark_queue(ctx, key);
+                dirty::mark(ctx, key);
             }
             waiter
         }
@@ -108,8 +107,7 @@ pub(crate) fn queue(
                 return Ok(Waits::LetPast);
             }
             mail::check_room(ctx, mailbox, 1)?;
-            let mut queues = queue::all(ctx).borrow_mut();
-            push(&mut queues, key, request, place, until)
+            push(ctx, key, request, place, until)
         }
     };
     let id = mailbox.open(ctx, now);
@@ -170,7 +168,7 @@ pub(crate) fn settle_moved(
     viewer: impl FnOnce(&Context<'_>) -> Viewer,
 ) -> Result<(), Error> {
     for key in ended.moved {
-        dirty::mark_queue(ctx, key.as_ref());
+        dirty::mark(ctx, key.as_ref());
     }
     match ended.deadlock {
         None => Ok(()),
@@ -188,12 +186,13 @@ pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> E
 }
 
 fn push(
-    queues: &mut Queues,
+    ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
 ) -> WaiterId {
+    let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
         id,
@@ -204,5 +203,9 @@ fn push(
     };
     queues.push(key, waiter, place.rank);
     queues.observe(key, place.held);
+    if time::grace(ctx).forbids_grants(place.now) {
+        // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.
+        queues.recheck_holders(key);
+    }
     id
 }

@@ -50,6 +50,6 @@ pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
 /// A waiter has left the queue: the waiters that it blocked may be granted.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
     if wait_at(state::get(ctx), key.as_ref()) {
-        dirty::mark_queue(ctx, key.as_ref());
+        dirty::mark(ctx, key.as_ref());
     }
 }

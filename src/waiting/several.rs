@@ -156,7 +156,7 @@ pub(crate) fn take_over(
     drop(queues);
     if changed {
         for key in keys {
-            dirty::mark_queue(ctx, key.as_ref());
+            dirty::mark(ctx, key.as_ref());
         }
     }
     let mailbox = mailbox.open(ctx, now);

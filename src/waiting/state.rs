@@ -89,6 +89,8 @@ pub(super) struct Readers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
+    /// Those that nobody holds, as far as is known.
+    Unheld,
     Database(Db),
     Slot(u16),
 }

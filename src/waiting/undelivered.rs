@@ -186,7 +186,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     let grants = undelivered.to_undo.entry(place).or_default();
     grants.push_back(grant);
     drop(undelivered);
-    dirty::mark_queue(ctx, key.as_ref());
+    dirty::mark(ctx, key.as_ref());
 }
 
 /// Marks that a grant at the key has to be undone.
@@ -219,7 +219,7 @@ pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Undel
         undelivered.to_undo.remove(&place);
     } else {
         drop(undelivered);
-        dirty::mark_queue(ctx, key);
+        dirty::mark(ctx, key);
     }
     last
 }

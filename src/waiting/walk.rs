@@ -19,19 +19,20 @@ impl Scope {
     fn next(self, queues: &Queues, last: Option<&SlotKey>) -> Option<SlotKey> {
         let keys = queues.waiting_keys();
         let next = match (self, last) {
+            (Self::Unheld, _) => keys.unheld_after(last),
             (Self::Slot(slot), None) => keys.first_of(slot),
             _ => keys.after(last),
         };
         next.filter(|next| match self {
             Self::Slot(slot) => next.slot == slot,
-            Self::All | Self::Database(_) => true,
+            Self::All | Self::Database(_) | Self::Unheld => true,
         })
     }
 
     fn contains(self, key: &SlotKey) -> bool {
         match self {
             Self::Database(db) => key.key.db == db,
-            Self::All | Self::Slot(_) => true,
+            Self::All | Self::Slot(_) | Self::Unheld => true,
         }
     }
 }
@@ -67,11 +68,13 @@ pub(crate) enum Step {
 
 /// Begins a walk.
 pub(crate) fn begin(ctx: &Context<'_>, scope: Scope) {
-    if queue::all(ctx).borrow().is_empty() {
+    let first = scope.next(&queue::all(ctx).borrow(), None);
+    if first.is_none() {
         return;
     }
     let mut walks = state::get(ctx).walks.borrow_mut();
-    walks.retain(|walk| !scope.covers(walk.scope));
+    // One that has begun goes on to its end: else the last keys would never have their turn.
+    walks.retain(|walk| walk.last.is_some() || !scope.covers(walk.scope));
     walks.push_back(Walk::over(scope));
     drop(walks);
     alarms::at_end_of_turn(ctx);

@@ -1,10 +1,10 @@
 //! Keys that cannot be settled although the server accepts writes. Each is set aside, so that it holds up no other key, and
 //! is tried again after a pause that doubles from failure to failure.
 
-use mortise_core::{Instant, KeyRef};
+use mortise_core::{Instant, KeyId, KeyRef};
 
 use crate::ffi::Context;
-use crate::keys::dirty::{self, DirtyKey};
+use crate::keys::dirty;
 use crate::work::state::{self, Turn};
 
 /// The first pause and the longest one, in milliseconds.
@@ -30,8 +30,8 @@ pub(crate) fn pause(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) -> u64 {
 }
 
 /// The key has waiters and is tried again at `at`.
-pub(crate) fn retry_at(turn: &Turn, at: Instant, key: DirtyKey) {
-    turn.aside.borrow_mut().due.insert((at, key.key));
+pub(crate) fn retry_at(turn: &Turn, at: Instant, key: KeyId) {
+    turn.aside.borrow_mut().due.insert((at, key));
 }
 
 /// The key has been settled, or need not be.
@@ -52,7 +52,7 @@ pub(crate) fn mark_due(ctx: &Context<'_>, now: Instant) {
         let first = aside.due.pop_first();
         drop(aside);
         if let Some((_, key)) = first {
-            dirty::mark(ctx, key.as_ref(), true);
+            dirty::mark(ctx, key.as_ref());
         }
     }
 }

@@ -3,11 +3,11 @@
 //! Everything here is urgent, because a waiter may be granted. Work of low priority is in `recheck` and `arrivals`:
 //! nothing here waits for it.
 
-use mortise_core::{Instant, Lock};
+use mortise_core::{Instant, KeyId, Lock};
 
 use crate::ffi::{Access, Context, Refusal};
 use crate::keys;
-use crate::keys::dirty::{self, DirtyKey};
+use crate::keys::dirty;
 use crate::time::{self, alarms, clock, role};
 use crate::waiting::undelivered;
 use crate::waiting::waiters;
@@ -33,17 +33,13 @@ pub(crate) fn settle_due(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(key) = queue::all(ctx).borrow_mut().due(now) else {
         return false;
     };
-    let due = DirtyKey {
-        key,
-        recheck_holders: false,
-    };
-    settle(ctx, due);
+    settle(ctx, key);
     true
 }
 
 /// Settles the key if that can change anything for a waiter.
-pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
-    let key = dirty.key.as_ref();
+pub(crate) fn settle(ctx: &Context<'_>, dirty: KeyId) {
+    let key = dirty.as_ref();
     let awaited =
         queue::wait_at(waiting::state(ctx), key) || undelivered::any_at(waiting::state(ctx), key);
     if !awaited || !role::is_primary(time::state(ctx)) {
@@ -52,7 +48,7 @@ pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
     if dirty::is_blocked(ctx) {
         return hold_back(ctx, dirty);
     }
-    let Err(refused) = settle_call::call(ctx, key, dirty.recheck_holders) else {
+    let Err(refused) = settle_call::call(ctx, key) else {
         return aside::forget(state::get(ctx), key);
     };
     match refused.kind {
@@ -75,8 +71,7 @@ pub(crate) fn settle(ctx: &Context<'_>, dirty: DirtyKey) {
 }
 
 /// The server accepts no writes now. An upgrade whose read hold has ended is denied all the same, because that is no write.
-fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
-    let key = &dirty.key;
+fn hold_back(ctx: &Context<'_>, key: KeyId) {
     ctx.select(key.db);
     let free = Lock::free();
     let settled = {
@@ -86,12 +81,12 @@ fn hold_back(ctx: &Context<'_>, dirty: DirtyKey) {
         queues.settle_lost_unchanged(key.as_ref(), lock, clock::now(), settle::MOST)
     };
     for decided in &settled.decided {
-        waiters::decide(ctx, key, decided, clock::now());
+        waiters::decide(ctx, &key, decided, clock::now());
     }
     if settled.more {
-        dirty::mark_queue(ctx, key.as_ref());
+        dirty::mark(ctx, key.as_ref());
     }
-    dirty::hold_back(keys::state(ctx), dirty);
+    dirty::hold_back(keys::state(ctx), key);
 }
 
 /// Every 50 ms: retries the first key that was refused. If it succeeds, the end of the turn settles the others.

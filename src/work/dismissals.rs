@@ -127,7 +127,7 @@ pub(crate) fn step(ctx: &Context<'_>) -> bool {
     drop(dismissals);
     // A later waiter may have waited for one that is gone.
     if queue::wait_at(waiting::state(ctx), key.as_ref()) {
-        dirty::mark_queue(ctx, key.as_ref());
+        dirty::mark(ctx, key.as_ref());
     }
     true
 }

@@ -58,6 +58,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             effect::may_have_receivers(keys::state(ctx));
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
+            queue::all(ctx).borrow_mut().forget_all_holders(None);
             arrivals::on_loaded(keys::state(ctx));
             if tokens::last(keys::state(ctx)) > 0 {
                 subscription::subscribe_once(ctx);

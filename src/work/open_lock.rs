@@ -7,16 +7,15 @@ use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
-use crate::keys::dirty;
+use crate::keys;
 use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::remains;
 use crate::keys::subscription;
-use crate::keys::{self, arrivals};
 use crate::time::{self, clock, last_deadline};
-use crate::waiting::walk;
 use crate::waiting::{self, queue};
 use crate::work::notices::{Notice, Notices};
+use crate::work::slice::Stretch;
 
 /// A key that a command works on, opened for writing.
 #[derive(Debug)]
@@ -57,26 +56,32 @@ impl<'c> OpenLock<'c> {
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
         then: impl FnOnce(T) -> U,
     ) -> Result<U, Error> {
-        let (outcome, notices) = Self::with_notices(ctx, name, step)?;
+        let now = clock::now_micros();
+        let stretch = any_waiters(ctx).then(|| Stretch::begin(ctx, now));
+        let (outcome, notices) =
+            Self::with_notices(ctx, name, Instant::from_millis(now / 1_000), step)?;
         let outcome = then(outcome);
+        if let Some(stretch) = stretch {
+            stretch.end(ctx);
+        }
         notices.send(ctx, name);
         Ok(outcome)
     }
 
-    /// The same, and leaves it to the caller to notify subscribers.
+    /// The same at `now`, and leaves it to the caller to notify subscribers.
     ///
     /// # Errors
     /// As for [`Self::with`].
     pub(super) fn with_notices<T>(
         ctx: &'c Context<'c>,
         name: Arg<'c>,
+        now: Instant,
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
     ) -> Result<(T, Notices), Error> {
         let key = ctx.open(name, Access::Write);
         if key.kind() == Kind::Other {
             return Err(Error::WrongType);
         }
-        let now = clock::now();
         subscription::subscribe_once(ctx);
         time::detect_stall(ctx, now);
         let mut lock = Self {
@@ -96,13 +101,21 @@ impl<'c> OpenLock<'c> {
 
     fn begin(&mut self) {
         if self.has_waiters() {
-            let recheck_holders = self.must_recheck_holders();
-            self.settle(recheck_holders);
+            let is_new = self
+                .key
+                .value()
+                .is_some_and(|value| value.listed().is_none());
+            if is_new {
+                // It came here by RENAME, MOVE or the like, with holders that the queue does not know.
+                let mut queues = queue::all(self.ctx).borrow_mut();
+                queues.recheck_holders(self.key_ref());
+            }
+            self.settle();
         }
     }
 
     fn finish(&mut self) {
-        self.settle(false);
+        self.settle();
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         if let Some(value) = self.made.take() {
             if !value.lock.is_free() {
@@ -176,16 +189,6 @@ impl<'c> OpenLock<'c> {
         outcome
     }
 
-    /// The lock may hold owners that neither came through the queue nor by a command: it is new to
-    /// its table, or a callback has marked it and no timer has settled it yet.
-    fn must_recheck_holders(&mut self) -> bool {
-        let marked = !dirty::is_empty(keys::state(self.ctx))
-            || !walk::none(waiting::state(self.ctx))
-            || !arrivals::none(keys::state(self.ctx));
-        let value = self.key.value();
-        marked || value.is_some_and(|value| value.listed().is_none())
-    }
-
     /// Which key it is.
     pub(crate) fn key_ref(&self) -> KeyRef<'c> {
         self.ctx.key(self.name)
@@ -193,9 +196,8 @@ impl<'c> OpenLock<'c> {
 
     /// There are waiters here.
     pub(crate) fn has_waiters(&self) -> bool {
-        // Mostly nobody waits anywhere. Then there is no need to ask the server for the key's name.
-        !queue::all(self.ctx).borrow().is_empty()
-            && queue::wait_at(waiting::state(self.ctx), self.key_ref())
+        // There is no need to ask the server for the key's name.
+        any_waiters(self.ctx) && queue::wait_at(waiting::state(self.ctx), self.key_ref())
     }
 
     /// The holders, for a search that spans keys.
@@ -249,6 +251,11 @@ impl<'c> OpenLock<'c> {
         };
         effect::send(ctx, name, now, &effect);
     }
+}
+
+/// Whether anybody waits anywhere, which mostly nobody does.
+fn any_waiters(ctx: &Context<'_>) -> bool {
+    !queue::all(ctx).borrow().is_empty()
 }
 
 pub(super) fn replicate(

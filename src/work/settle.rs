@@ -21,16 +21,15 @@ use crate::work::open_lock::{self, OpenLock};
 pub(crate) const MOST: usize = 64;
 
 impl OpenLock<'_> {
-    /// Grants the waiters that the lock admits. `recheck_holders`: the lock may hold owners that
-    /// neither came through the queue nor by a command.
-    pub(crate) fn settle(&mut self, recheck_holders: bool) {
+    /// Grants the waiters that the lock admits.
+    pub(crate) fn settle(&mut self) {
         if self.more || !self.has_waiters() {
             return;
         }
         if time::grace(self.ctx).forbids_grants(self.now) {
             self.settle_lost();
         } else {
-            while !self.settle_once(recheck_holders) {}
+            while !self.settle_once() {}
         }
         if queue::all(self.ctx).borrow().any_due() {
             alarms::at_end_of_turn(self.ctx);
@@ -39,7 +38,7 @@ impl OpenLock<'_> {
     }
 
     /// False if a cycle was broken, so that others may be granted.
-    fn settle_once(&mut self, recheck_holders: bool) -> bool {
+    fn settle_once(&mut self) -> bool {
         let ctx = self.ctx;
         let key = self.key_ref();
         let Settled {
@@ -50,11 +49,11 @@ impl OpenLock<'_> {
         } = self.with_live(|live| {
             let mut tokens = tokens::clock(ctx).borrow_mut();
             let mut queues = queue::all(ctx).borrow_mut();
-            queues.settle(key, live, &mut tokens, clock::wall(), recheck_holders, MOST)
+            queues.settle(key, live, &mut tokens, clock::wall(), MOST)
         });
         let mut granted = false;
         for other in left {
-            dirty::mark_queue(ctx, other.as_ref());
+            dirty::mark(ctx, other.as_ref());
         }
         let key = key.to_id();
         for decided in &decided {
@@ -76,7 +75,7 @@ impl OpenLock<'_> {
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {
-            dirty::mark_queue(self.ctx, self.key_ref());
+            dirty::mark(self.ctx, self.key_ref());
         }
     }
 

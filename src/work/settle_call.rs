@@ -15,15 +15,8 @@ const SETTLE: &CStr = c"LOCK.SETTLE";
 ///
 /// # Errors
 /// [`Refused`] if it does not, or if the command failed.
-pub(crate) fn call(
-    ctx: &Context<'_>,
-    key: KeyRef<'_>,
-    recheck_holders: bool,
-) -> Result<(), Refused> {
-    let call = SettleCall {
-        recheck_holders,
-        several: None,
-    };
+pub(crate) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refused> {
+    let call = SettleCall { several: None };
     run(ctx, key.db, call, || ctx.call_write(SETTLE, key.name))
 }
 
@@ -32,10 +25,7 @@ pub(crate) fn call(
 /// # Errors
 /// As for [`call`].
 pub(crate) fn call_several(ctx: &Context<'_>, keys: &[KeyId], id: WaiterId) -> Result<(), Refused> {
-    let call = SettleCall {
-        recheck_holders: false,
-        several: Some(id),
-    };
+    let call = SettleCall { several: Some(id) };
     let db = keys.first().map_or_else(Db::default, |first| first.db);
     run(ctx, db, call, || ctx.call_write_several(SETTLE, keys))
 }

@@ -10,7 +10,7 @@ use mortise_core::{
 
 use crate::error::Error;
 use crate::ffi::{Arg, Context, Refusal};
-use crate::keys::dirty::{self, DirtyKey};
+use crate::keys::dirty;
 use crate::keys::{self, tokens};
 use crate::time::last_deadline;
 use crate::time::{self, clock, role};
@@ -46,10 +46,7 @@ fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
     let keys = keys.as_slice();
     let Some(first) = keys.first() else { return };
     // The request becomes due again when one of its keys is settled.
-    let first = DirtyKey {
-        key: first.clone(),
-        recheck_holders: false,
-    };
+    let first = first.clone();
     if dirty::is_blocked(ctx) {
         return dirty::hold_back(keys::state(ctx), first);
     }
@@ -58,7 +55,7 @@ fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
     };
     match refused.kind {
         Refusal::SlotElsewhere => {
-            let error = match slots::is_moving(ctx, first.key.as_ref()) {
+            let error = match slots::is_moving(ctx, first.as_ref()) {
                 true => Error::SlotMoves,
                 false => dismissals::SLOT_HAS_LEFT,
             };
@@ -69,7 +66,7 @@ fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
             dirty::hold_back(keys::state(ctx), first);
         }
         Refusal::Failed => {
-            let pause = aside::pause(ctx, first.key.as_ref(), &refused.why);
+            let pause = aside::pause(ctx, first.as_ref(), &refused.why);
             aside::retry_at(state::get(ctx), clock::now().after(pause), first);
         }
     }
@@ -237,7 +234,7 @@ fn grant_all<'c>(
 ) -> Option<Granted> {
     let mut all: Option<Granted> = None;
     for (nth, name) in names.iter().enumerate().rev() {
-        let one = OpenLock::with_notices(ctx, *name, |lock| {
+        let one = OpenLock::with_notices(ctx, *name, clock::now(), |lock| {
             let stake = grant(lock).ok()?;
             last_deadline::note(time::state(ctx), stake.deadline);
             lock.replicate(owner.as_ref());

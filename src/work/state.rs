@@ -20,8 +20,7 @@ static TURN: MainThread<Turn> = MainThread::new(Turn {
         pauses: BTreeMap::new(),
         due: BTreeSet::new(),
     }),
-    longest_stretch: Cell::new(0),
-    patrol: RefCell::new(Walk::over(Scope::All)),
+    patrol: RefCell::new(Walk::over(Scope::Unheld)),
     looked_around: Cell::new(Instant::from_millis(0)),
     ticks: Cell::new(0),
     settle_call: Cell::new(None),
@@ -39,9 +38,7 @@ pub(crate) struct Turn {
     pub(super) dismissals: RefCell<Deque<Dismissal>>,
     /// Keys that cannot be settled just now.
     pub(super) aside: RefCell<Aside>,
-    /// The longest that the module was at work by itself, in microseconds of processor time.
-    pub(super) longest_stretch: Cell<u64>,
-    /// The walk of a time in which nothing is granted.
+    /// The walk over the keys that nobody holds.
     pub(super) patrol: RefCell<Walk>,
     /// When the module last polled the state for which there is no event.
     pub(super) looked_around: Cell<Instant>,
@@ -101,8 +98,6 @@ pub(super) struct Aside {
 /// A call of the module's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SettleCall {
-    /// The lock may hold owners that neither came through the queue nor by a command.
-    pub(crate) recheck_holders: bool,
     /// Grants this request all its keys, instead of settling one.
     pub(crate) several: Option<WaiterId>,
 }

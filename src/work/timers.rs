@@ -191,7 +191,7 @@ fn drop_of_a_crowd(ctx: &Context<'_>) -> bool {
     };
     // The key comes up again by itself while there are more. A slot that has left takes its locks along.
     if role::is_primary(time::state(ctx))
-        && let Err(refused) = settle_call::call(ctx, key.as_ref(), false)
+        && let Err(refused) = settle_call::call(ctx, key.as_ref())
     {
         match refused.kind {
             Refusal::Gate => {
@@ -274,7 +274,7 @@ fn poll(ctx: &Context<'_>, now: Instant) {
     if ctx.is_cluster() {
         slots::check(ctx, now);
     }
-    if time::grace(ctx).forbids_grants(now) {
+    if !dirty::is_blocked(ctx) {
         let mut slice = Slice::begin();
         while recheck::patrol(ctx) && !slice.is_over() {}
     }
@@ -312,7 +312,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut name = Vec::new();
     while let Some((db, id)) = leases::due(keys::state(ctx), now, &mut name) {
         let key = KeyRef { db, name: &name };
-        match settle_call::call(ctx, key, false) {
+        match settle_call::call(ctx, key) {
             // After the settle the entry is gone or has a later deadline, unless no key belongs to it.
             Ok(()) => {
                 aside::forget(state::get(ctx), key);

@@ -1,8 +1,9 @@
 //! A hundred thousand locks, waiters or boxes change at once, and the server keeps serving its other clients. The measure is
-//! `lock_longest_stretch_us` of INFO: the longest that the module worked by itself, in a timer or an event, in microseconds of processor
-//! time. Other programs on the machine hardly change that.
+//! `lock_longest_stretch_us` of INFO: the longest that the module worked at a stretch, in a timer, an event or a command, in microseconds
+//! of processor time. Other programs on the machine hardly change that.
 
 mod boxes;
+mod commands;
 mod loads;
 mod readers;
 mod waiters;

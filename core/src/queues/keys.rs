@@ -1,8 +1,9 @@
 //! The keys with waiters: the roots of their queues, and the holders of their locks. No rules here.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 
 use super::waiter::WaiterId;
 use crate::key::{Db, KeyId, KeyRef};
@@ -34,6 +35,17 @@ pub(crate) enum HoldersToRecheck {
     Behind(Owner),
 }
 
+impl Unsettled {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            upgrades,
+            holders,
+            own,
+        } = self;
+        upgrades.is_none() && matches!(holders, HoldersToRecheck::None) && own.is_none()
+    }
+}
+
 impl HoldersToRecheck {
     pub(crate) fn behind(last: Option<Owner>) -> Self {
         last.map_or(Self::All, Self::Behind)
@@ -47,8 +59,8 @@ pub(crate) struct KeyNode {
     pub(crate) line: u32,
     pub(crate) len: u32,
     held: Observed,
-    /// How often all holders of its database had been forgotten when they were observed.
-    flush: u32,
+    /// How often all locks of its database had changed when its holders were observed.
+    changes: u32,
     /// What the holder's task hashes to, [`SHARED`] for several, [`FREE`] for none.
     holder: u64,
     deadline: Option<Instant>,
@@ -78,6 +90,15 @@ struct Nodes {
     hasher: RandomState,
 }
 
+/// A database in which somebody waits.
+#[derive(Debug, Default)]
+struct Database {
+    /// How many keys have waiters.
+    keys: usize,
+    /// How often all of its locks went, or gave way to others.
+    changes: u32,
+}
+
 /// The keys with waiters.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -87,9 +108,11 @@ pub(crate) struct Keys {
     deadlines: u32,
     by_slot: u32,
     slots: SlotSet,
-    /// How often all holders of a database were forgotten, and how often those of all databases.
-    flushes: BTreeMap<Db, u32>,
-    flushes_of_all: u32,
+    /// The keys that nobody holds, as far as is known.
+    unheld: BTreeSet<SlotKey>,
+    databases: BTreeMap<Db, Database>,
+    /// How often the locks of all databases went, or gave way to others.
+    changes_of_all: u32,
 }
 
 impl Default for Keys {
@@ -101,8 +124,9 @@ impl Default for Keys {
             deadlines: NIL,
             by_slot: NIL,
             slots: SlotSet::default(),
-            flushes: BTreeMap::new(),
-            flushes_of_all: 0,
+            unheld: BTreeSet::new(),
+            databases: BTreeMap::new(),
+            changes_of_all: 0,
         }
     }
 }
@@ -138,12 +162,14 @@ impl Keys {
             return found;
         }
         let slot = slot_of(key.name);
+        self.databases.entry(key.db).or_default().keys += 1;
+        let changes = self.changes_of(key.db);
         let key = self.nodes.slab.insert(KeyNode {
             id: key.to_id(),
             line: NIL,
             len: 0,
             held: Observed::Free,
-            flush: 0,
+            changes,
             holder: FREE,
             deadline: None,
             unsettled: None,
@@ -162,16 +188,30 @@ impl Keys {
     /// Removes a key at which nobody waits any more.
     pub(crate) fn remove(&mut self, key: u32) {
         self.set_free(key);
+        self.set_unheld(key, false);
         self.set_deadline(key, None);
         self.names.remove::<Name>(&mut self.nodes, key);
         tree::remove::<Slot>(&mut self.nodes, &mut self.by_slot, key);
         let node = self.nodes.slab.remove(key);
+        if let Some(KeyNode { id, .. }) = &node {
+            self.leave_database(id.db);
+        }
         if self.len() == 0 {
             self.slots = SlotSet::default();
         } else if let Some(KeyNode { slot, .. }) = node
             && self.first_of(slot).is_none()
         {
             self.slots.remove(slot);
+        }
+    }
+
+    /// A key of the database has no waiters any more.
+    fn leave_database(&mut self, db: Db) {
+        if let Some(database) = self.databases.get_mut(&db) {
+            database.keys -= 1;
+            if database.keys == 0 {
+                self.databases.remove(&db);
+            }
         }
     }
 
@@ -198,12 +238,31 @@ impl Keys {
 
     /// Who holds the key, as far as is known.
     pub(crate) fn held(&self, key: u32) -> &Observed {
-        let node = self.node(key);
-        if node.flush == self.flush_of(node.id.db) {
-            &node.held
-        } else {
-            &Observed::Free
+        match self.has_changed(key) {
+            true => &Observed::Free,
+            false => &self.node(key).held,
         }
+    }
+
+    /// Whether the lock of the key may be another one than when its holders were observed.
+    fn has_changed(&self, key: u32) -> bool {
+        let node = self.node(key);
+        node.changes != self.changes_of(node.id.db)
+    }
+
+    /// The next settle decides the requests of all holders.
+    pub(crate) fn recheck_holders(&mut self, key: u32) {
+        let unsettled = self.node_mut(key).unsettled.get_or_insert_default();
+        unsettled.holders = HoldersToRecheck::All;
+    }
+
+    /// What the last settle of the key has left to do, and what a change of its whole database has added to it.
+    pub(crate) fn take_unsettled(&mut self, key: u32) -> Unsettled {
+        if self.has_changed(key) {
+            self.recheck_holders(key);
+        }
+        let unsettled = self.node_mut(key).unsettled.take();
+        unsettled.map_or_else(Unsettled::default, |unsettled| *unsettled)
     }
 
     /// `hash_of` gives an owner's task a hash.
@@ -218,33 +277,50 @@ impl Keys {
             Observed::Many(_) => SHARED,
             Observed::One { owner, .. } => hash_of(owner).max(SHARED + 1),
         };
-        let flush = self.flush_of(self.node(key).id.db);
+        if self.has_changed(key) {
+            self.recheck_holders(key);
+        }
+        let changes = self.changes_of(self.node(key).id.db);
         let node = self.node_mut(key);
-        (node.held, node.flush) = (held, flush);
+        (node.held, node.changes) = (held, changes);
         self.set_holder(key, holder);
+        self.set_unheld(key, holder == FREE);
     }
 
     /// The key has lost its lock.
     pub(crate) fn set_free(&mut self, key: u32) {
         self.node_mut(key).held = Observed::Free;
         self.set_holder(key, FREE);
+        self.set_unheld(key, true);
     }
 
-    /// The database, or every one, has lost its locks or got others. O(1): each key forgets its holders at the next visit.
-    pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
-        if self.len() == 0 {
+    fn set_unheld(&mut self, key: u32, unheld: bool) {
+        if !unheld && self.unheld.is_empty() {
             return;
         }
-        let flushes = match db {
-            Some(db) => self.flushes.entry(db).or_default(),
-            None => &mut self.flushes_of_all,
+        let KeyNode { slot, id, .. } = self.node(key);
+        let (slot, id) = (*slot, id.clone());
+        let key = SlotKey { slot, key: id };
+        match unheld {
+            true => self.unheld.insert(key),
+            false => self.unheld.remove(&key),
         };
-        *flushes = flushes.wrapping_add(1);
     }
 
-    fn flush_of(&self, db: Db) -> u32 {
-        let flushes = self.flushes.get(&db).copied().unwrap_or_default();
-        flushes.wrapping_add(self.flushes_of_all)
+    /// The database, or every one, has lost its locks or got others. O(1): each key notices at the next visit.
+    pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
+        let changes = match db {
+            Some(db) => self.databases.get_mut(&db).map(|db| &mut db.changes),
+            None => Some(&mut self.changes_of_all),
+        };
+        if let Some(changes) = changes {
+            *changes = changes.wrapping_add(1);
+        }
+    }
+
+    fn changes_of(&self, db: Db) -> u32 {
+        let changes = self.databases.get(&db).map_or(0, |db| db.changes);
+        changes.wrapping_add(self.changes_of_all)
     }
 
     fn set_holder(&mut self, key: u32, holder: u64) {
@@ -302,6 +378,13 @@ impl<'a> WaitingKeys<'a> {
             last.is_none_or(|last| (last.slot, &last.key) < (node.slot, &node.id))
         });
         keys.slot_key(found)
+    }
+
+    /// The first one after `last`, or the first of all, of those that nobody holds as far as is known.
+    pub fn unheld_after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = self.0.unheld.range((from, Bound::Unbounded));
+        found.next().cloned()
     }
 
     /// The first one of `slot`.
@@ -382,5 +465,94 @@ impl Forest<Deadline> for Nodes {
     fn order(&self, one: u32, other: u32) -> Ordering {
         let (one, other) = (&self.slab[one], &self.slab[other]);
         (one.deadline, &one.id).cmp(&(other.deadline, &other.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::Lock;
+    use crate::owner::OwnerRef;
+    use crate::stake::{Stake, Touched};
+    use crate::types::Token;
+
+    #[test]
+    fn a_database_is_forgotten_with_its_last_waiter() {
+        let mut keys = Keys::default();
+        for db in (0..100).map(Db) {
+            let key = keys.find_or_insert(KeyRef { db, name: b"key" });
+            keys.forget_holders(Some(db));
+            keys.remove(key);
+            keys.forget_holders(Some(db));
+        }
+        assert!(keys.databases.is_empty(), "{:?}", keys.databases);
+    }
+
+    #[test]
+    fn the_holders_of_a_changed_database_are_rechecked_once() {
+        let mut keys = Keys::default();
+        let key = |name| KeyRef { db: Db(0), name };
+        let (one, other) = (
+            keys.find_or_insert(key(b"a")),
+            keys.find_or_insert(key(b"b")),
+        );
+        assert!(keys.take_unsettled(one).is_empty());
+        keys.forget_holders(Some(Db(0)));
+        let late = keys.find_or_insert(key(b"c"));
+        assert!(
+            keys.take_unsettled(late).is_empty(),
+            "it came after the change"
+        );
+        for changed in [one, other] {
+            keys.observe(changed, Observed::Free, |_| 0);
+            let unsettled = keys.take_unsettled(changed);
+            assert!(matches!(unsettled.holders, HoldersToRecheck::All));
+            assert!(keys.take_unsettled(changed).is_empty());
+        }
+    }
+
+    #[test]
+    fn keys_that_nobody_holds_are_found_until_somebody_does_or_nobody_waits() {
+        let unheld = |keys: &Keys| {
+            let mut last = None;
+            std::iter::from_fn(|| {
+                last = WaitingKeys(keys).unheld_after(last.as_ref());
+                last.clone()
+            })
+            .count()
+        };
+        let mut keys = Keys::default();
+        let key = keys.find_or_insert(KeyRef {
+            db: Db(0),
+            name: b"a",
+        });
+        let other = keys.find_or_insert(KeyRef {
+            db: Db(1),
+            name: b"a",
+        });
+        let held = Lock::free().observe();
+        keys.observe(key, held.clone(), |_| 0);
+        assert_eq!(unheld(&keys), 1);
+        keys.observe(other, held, |_| 0);
+        assert_eq!(unheld(&keys), 2);
+        let mut lock = Lock::free();
+        let stake = Stake {
+            write: 1,
+            read: 0,
+            token: Token::MAX,
+            deadline: Instant::NEVER,
+            since: Instant::default(),
+            touched: Touched::by(1),
+            revoked: false,
+        };
+        lock.put(OwnerRef::new(b"a").expect("short"), stake);
+        keys.observe(key, lock.observe(), |_| 0);
+        assert_eq!(unheld(&keys), 1);
+        keys.set_free(key);
+        assert_eq!(unheld(&keys), 2);
+        for key in [key, other] {
+            keys.remove(key);
+        }
+        assert_eq!(unheld(&keys), 0);
     }
 }

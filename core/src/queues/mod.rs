@@ -288,14 +288,16 @@ impl Queues {
     }
 
     /// The key has lost its lock, or the lock its key: until the next settle nobody holds as far as
-    /// is known.
+    /// is known. That settle rechecks the holders, because the key may have another lock by then.
     pub fn forget_holders(&mut self, key: KeyRef<'_>) {
         if let Some(key) = self.keys.find(key) {
             self.keys.set_free(key);
+            self.keys.recheck_holders(key);
         }
     }
 
-    /// The same for each key of database `db`, or of all. O(1).
+    /// Each key of database `db`, or of all, has lost its lock, and may have another one: as [`Self::forget_holders`] for
+    /// each of them, but O(1).
     pub fn forget_all_holders(&mut self, db: Option<Db>) {
         self.keys.forget_holders(db);
     }

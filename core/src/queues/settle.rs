@@ -15,7 +15,7 @@ mod holders;
 
 use std::ops::ControlFlow;
 
-use super::keys::{HoldersToRecheck, Unsettled};
+use super::keys::Unsettled;
 use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
 use super::waiters::Position;
 use super::{Queues, WaiterId};
@@ -52,21 +52,16 @@ struct Settling<'a> {
 impl Queues {
     /// Grants up to `most` waiters that the lock of the key admits. Afterwards, unless there is more to do, the head has to
     /// wait for a hold or for its limit.
-    ///
-    /// `recheck_holders`: the lock may have holders that did not come through this queue (RENAME, RESTORE and the like), so
-    /// the settle searches for requests of theirs. One such call is enough, even if there is more to do.
-    #[allow(clippy::too_many_arguments)]
     pub fn settle(
         &mut self,
         key: KeyRef<'_>,
         live: &mut Live<'_>,
         tokens: &mut TokenClock,
         wall: Micros,
-        recheck_holders: bool,
         most: usize,
     ) -> Settled {
         self.settle_with(key, live, most, |settling, live| {
-            settling.run(live, tokens, wall, recheck_holders)
+            settling.run(live, tokens, wall);
         })
     }
 
@@ -79,7 +74,15 @@ impl Queues {
         match unsettled.own {
             None => unsettled.own = Some(owner.to_owner()),
             // There is room for one owner, so the next settle rechecks all holders.
-            Some(_) => unsettled.holders = HoldersToRecheck::All,
+            Some(_) => self.keys.recheck_holders(key),
+        }
+    }
+
+    /// The lock of the key may have holders that came neither through this queue nor by a command (RENAME, RESTORE and the
+    /// like), or requests of holders that could not be decided when they arrived: the next settle decides these first.
+    pub fn recheck_holders(&mut self, key: KeyRef<'_>) {
+        if let Some(key) = self.keys.find(key) {
+            self.keys.recheck_holders(key);
         }
     }
 
@@ -154,20 +157,11 @@ impl Queues {
 }
 
 impl Settling<'_> {
-    fn run(
-        &mut self,
-        live: &mut Live<'_>,
-        tokens: &mut TokenClock,
-        wall: Micros,
-        recheck_holders: bool,
-    ) {
-        let mut unsettled = self.take_unsettled();
-        if recheck_holders {
-            unsettled.holders = HoldersToRecheck::All;
-        }
+    fn run(&mut self, live: &mut Live<'_>, tokens: &mut TokenClock, wall: Micros) {
+        let mut unsettled = self.queues.keys.take_unsettled(self.key);
         let mut decide = |waiter: &Waiter, live: &mut Live<'_>| decide(waiter, live, tokens, wall);
         let progress = self.steps(&mut unsettled, live, &mut decide);
-        self.keep_if_stopped(unsettled, progress);
+        self.keep(unsettled, progress);
     }
 
     fn steps(
@@ -183,20 +177,15 @@ impl Settling<'_> {
     }
 
     fn settle_lost(&mut self, holds: impl Fn(OwnerRef<'_>) -> bool) {
-        let mut unsettled = self.take_unsettled();
+        let mut unsettled = self.queues.keys.take_unsettled(self.key);
         let progress = self.answer_lost_upgrades(&mut unsettled, holds);
-        self.keep_if_stopped(unsettled, progress);
+        self.keep(unsettled, progress);
     }
 
-    /// Where the last settle stopped.
-    fn take_unsettled(&mut self) -> Unsettled {
-        let unsettled = self.queues.keys.node_mut(self.key).unsettled.take();
-        unsettled.map_or_else(Unsettled::default, |unsettled| *unsettled)
-    }
-
-    fn keep_if_stopped(&mut self, unsettled: Unsettled, progress: Progress) {
+    /// Keeps for the next settle what this one has left to do.
+    fn keep(&mut self, unsettled: Unsettled, progress: Progress) {
         self.settled.more = progress.is_break();
-        if self.settled.more {
+        if !unsettled.is_empty() {
             self.queues.keys.node_mut(self.key).unsettled = Some(Box::new(unsettled));
         }
     }

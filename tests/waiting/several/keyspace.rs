@@ -1,8 +1,10 @@
 //! Key-space commands that move or remove the locks for which a LOCK.MACQUIRE waits.
 
 use mortise_harness::{
-    Conn, Server, bytes, cmd, granted, hold_of, holders_of, int, queue_of, waiter,
+    Conn, Server, bytes, cmd, granted, hold_of, holders_of, int, queue_of, try_cmd, waiter,
 };
+
+use mortise_harness::redis::Cmd;
 
 use super::{A, B, C, nobody_waits, several};
 
@@ -144,4 +146,102 @@ fn a_grant_clears_a_ttl_on_its_keys() {
     let mut m = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
     is_let_in(&server, &mut conn, &mut m);
     assert_eq!(int(&cmd!(conn, "PTTL", A)), -1);
+}
+
+/// `h` holds `b`, so `m` waits for `a` and `b`, though nobody holds `a`; `w` waits behind it at `a`.
+fn free_key_with_waiters() -> (Server, Conn, [Conn; 2]) {
+    let server = Server::start_alone();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let w = waiter!(server, "LOCK.RLOCK", A, "w", 60_000, "WAIT", 0);
+    (server, conn, [m, w])
+}
+
+/// A command that takes a lock, one that brings it to the free key, and one in the same turn behind that.
+type Arrival = [Vec<String>; 3];
+
+/// Ways in which a lock that `owner` gets by the command `take` comes to the free key, without a command that changes it there.
+fn arrivals(take: &str, owner: &str) -> [Arrival; 3] {
+    let command = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let acquire = |key| command(&[take, key, owner, "60000"]);
+    let look = command(&["LOCK.INFO", A]);
+    [
+        [acquire(C), command(&["RENAME", C, A]), command(&["PING"])],
+        [acquire(C), command(&["RENAME", C, A]), look],
+        [acquire(A), command(&["MOVE", A, "0"]), command(&["PING"])],
+    ]
+}
+
+/// Makes the lock come there.
+fn arrive(server: &Server, [acquire, change, behind]: &Arrival) {
+    let mut conn = server.connect();
+    if change[0] == "MOVE" {
+        cmd!(conn, "SELECT", 1);
+    }
+    conn.cmd(acquire);
+    let both = [change, behind].map(|words| {
+        let mut command = Cmd::new();
+        command.arg(words);
+        command
+    });
+    conn.pipeline(&both);
+}
+
+#[test]
+fn a_lock_of_its_owner_that_comes_to_a_free_key_ends_a_waiting_request() {
+    for arrival in arrivals("LOCK.RLOCK", "m") {
+        let (server, mut conn, [mut m, mut w]) = free_key_with_waiters();
+        arrive(&server, &arrival);
+        let error = m.try_recv().expect_err("its owner holds one of the keys");
+        assert!(error.starts_with("ERR "), "{error}");
+        // Both read.
+        granted(&mut w);
+        assert_eq!(holders_of(&mut conn, A), ["m", "w"]);
+        nobody_waits(&server, &[A, B]);
+    }
+}
+
+#[test]
+fn a_lock_of_another_owner_that_comes_to_a_free_key_decides_its_request() {
+    for arrival in arrivals("LOCK.RLOCK", "w") {
+        let (server, mut conn, [mut m, mut w]) = free_key_with_waiters();
+        arrive(&server, &arrival);
+        // As re-entry, though `m` stands ahead.
+        granted(&mut w);
+        assert_eq!(hold_of(&mut conn, A, "w").unwrap().read, 2);
+        cmd!(conn, "LOCK.RELEASE", B, "h");
+        assert_eq!(queue_of(&mut conn, B), ["m"]);
+        cmd!(conn, "LOCK.RELEASE", A, "w", "ALL");
+        granted(&mut m);
+    }
+}
+
+#[test]
+fn a_deadlock_through_a_lock_that_came_to_a_free_key_is_found() {
+    const D: &str = "{k}d";
+    for arrival in arrivals("LOCK.ACQUIRE", "x") {
+        let (server, mut conn, [_m, mut w]) = free_key_with_waiters();
+        cmd!(conn, "LOCK.ACQUIRE", D, "w", 60_000);
+        arrive(&server, &arrival);
+        // In a turn of its own, so that the lock has been noticed.
+        cmd!(conn, "PING");
+        let error = try_cmd!(conn, "LOCK.ACQUIRE", D, "x", 60_000, "WAIT", 1).expect_err("a cycle");
+        assert!(error.starts_with("DEADLOCK "), "{error}");
+        cmd!(conn, "LOCK.RELEASE", A, "x");
+        cmd!(conn, "LOCK.RELEASE", B, "h");
+        cmd!(conn, "LOCK.LEAVE", A, "m");
+        granted(&mut w);
+    }
+}
+
+#[test]
+fn waiters_at_a_free_key_that_becomes_another_type_are_refused() {
+    let (server, mut conn, waiters) = free_key_with_waiters();
+    cmd!(conn, "SET", A, "text");
+    for mut waiter in waiters {
+        let error = waiter.try_recv().expect_err("no lock can be there");
+        assert!(error.starts_with("WRONGTYPE "), "{error}");
+    }
+    nobody_waits(&server, &[B]);
 }

@@ -53,7 +53,7 @@ fn re_entry_that_waits_during_a_grace_is_no_deadlock() {
     story.waits(B, Write, 0);
     story.waits(B, Write, 1);
     story.server.grace = false;
-    assert_eq!(story.server.settle(0, true).decided.len(), 2, "A's");
+    assert_eq!(story.server.settle(0).decided.len(), 2, "A's");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_wait_stays_at_its_key_when_the_lock_is_replaced() {
     story.waits(A, Write, 1);
     // Key 1 is deleted, taken by A's queued request, and no longer B's.
     story.server.locks.insert(1, Lock::free());
-    assert_eq!(story.server.settle(1, true).decided.len(), 1);
+    assert_eq!(story.server.settle(1).decided.len(), 1);
     story.waits(B, Write, 0);
     let lock = &story.server.locks[&1];
     assert!(lock.hold(owner(A).as_ref()).is_some());

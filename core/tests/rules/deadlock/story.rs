@@ -62,13 +62,13 @@ impl Story {
     pub(crate) fn releases(&mut self, who: usize, key: usize) -> Vec<Decided> {
         let released = self.server.release(key, who, How::All);
         released.expect("it holds");
-        self.server.settle(key, false).decided
+        self.server.settle(key).decided
     }
 
     pub(crate) fn leaves(&mut self, id: WaiterId) -> Vec<Decided> {
         let key = self.server.queues.remove(id).expect("it waits").key;
         let key = key_number(&key);
-        self.server.settle(key, false).decided
+        self.server.settle(key).decided
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {

@@ -52,7 +52,7 @@ fn a_hand_off_costs_little_however_many_wait() {
     for owner in 0..CROWD {
         release(&mut server, owner);
         let mut decided = Vec::new();
-        let count = measure(|| decided = server.settle(0, false).decided);
+        let count = measure(|| decided = server.settle(0).decided);
         assert_eq!(decided.len(), 1);
         assert!(count.count_total < FEW, "{count:?}");
     }
@@ -65,7 +65,7 @@ fn a_waiter_that_leaves_costs_little_wherever_it_stands() {
         for id in [CROWD as u64 + 1 - number, number] {
             let count = measure(|| {
                 assert!(server.queues.remove(WaiterId(id)).is_some());
-                assert!(server.settle(0, false).decided.is_empty());
+                assert!(server.settle(0).decided.is_empty());
             });
             assert!(count.count_total < FEW, "{count:?}");
         }
@@ -78,7 +78,7 @@ fn a_batch_of_readers_costs_its_size() {
     let mut server = crowd(false);
     release(&mut server, 0);
     let mut decided = Vec::new();
-    let count = measure(|| decided = server.settle(0, false).decided);
+    let count = measure(|| decided = server.settle(0).decided);
     assert_eq!(decided.len(), CROWD);
     assert!(count.count_total < FEW * CROWD as u64, "{count:?}");
 }

@@ -45,12 +45,12 @@ fn waits(server: &mut Server, owner: usize, write: bool) -> WaiterId {
 
 fn releases(server: &mut Server, owner: usize) -> Vec<(usize, Verdict)> {
     server.release(0, owner, How::All).expect("it holds");
-    settle(server, false)
+    settle(server)
 }
 
 /// The waiters that were decided, by number, and the verdicts.
-fn settle(server: &mut Server, recheck_holders: bool) -> Vec<(usize, Verdict)> {
-    let settled = server.settle(0, recheck_holders);
+fn settle(server: &mut Server) -> Vec<(usize, Verdict)> {
+    let settled = server.settle(0);
     let number = |client: u64| client as usize - 1;
     let decided = settled.decided.iter();
     decided
@@ -85,7 +85,7 @@ fn when_a_queued_writer_leaves_the_readers_behind_it_are_granted() {
     waits(&mut server, 2, false);
     waits(&mut server, 3, false);
     assert!(server.queues.remove(writer).is_some());
-    assert_eq!(owners(&settle(&mut server, false)), [2, 3]);
+    assert_eq!(owners(&settle(&mut server)), [2, 3]);
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn requests_of_an_owner_that_comes_to_hold_by_a_rename_are_decided_first() {
         assert!(granted.is_ok());
     }
     server.locks.insert(0, other);
-    let settled = server.settle(0, true);
+    server.queues.recheck_holders(key_id(0).as_ref());
+    let settled = server.settle(0);
     let decided = settled
         .decided
         .iter()
@@ -152,7 +153,7 @@ fn undelivered_grants_are_undone_in_reverse_order() {
     waits(&mut server, 1, true);
     waits(&mut server, 2, true);
     server.release(0, 0, How::All).expect("it holds");
-    let settled = server.settle(0, false);
+    let settled = server.settle(0);
     let handed: Vec<Handed> = settled.decided.iter().filter_map(Handed::of).collect();
     assert_eq!(handed.len(), 2);
     // The second grant has touched the first.
@@ -160,7 +161,7 @@ fn undelivered_grants_are_undone_in_reverse_order() {
     assert!(server.undo(0, 1, handed[1]));
     assert!(!server.undo(0, 1, handed[1]), "only once");
     assert!(server.undo(0, 1, handed[0]));
-    assert_eq!(owners(&settle(&mut server, false)), [2]);
+    assert_eq!(owners(&settle(&mut server)), [2]);
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_grant_that_was_renewed_or_raised_is_not_undone() {
         takes(&mut server, 0, true);
         waits(&mut server, 1, true);
         server.release(0, 0, How::All).expect("it holds");
-        let settled = server.settle(0, false);
+        let settled = server.settle(0);
         let handed = Handed::of(&settled.decided[0]).expect("a grant");
         touch(&mut server);
         assert!(!server.undo(0, 1, handed));
@@ -189,14 +190,14 @@ fn undoing_an_undelivered_upgrade_leaves_the_read_hold_and_its_token() {
     waits(&mut server, 1, true);
     waits(&mut server, 2, false);
     server.release(0, 0, How::All).expect("it holds");
-    let settled = server.settle(0, false);
+    let settled = server.settle(0);
     let handed = Handed::of(&settled.decided[0]).expect("a grant");
     assert!(server.undo(0, 1, handed));
     let after = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
     assert_eq!((after.write, after.read), (0, 1));
     assert_eq!(after.token, before.token);
     // A reader that had to wait for the writer is granted.
-    assert_eq!(owners(&settle(&mut server, false)), [2]);
+    assert_eq!(owners(&settle(&mut server)), [2]);
 }
 
 #[test]
@@ -270,11 +271,11 @@ fn the_requests_of_a_crowd_that_came_to_hold_are_decided_wherever_they_stand() {
             lock.put(owner(number).as_ref(), stake);
         }
         server.replace(0, Some(lock));
-        let mut decided = owners(&settle(&mut server, true));
+        let mut decided = owners(&settle(&mut server));
         decided.sort_unstable();
         let holders: Vec<usize> = (0..HOLDERS).collect();
         assert_eq!(decided, holders, "{slice:?}");
-        assert!(settle(&mut server, false).is_empty());
+        assert!(settle(&mut server).is_empty());
     }
 }
 
@@ -310,7 +311,6 @@ fn the_last_database_costs_no_more_than_the_first() {
         &mut lock.at(Instant::default(), |_, _| {}),
         &mut TokenClock::new(),
         Micros(0),
-        false,
         usize::MAX,
     );
     assert_eq!(settled.decided.len(), 1);

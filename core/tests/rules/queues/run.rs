@@ -98,8 +98,6 @@ impl Run {
             Op::Grace(grace) => {
                 (self.server.grace, self.model.grace) = (grace, grace);
                 if !grace {
-                    // Holders may have made requests during the grace, so all keys recheck their holders.
-                    self.marked.extend(0..KEYS);
                     (0..KEYS).for_each(|key| self.settle(key));
                 }
             }
@@ -206,11 +204,11 @@ impl Run {
 
     /// Settles `key` on both sides and compares the results.
     fn settle(&mut self, key: usize) {
-        let recheck_holders = self.marked.remove(&key);
+        self.marked.remove(&key);
         self.forgotten.remove(&key);
         let line: Vec<u64> = self.model.keys[key].queue.iter().map(|w| w.id).collect();
         let expected = self.model.settle(key);
-        let settled = self.server.settle(key, recheck_holders);
+        let settled = self.server.settle(key);
         assert_eq!(
             settled.decided.len(),
             expected.decided.len(),
@@ -265,7 +263,6 @@ impl Run {
             self.settle(key);
         }
         for key in std::mem::take(&mut self.marked) {
-            self.marked.insert(key);
             self.settle(key);
         }
         (0..KEYS).for_each(|key| self.is_settled(key));

@@ -199,6 +199,10 @@ impl Server {
         self.queues.push(id.as_ref(), waiter, wait.rank);
         let held = self.locks.get(&key).map(Lock::observe);
         self.queues.observe(id.as_ref(), held.unwrap_or_default());
+        if self.grace {
+            // A holder's request that would be decided at once is decided when the grace ends.
+            self.queues.recheck_holders(id.as_ref());
+        }
         Answer::Waits {
             id: waiter_id,
             upgrade: wait.rank == Rank::Upgrade,
@@ -215,12 +219,12 @@ impl Server {
         Some(keys.iter().map(key_number).collect())
     }
 
-    /// Grants the waiters that the lock of `key` admits. `recheck_holders`: see [`Queues::settle`].
-    pub(crate) fn settle(&mut self, key: usize, recheck_holders: bool) -> Settled {
+    /// Grants the waiters that the lock of `key` admits.
+    pub(crate) fn settle(&mut self, key: usize) -> Settled {
         let id = key_id(key);
         let lock = self.locks.entry(key).or_default();
         let mut live = lock.at(self.now, |_, _| {});
-        let (most, mut recheck_holders) = (self.slice.unwrap_or(usize::MAX), recheck_holders);
+        let most = self.slice.unwrap_or(usize::MAX);
         let mut all = Settled::default();
         loop {
             let settled = if self.grace {
@@ -228,12 +232,11 @@ impl Server {
             } else {
                 let (tokens, wall) = (&mut self.tokens, self.wall);
                 self.queues
-                    .settle(id.as_ref(), &mut live, tokens, wall, recheck_holders, most)
+                    .settle(id.as_ref(), &mut live, tokens, wall, most)
             };
             assert!(settled.decided.len() + settled.upgrading.len() <= most);
             all.decided.extend(settled.decided);
             all.upgrading.extend(settled.upgrading);
-            recheck_holders = false;
             if !settled.more {
                 break;
             }

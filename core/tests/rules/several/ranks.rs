@@ -202,7 +202,7 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
         let key = key_id(2);
         queues.came_to_hold(key.as_ref(), named("task##1").as_ref());
         let mut live = lock.at(now, |_, _| {});
-        let settled = queues.settle(key.as_ref(), &mut live, &mut tokens, Micros(0), false, 9);
+        let settled = queues.settle(key.as_ref(), &mut live, &mut tokens, Micros(0), 9);
         assert!(settled.decided.is_empty() && !settled.more);
         assert_eq!(first_at(&queues, &key_id(1)), first.as_bytes());
     }

@@ -361,7 +361,7 @@ impl Server {
         let lock = self.locks.entry(number(id)).or_default();
         let mut live = lock.at(NOW, |_, _| {});
         let (queues, tokens) = (&mut self.queues, &mut self.tokens);
-        let settled = queues.settle(id.as_ref(), &mut live, tokens, Micros(1), false, MOST);
+        let settled = queues.settle(id.as_ref(), &mut live, tokens, Micros(1), MOST);
         assert!(!settled.more);
         self.dirty.extend(settled.left);
         for decided in settled.decided {

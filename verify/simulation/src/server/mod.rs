@@ -173,7 +173,7 @@ impl Server {
                 false => {
                     let wall = server.wall();
                     let (queues, tokens) = (&mut server.queues, &mut server.tokens);
-                    queues.settle(key_ref(key), live, tokens, wall, false, MOST)
+                    queues.settle(key_ref(key), live, tokens, wall, MOST)
                 }
             });
             self.dirty.extend(settled.left);
