@@ -83,7 +83,7 @@ class MultiLock(BaseMultiLock, Lock):
     is lost as soon as one of them is."""
 
     locked, owned, pass_to = in_thread(BaseMultiLock.locked), in_thread(BaseMultiLock.owned), in_thread(BaseMultiLock.pass_to)
-    take_over = guard = pass_to
+    take_over = pass_to
 
 
 def revoke(redis, name, owner=None):

@@ -55,7 +55,7 @@ class BaseLock:
         self.at_least, self.holder = at_least, holder
         self._request(), self._limit(blocking_timeout), self._check(sleep)
         self._taken = self._takes(self.thread_local is False)
-        self._key, self._holder = self._bytes(name), self._bytes(holder)
+        self._keys, self._holder = [self._bytes(one) for one in self._names()], self._bytes(holder)
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
 
@@ -65,6 +65,13 @@ class BaseLock:
 
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
+
+    def _names(self):
+        return [self.name]
+
+    @property
+    def _key(self):
+        return self._keys[0]
 
     @property
     def local(self):
@@ -158,12 +165,11 @@ class BaseLock:
 
     def _new_hold(self, session, task=None):
         lease, max_hold, at_least = self._request()
-        return Hold(self._key, session.name(task, self._holder), lease, session.event, max_hold, at_least)
+        return Hold(self._keys, session.name(task, self._holder), lease, session.event, max_hold, at_least)
 
     async def _attempt(self, session, left, task, count):
         """One request under one name. If its outcome is unknown in the end, it is left."""
         hold = self._new_hold(session, task)
-        holds = [hold, *self._others(hold)]
         session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
         sent, known = now(), session.closed
         try:
@@ -179,33 +185,21 @@ class BaseLock:
                 raise reply if isinstance(reply, Failed) else self._problem(reply)
             if reply is None:
                 return None
-            begin = max(sent, hold.begin)
-            for one in holds:
-                one.granted(reply, begin)
-                if one.until - now() < one.lease / 2 and (said := await session.extend(one, one.lease)) is not True:
-                    raise said or Failed()
-            for one in holds:
-                self._hold_on(node, one)
+            hold.granted(reply, max(sent, hold.begin))
+            if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
+                raise said or Failed()
+            self._hold_on(node, hold)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
-                for one in holds:
-                    node.lose(one)
+                node.lose(hold)
                 raise Failed(ConnectionError("closed"))
             known = True
-            return self._held(holds)
+            return hold
         finally:
             session.asked.pop(hold.owner, None)
             if not known:
-                for one in holds:
-                    node = session.node(one.key)
-                    node.holds.discard(one)
-                    node.leave(one)
-
-    def _others(self, hold):
-        """What is held beside it."""
-        return []
-
-    def _held(self, holds):
-        return holds[0]
+                node = session.node(hold.key)
+                node.holds.discard(hold)
+                node.leave(hold)
 
     def _hold_on(self, node, hold):
         if self.timeout is None:
@@ -224,7 +218,7 @@ class BaseLock:
         for held in await self._holds(session) or []:
             owner = held["owner"]
             if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
-                one.hold = Hold(self._key, owner, held["lease"], session.event)
+                one.hold = Hold(self._keys, owner, held["lease"], session.event)
                 one.hold.granted(held["token"], sent)
             if one.hold is not None and one.hold.owner == owner:
                 return one.hold

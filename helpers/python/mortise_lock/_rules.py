@@ -15,7 +15,7 @@ import weakref
 
 from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
-from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Hold, code, fields, judged, keys_of, log, now, settled)
+from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Farewell, Hold, code, fields, judged, keys_of, log, now, settled)
 from ._worker import Worker
 
 
@@ -76,8 +76,7 @@ class Node:
             hold, result = self.session.asked.get(letter["owner"]), letter["result"]
             if hold is None:
                 if result == b"granted":  # nobody wants it any more
-                    for key in letter.get("keys") or [letter["key"]]:
-                        self.leave(Hold(key, letter["owner"], 0, self.session.event))
+                    self.leave(Hold(letter.get("keys") or [letter["key"]], letter["owner"], 0, self.session.event))
             elif result == b"granted":
                 hold.settle(letter["token"], sent + waited - letter["age"])
             else:
@@ -100,17 +99,18 @@ class Node:
         for hold in holds:
             if start >= hold.until:
                 self.lose(hold)
-        jobs = [(self.renewed, hold, hold.renewal(min(hold.lease, hold.last - start))) for hold in holds
-                if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)]
-        jobs += [(self.left, hold, hold.leave()) for hold in list(self.unknown)[:MOST]]
+        jobs = [(self.renewed, hold, command) for hold in holds
+                if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)
+                for command in hold.renewals(min(hold.lease, hold.last - start))]
+        jobs += [(self.left, farewell, farewell.command()) for farewell in list(self.unknown)[:MOST]]
         if not jobs:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
         while jobs:
             some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
-            for (hear, hold, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
+            for (hear, what, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
                 if isinstance(reply, AskError) and not isinstance(reply, MovedError):
                     reply = (await self.session.ask(*command))[1]
-                failed = hear(hold, reply, sent) or failed
+                failed = hear(what, reply, sent, command[1]) or failed
                 if isinstance(reply, Failed):  # so will the rest
                     jobs = []
         if failed:
@@ -119,38 +119,40 @@ class Node:
             await self.session.pause(min([self.pause] + [hold.lease / 10 for hold in holds]))
         self.pause = min(self.pause * 2, 500) if failed else 20
 
-    def renewed(self, hold, reply, sent):
-        """Takes the answer to a renewal. Whether it has to be asked again."""
+    def renewed(self, hold, reply, sent, key):
+        """Takes the answer to a renewal of a key. Whether it has to be asked again."""
         if reply is None or code(reply) == "WRONGTYPE":
             hold.rests_until = -math.inf  # it is gone, or was revoked: then it shall be free
             self.lose(hold)
         elif reply == hold.token and now() < hold.until:  # a belief that has run out is never taken up again
-            hold.believe(sent, min(hold.lease, hold.last - sent))
+            hold.renewed(key, sent)
         return isinstance(reply, Exception)
 
-    def left(self, hold, reply, _=None):
-        """Takes the answer to a command that ends a hold. Whether to send it again."""
+    def left(self, farewell, reply, *_):
+        """Takes the answer to a farewell. Whether to send it again."""
         failed = isinstance(reply, Exception) and code(reply) not in ("NOPERM", "WRONGTYPE")
         if not failed:
-            self.unknown.discard(hold)
+            self.unknown.discard(farewell)
         return failed
 
     def rehome(self):
         """Gives what another node serves by now to that one."""
-        for hold in list(self.holds) + list(self.unknown):
-            node = self.session.node(hold.key)
-            if node is not self:
-                keep = node.hold if hold in self.holds else node.leave
+        for hold in list(self.holds):
+            if (node := self.session.node(hold.key)) is not self:
                 self.holds.discard(hold)
-                self.unknown.discard(hold)
-                keep(hold)
+                node.hold(hold)
+        for farewell in list(self.unknown):
+            if (node := self.session.node(farewell.key)) is not self:
+                self.unknown.discard(farewell)
+                node.leave(farewell.hold, [farewell.key])
 
     def hold(self, hold):
         self.holds.add(hold)
         self.keeper.wake(urgent=hold.due_at() < now() + TICK)
 
-    def leave(self, hold):
-        self.unknown.add(hold)
+    def leave(self, hold, keys=None):
+        """Leaves its name at these keys; without them at all of its own."""
+        self.unknown.update(Farewell(hold, key) for key in keys or hold.keys)
         self.keeper.wake()
 
     def lose(self, hold):
@@ -230,11 +232,11 @@ class Session:
         node = self.node(keys[0])
         for _ in range(5):
             few = list(node.unknown) if len(node.unknown) < 100 else []  # many are left to the keeper
-            unknown = [hold for hold in few if hold.key in keys]
+            unknown = [farewell for farewell in few if farewell.key in keys]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
-            *replies, reply = await self.call(node, [hold.leave() for hold in unknown] + asking + [(*command, *mail)])
-            for hold, said in zip(unknown, replies):
-                node.left(hold, said)
+            *replies, reply = await self.call(node, [farewell.command() for farewell in unknown] + asking + [(*command, *mail)])
+            for farewell, said in zip(unknown, replies):
+                node.left(farewell, said)
             if isinstance(reply, MovedError):
                 await self.refresh(node)
                 asking, node = [], self.node(keys[0])
@@ -260,34 +262,46 @@ class Session:
         sent = now()
         if hold.passing:
             return being_passed()
-        reply = (await self.ask(*hold.renewal(lease)))[1] if hold.held() else None
-        if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-            return reply
-        if reply != hold.token or not hold.lasts():  # a pass that began meanwhile may be refused
-            hold.rests_until = -math.inf
-            self.node(hold.key).lose(hold)
-            return False
+        for key in hold.keys:
+            reply = (await self.ask(*hold.renewal(key, lease)))[1] if hold.held() else None
+            if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
+                return reply
+            if reply != hold.token or not hold.lasts():  # a pass that began meanwhile may be refused
+                hold.rests_until = -math.inf
+                self.node(hold.key).lose(hold)
+                return False
         hold.believe(sent, lease)
         return True
 
     async def release(self, hold):
-        """Whether it was held to the end; the error where it must not be released. If that is unknown, it is left, without
-        anybody waiting for that."""
-        node, held, known, reply = self.node(hold.key), hold.held(), False, None
+        """Whether it was held to the end; the error where it must not be released. Where that is unknown at a key, it is left there,
+        without anybody waiting for that."""
+        node, held, barred, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
         node.holds.discard(hold)
         hold.ended.send()
         try:
-            if hold.rests():
-                node, reply = await self.ask(*hold.leave())
-            if reply is None:  # nothing has to rest, or what was revoked cannot
-                hold.rests_until = -math.inf
-                node, reply = await self.ask("LOCK.RELEASE", hold.key, hold.owner, "ALL", "TOKEN", hold.token)
-            gone, barred = reply is None or code(reply) == "WRONGTYPE", code(reply) == "NOPERM"
-            known = gone or barred or not isinstance(reply, Exception)
-            return reply if barred else held and not gone
+            for key in hold.keys:
+                node, reply = await self.end(hold, key)
+                if reply is None or code(reply) == "WRONGTYPE":
+                    held = False
+                elif code(reply) == "NOPERM":
+                    barred = reply
+                elif isinstance(reply, Exception):
+                    continue
+                unknown.discard(key)
+            return barred or held
         finally:
-            if not known:
-                node.leave(hold)
+            if unknown:
+                node.leave(hold, unknown)
+
+    async def end(self, hold, key):
+        """Gives one of its keys back, or what is left of `at_least` to a name that nobody uses. The node and its reply."""
+        if hold.rests():
+            node, reply = await self.ask(*hold.leave(key))
+            if reply is not None:
+                return node, reply
+        hold.rests_until = -math.inf  # nothing has to rest, or what was revoked cannot
+        return await self.ask("LOCK.RELEASE", key, hold.owner, "ALL", "TOKEN", hold.token)
 
     async def hand_over(self, hold, heir, lease):
         """The token by which another name holds it from now on; False where it was lost before. An error that came as a reply has
@@ -299,7 +313,7 @@ class Session:
             renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody relies on it once this is sent
         node.holds.discard(hold)
         try:
-            node, reply = await self.ask(*hold.handover(heir, lease)) if held else (node, None)
+            node, reply = await self.ask(*hold.handover(hold.key, heir, lease)) if held else (node, None)
             known = not isinstance(reply, Failed) or reply.known
             unchanged = known and isinstance(reply, Exception) and code(reply) != "WRONGTYPE"
             return reply if isinstance(reply, int) or unchanged or not known else False
@@ -312,7 +326,7 @@ class Session:
                 node.hold(hold)
             if not known:
                 node.leave(hold)
-                node.leave(Hold(hold.key, heir, 0, self.event))
+                node.leave(Hold(hold.keys, heir, 0, self.event))
 
     async def take_over(self, hold, owner, token):
         """Whether what another name held is held by this one now; the error where it was not given. A reply that was lost is asked

@@ -3,7 +3,6 @@ import inspect
 import logging
 import math
 import numbers
-import os
 import time
 
 log = logging.getLogger("mortise_lock")
@@ -98,10 +97,11 @@ class Signal:
 
 
 class Hold:
-    """One acquisition: asked for under a name of its own, granted perhaps, and over in the end."""
+    """One acquisition, of one key or several: asked for under a name of its own, granted perhaps, and over in the end."""
 
-    def __init__(self, key, owner, lease, event, max_hold=None, at_least=None):
-        self.key, self.owner, self.lease, self.max_hold, self.pid = key, owner, lease, max_hold or math.inf, os.getpid()
+    def __init__(self, keys, owner, lease, event, max_hold=None, at_least=None):
+        self.keys, self.owner, self.lease, self.max_hold = keys, owner, lease, max_hold or math.inf
+        self.key, self.renewing, self.renewed_at = keys[0], set(), math.inf
         self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
         self.since, self.answer, self.token, self.unheard = None, None, None, False
         self.known_at, self.begin, self.until, self.deadline, self.rests_until = math.inf, -math.inf, -math.inf, -math.inf, -math.inf
@@ -134,19 +134,41 @@ class Hold:
         """When there is something to do about it."""
         return min(self.until, self.renew_at if self.renew_at < self.last else math.inf)
 
-    def renewal(self, lease):
-        return ("LOCK.RENEW", self.key, self.owner, max(1, int(lease)), "TOKEN", self.token)
+    def renewal(self, key, lease):
+        return ("LOCK.RENEW", key, self.owner, max(1, int(lease)), "TOKEN", self.token)
 
-    def handover(self, heir, lease):
+    def renewals(self, lease):
+        """Those of all its keys. It counts as renewed with the last reply, from the first request on."""
+        self.renewing, self.renewed_at = set(self.keys), math.inf
+        return [self.renewal(key, lease) for key in self.keys]
+
+    def renewed(self, key, sent):
+        """Takes the confirmation of one of its keys."""
+        self.renewing.discard(key)
+        self.renewed_at = min(self.renewed_at, sent)
+        if not self.renewing:
+            self.believe(self.renewed_at, min(self.lease, self.last - self.renewed_at))
+
+    def handover(self, key, heir, lease):
         """Gives it to another name, with that lease."""
-        return ("LOCK.PASS", self.key, self.owner, heir, max(1, math.ceil(lease)), "TOKEN", self.token)
+        return ("LOCK.PASS", key, self.owner, heir, max(1, math.ceil(lease)), "TOKEN", self.token)
 
     def rests(self):
         """Whether the lock has to stay taken for a while after this."""
         return now() < self.rests_until
 
-    def leave(self):
-        """What ends it for good, whatever became of it: the rest of `at_least` goes to a name that nobody uses."""
+    def leave(self, key):
+        """What ends it for good at a key, whatever became of it: the rest of `at_least` goes to a name that nobody uses."""
         if self.rests():
-            return self.handover(b"rest:" + self.owner[-250:], self.rests_until - now())
-        return ("LOCK.LEAVE", self.key, self.owner, "FOR", LEAVE_FOR)
+            return self.handover(key, b"rest:" + self.owner[-250:], self.rests_until - now())
+        return ("LOCK.LEAVE", key, self.owner, "FOR", LEAVE_FOR)
+
+
+class Farewell:
+    """A name that has to be left at a key, until the server has answered."""
+
+    def __init__(self, hold, key):
+        self.hold, self.key = hold, key
+
+    def command(self):
+        return self.hold.leave(self.key)
