@@ -78,7 +78,7 @@ class Locks {
     const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
     const { lease = this.defaults.lease } = known(options, OPTIONS);
     const several = Array.isArray(name);
-    const names = several ? name : [name];
+    const names = several ? [...name] : [name];
     for (const one of names) text("the name of a lock", one);
     if (names.length === 0) throw new RangeError("a lock has a name, and several have names");
     if (several && (mode !== "write" || limit !== undefined)) throw new TypeError("several locks are taken to write only");
@@ -95,7 +95,7 @@ class Locks {
     const { prefix } = this.session.topology;
     const keys = several ? names.map((one) => prefix + one) : [prefix + name];
     return {
-      name, names, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, task, holder, signal, renew,
+      name: several ? names : name, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, task, holder, signal, renew,
       maxHold, wait, end: wait === Infinity ? Infinity : now() + wait,
     };
   }
@@ -201,7 +201,7 @@ class Locks {
           known = reply === null ? tries === 1 : !this.closed;
           if (reply === null) return null;
           if (this.closed) throw new UnreachableError("the locks are closed", name);
-          return this.#hold(this.session.nodeOf(key), new Lock(this, request, 0, heir, reply, sent));
+          return this.#hold(this.session.nodeOf(key), new Lock(this, request, heir, reply, sent));
         }
         known = tries === 1 && !(reply instanceof Unanswered);
         const passes = reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply));
@@ -275,14 +275,11 @@ class Locks {
       const answered = now();
       ticket.node.heard = answered;
       if (reply === null) return null;
-      const begin = Math.max(sent, ticket.begin);
-      const locks = [];
-      for (let index = 0; index < keys.length; index++) locks.push(new Lock(this, request, index, owner, reply, begin));
-      if (locks[0].until - answered < request.lease / 2) await this.#confirm(locks, request);
+      const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
+      if (lock.until - answered < request.lease / 2) await this.#confirm(lock, request);
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
-      for (const lock of locks) ticket.node.hold(lock);
-      return request.several ? new MultiLock(locks) : locks[0];
+      return this.#hold(ticket.node, lock);
     } finally {
       ticket.settle(null); // nobody waits for it any more, nor does a timer
       this.session.asked.delete(owner);
@@ -290,12 +287,12 @@ class Locks {
     }
   }
 
-  // A grant came late: whether the locks are held is asked anew.
-  async #confirm(locks, { lease, signal }) {
-    const held = await Promise.all(locks.map((lock) => lock.confirm(lease, signal))).catch((error) => {
+  // A grant came late: whether the lock is held is asked anew.
+  async #confirm(lock, { lease, signal }) {
+    const held = await lock.confirm(lease, signal).catch((error) => {
       throw error instanceof Unanswered ? new Again("", { cause: error }) : error;
     });
-    if (held.includes(false)) throw new Again();
+    if (!held) throw new Again();
   }
 
   /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
@@ -304,16 +301,20 @@ class Locks {
   }
   async #release(lock) {
     const held = lock.end();
-    let reply = lock.rests ? await this.session.ask(lock.farewell()) : null;
-    if (reply === null) {
-      lock.forgetRest(); // nothing has to rest, or what was revoked cannot
-      reply = await this.session.ask(["LOCK.RELEASE", lock.key, lock.owner, "ALL", "TOKEN", lock.token]);
-    }
-    if (!(reply instanceof Error)) return held && reply !== null;
-    if (codeOf(reply) === "NOPERM") throw new RefusedError(reply.message, lock.name, reply);
-    if (codeOf(reply) === "WRONGTYPE") return false;
-    this.session.nodeOf(lock.key).owe(lock);
-    return held;
+    const replies = await Promise.all(lock.keys.map((key) => this.#end(lock, key)));
+    const isGone = (reply) => reply === null || codeOf(reply) === "WRONGTYPE";
+    const isUnknown = (reply) => reply instanceof Error && !isGone(reply) && codeOf(reply) !== "NOPERM";
+    lock.leave(lock.keys.filter((_, index) => isUnknown(replies[index])));
+    const barred = replies.find((reply) => codeOf(reply) === "NOPERM");
+    if (barred) throw new RefusedError(barred.message, lock.name, barred);
+    return held && !replies.some(isGone);
+  }
+  // The reply, or error, to what gives a key back, or what is left of `atLeast` to a name that nobody uses.
+  async #end(lock, key) {
+    const reply = lock.rests ? await this.session.ask(lock.farewell(key)) : null;
+    if (reply !== null) return reply;
+    lock.forgetRest(); // nothing has to rest, or what was revoked cannot
+    return this.session.ask(["LOCK.RELEASE", key, lock.owner, "ALL", "TOKEN", lock.token]);
   }
 
   /** The token by which another name holds it from now on; null where it was lost. An error that came as a reply has changed nothing. */
@@ -323,7 +324,7 @@ class Locks {
   async #handOver(lock, heir, lease) {
     const node = lock.node;
     node.drop(lock);
-    const reply = await this.session.ask(lock.handover(heir, lease));
+    const reply = await this.session.ask(lock.handover(lock.key, heir, lease));
     const isUnknown = reply instanceof Unanswered && reply.sent;
     if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
       if (this.closed) lock.lose();

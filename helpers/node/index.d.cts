@@ -70,23 +70,18 @@ export class Lock implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Several locks that were granted in one instant. */
+/** A lock of several names, granted in one instant, and lost as soon as it is lost at one of them. `guard` asks for the first name. */
 export class MultiLock implements AsyncDisposable {
   private constructor();
   readonly names: readonly string[];
-  /** Each of them, in the order of the names. */
-  readonly locks: readonly Lock[];
-  /** The fencing token of all of them. */
+  /** The fencing token at all of them. */
   readonly token: number;
   readonly owner: string;
-  /** Whether all of them may still be believed in. */
   readonly held: boolean;
-  /** Aborts, with a LostError as its reason, in the moment in which one of them is lost. */
   readonly signal: AbortSignal;
-  /** Gives all of them back. Rejects with a LostError if one was lost before. */
   release(): Promise<void>;
-  /** Holds all of them for `ms`, 3 at least, from now on. Rejects with a LostError if one is lost. */
   extend(ms: number): Promise<void>;
+  guard(...command: [string, ...(string | number | Buffer)[]]): Promise<unknown>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -144,8 +139,8 @@ export class Semaphore {
 }
 
 export class LockError extends Error {
-  /** The lock's name. */
-  readonly key: string;
+  /** The lock's name, or names. */
+  readonly key: string | readonly string[];
 }
 /** Somebody else held it for as long as this one was ready to wait. */
 export class BusyError extends LockError {}

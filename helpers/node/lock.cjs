@@ -1,4 +1,4 @@
-// A granted lock: how long it counts as held, and how it ends.
+// A granted lock, of one key or several: how long it counts as held, and how it ends.
 "use strict";
 const { Unanswered, codeOf } = require("./connections.cjs");
 const { abortable, leaving, now } = require("./node.cjs");
@@ -29,11 +29,13 @@ class Lock {
   node; // that serves it, since it is held
   until = -Infinity;
 
-  // `index`: which of the names of the request it is of.
-  constructor(locks, { names, keys, lease, maxHold, renew, atLeast }, index, owner, token, begin) {
+  #renewing = new Set(); // the keys whose renewal is not confirmed yet
+  #renewedAt = Infinity; // when the first of its renewals was sent
+
+  constructor(locks, { name, keys, lease, maxHold, renew, atLeast }, owner, token, begin) {
     this.#locks = locks;
-    this.name = names[index];
-    this.key = keys[index];
+    this.name = name;
+    this.keys = keys;
     this.lease = lease;
     this.owner = owner;
     this.token = token;
@@ -41,6 +43,10 @@ class Lock {
     this.renewAt = renew ? begin + lease / 3 : Infinity;
     if (atLeast > 0) this.#restsUntil = now() + atLeast;
     this.believe(begin, lease);
+  }
+  /** Its key, or the first of several: all of them are served by one server. */
+  get key() {
+    return this.keys[0];
   }
   /** Aborts, with a LostError as its reason, as soon as the lock is lost. */
   get signal() {
@@ -72,17 +78,26 @@ class Lock {
   believe(begin, lease) {
     this.until = Math.max(this.until, Math.min(begin + lease - lease / 100 - 2, this.last));
   }
-  renewal(lease) {
-    return ["LOCK.RENEW", this.key, this.owner, Math.max(1, Math.floor(lease)), "TOKEN", this.token];
+  #renewal(key, lease) {
+    return ["LOCK.RENEW", key, this.owner, Math.max(1, Math.floor(lease)), "TOKEN", this.token];
   }
-  /** Takes the reply to a renewal; whether it has to be asked again. */
-  renewed(reply, sent) {
+  /** The commands that renew all of its keys. It counts as renewed with the last reply, from the first request on. */
+  renewals(lease) {
+    this.#renewing = new Set(this.keys);
+    this.#renewedAt = Infinity;
+    return this.keys.map((key) => this.#renewal(key, lease));
+  }
+  /** Takes the reply to the renewal of a key; whether it has to be asked again. */
+  renewed(key, reply, sent) {
     if (this.#over) return false;
     if (reply === null || codeOf(reply) === "WRONGTYPE") this.#lose();
     else if (reply !== this.token) return true;
     else if (now() < this.until) {
-      this.believe(sent, Math.min(this.lease, this.last - sent)); // a lock that has run out is never held again
-      this.renewAt = sent + this.lease / 3;
+      this.#renewing.delete(key);
+      this.#renewedAt = Math.min(this.#renewedAt, sent);
+      if (this.#renewing.size > 0) return false;
+      this.believe(this.#renewedAt, Math.min(this.lease, this.last - this.#renewedAt)); // a lock that has run out is never held again
+      this.renewAt = this.#renewedAt + this.lease / 3;
     }
     return false;
   }
@@ -97,7 +112,12 @@ class Lock {
     if (this.#over) return;
     this.end();
     this.#tell();
-    this.#locks.session.nodeOf(this.key).owe(this);
+    this.leave(this.keys);
+  }
+  /** Leaves its name at these keys, until the server has answered. */
+  leave(keys) {
+    const node = this.#locks.session.nodeOf(this.key);
+    for (const key of keys) node.owe({ key, user: this.#locks, farewell: () => this.farewell(key) });
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #lose() {
@@ -112,14 +132,14 @@ class Lock {
     this.#restsUntil = -Infinity;
   }
   /** The command that gives it to another name, with that lease. */
-  handover(heir, lease) {
-    return ["LOCK.PASS", this.key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
+  handover(key, heir, lease) {
+    return ["LOCK.PASS", key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
   }
-  /** The command that ends it for good, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
-  farewell() {
-    if (!this.rests) return leaving(this.key, this.owner);
+  /** The command that ends it for good at a key, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
+  farewell(key) {
+    if (!this.rests) return leaving(key, this.owner);
     const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.session.newName();
-    return this.handover(`rest:${own}`, this.#restsUntil - now());
+    return this.handover(key, `rest:${own}`, this.#restsUntil - now());
   }
   #tell() {
     this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
@@ -170,10 +190,13 @@ class Lock {
   /** Asks for `ms` from now on. Whether it is held. */
   async confirm(ms, signal) {
     const sent = now();
-    const reply = this.held ? await abortable(this.#locks.session.ask(this.renewal(ms)), signal) : null;
-    if (reply instanceof Unanswered) throw reply;
-    if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
-    if (reply !== this.token || !this.held) return false;
+    const asked = this.held ? this.keys.map((key) => this.#locks.session.ask(this.#renewal(key, ms))) : [];
+    const replies = await abortable(Promise.all(asked), signal);
+    for (const reply of replies) {
+      if (reply instanceof Unanswered) throw reply;
+      if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);
+    }
+    if (!this.held || replies.some((reply) => reply !== this.token)) return false;
     this.believe(sent, ms);
     return true;
   }
@@ -182,4 +205,4 @@ class Lock {
   }
 }
 
-module.exports = { Lock, askedOften };
+module.exports = { Lock };

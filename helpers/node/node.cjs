@@ -266,17 +266,27 @@ class Node {
         const sent = now();
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
-        const due = holds.filter((hold) => hold.renewAt <= sent + hold.lease / 10 && sent < hold.last);
         const debts = [...this.debts];
-        if (due.length + debts.length > 0) {
-          const commands = [...due.map((hold) => hold.renewal(Math.min(hold.lease, hold.last - sent))), ...debts.map((debt) => debt.farewell())];
+        const due = []; // what hears the reply to each command, and whether it has to be sent again
+        const commands = [];
+        for (const hold of holds) {
+          if (hold.renewAt > sent + hold.lease / 10 || sent >= hold.last) continue;
+          for (const command of hold.renewals(Math.min(hold.lease, hold.last - sent))) {
+            commands.push(command);
+            due.push((reply) => hold.renewed(command[1], reply, sent));
+          }
+        }
+        for (const debt of debts) {
+          commands.push(debt.farewell());
+          due.push((reply) => this.paid(debt, reply));
+        }
+        if (commands.length > 0) {
           const replies = await this.#answers(commands);
           for (const [index, reply] of replies.entries()) {
             if (codeOf(reply) === "ASK") replies[index] = await this.session.ask(commands[index]);
           }
           let failed = false;
-          due.forEach((hold, index) => (failed = hold.renewed(replies[index], sent) || failed));
-          debts.forEach((debt, index) => (failed = this.paid(debt, replies[due.length + index]) || failed));
+          due.forEach((hear, index) => (failed = hear(replies[index]) || failed));
           if (failed) {
             await this.#rehome();
             await pause(holds.reduce((least, hold) => Math.min(least, hold.lease / 10), wait));

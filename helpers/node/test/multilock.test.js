@@ -19,7 +19,7 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.deepEqual(several.names, ["a", "b", "c"]);
       assert.ok(several.held);
       for (const name of several.names) assert.equal(await locks.tryAcquire(name), null);
-      assert.deepEqual(several.locks.map((lock) => lock.token), Array(3).fill(several.token));
+      for (const name of several.names) assert.deepEqual((await locks.holds(name)).map(({ token }) => token), [several.token]);
       await several.release();
       assert.ok(!several.held);
       assert.ok(await server.nothingIsLeft());
@@ -78,6 +78,7 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(locks.acquire(["a", 7]), TypeError);
       await assert.rejects(locks.acquire(["a"], { mode: "read" }), TypeError);
       await assert.rejects(locks.takeOver(["a"], "b", 1), TypeError);
+      await assert.rejects((await locks.acquire(["a"])).passTo("b", 1_000), TypeError);
       await assert.rejects(locks.acquire(["a", "a"]), RefusedError);
     });
   });
