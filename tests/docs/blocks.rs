@@ -148,22 +148,31 @@ fn by_a_runner(page: &str, runners: &[&str]) -> Result<(), String> {
 
 /// Checks that each line is an existing target or script.
 fn in_a_shell(lines: &str) -> Result<(), String> {
-    let makefile = pages::read("Makefile");
     let commands = lines.lines().flat_map(|line| line.split(" && "));
     for command in commands {
         let words: Vec<&str> = command.split_whitespace().collect();
         for (number, word) in words.iter().enumerate() {
             let script = word.trim_start_matches("MORTISE_SERVER=$(");
-            if script.starts_with("scripts/") && !pages::root().join(script).exists() {
+            let is_script = script.split('/').nth_back(1) == Some("scripts");
+            if is_script && !pages::root().join(script).exists() {
                 return Err(format!("there is no {script}"));
             }
-            let target = words.get(number + 1).copied().unwrap_or("build");
             let is_make = *word == "make" && number <= 1;
-            if is_make && target != "#" && !makefile.contains(&format!("\n{target}: ")) {
-                return Err(format!("there is no target {target}"));
+            let rest = words[number + 1..].iter().copied();
+            let rest = rest.take_while(|word| *word != "#");
+            if is_make && !pages::is_target(rest) {
+                return Err(format!("there is no target: {command}"));
             }
         }
-        let known = ["make", "scripts/", "cd ", "export ", "redis-cli", "sudo "];
+        let known = [
+            "make",
+            "scripts/",
+            "verify/scripts/",
+            "cd ",
+            "export ",
+            "redis-cli",
+            "sudo ",
+        ];
         let is_known = known.iter().any(|start| command.starts_with(start))
             || IN_A_SHELL
                 .iter()

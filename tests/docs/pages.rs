@@ -37,6 +37,21 @@ pub(crate) fn files(dir: &str, ending: &str) -> Vec<String> {
     found
 }
 
+/// Whether there is a target for the words after `make`: `-C FOLDER TARGET`, or `TARGET`, or none.
+pub(crate) fn is_target<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
+    let first = words.next().unwrap_or("build");
+    let (makefile, target) = match first {
+        "-C" => (
+            format!("{}/Makefile", words.next().unwrap()),
+            words.next().unwrap_or("help"),
+        ),
+        _ => ("Makefile".to_owned(), first),
+    };
+    let target = target.trim_end_matches([';', ',', ')']);
+    read(&makefile).contains(&format!("\n{target}: "))
+        || read(&makefile).contains(&format!("\n{target}:\n"))
+}
+
 /// All pages.
 pub(crate) fn all() -> Vec<String> {
     let pages = files("", "md");

@@ -50,7 +50,7 @@ impl Pods {
         }
         let conf = self.path("config/redis.conf");
         let text = fs::read_to_string(&conf).unwrap();
-        let installed = "/usr/lib/mortise/libmortise.so";
+        let installed = "/usr/lib/redis/modules/libmortise.so";
         assert!(text.contains(installed));
         let text = text.replace(installed, module_path().to_str().unwrap());
         let faster = "min-replicas-max-lag 2\nlock.max-lease 2000\nlock.grace 7000\n";

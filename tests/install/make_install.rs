@@ -2,31 +2,30 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mortise_harness::module_path;
 
-use crate::own_server::{OwnServer, Prefix, program, root};
+use crate::own_server::{OwnServer, Prefix, root};
 
-#[test]
-fn the_installed_module_is_loaded_once_and_grants_a_lock() {
-    let prefix = Prefix::new();
-    let check = format!("MORTISE_SERVER={}", program());
-    let (content, said) = prefix.make(&["install", &check]);
-    assert!(content && said.contains("grants a lock"), "{said}");
-    let mode = fs::metadata(prefix.module()).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o755);
+/// Installs this file.
+fn install(prefix: &Path, file: &Path) {
+    let script = root().join("packaging/scripts/install");
+    let installed = Command::new(script).arg(file).arg(prefix).output().unwrap();
+    assert!(installed.status.success());
 }
 
 #[test]
-fn the_installation_reports_a_file_that_no_server_loads() {
+fn the_installation_prints_the_line_that_loads_the_module_and_what_a_crash_costs() {
     let prefix = Prefix::new();
-    let nothing = prefix.path().join("nothing.so");
-    fs::write(&nothing, "no module").unwrap();
-    let module = format!("MODULE={}", nothing.display());
-    let check = format!("MORTISE_SERVER={}", program());
-    let (content, said) = prefix.make(&["install", &check, &module]);
-    assert!(!content && said.contains("does not start with"), "{said}");
+    let (done, said) = prefix.make(&["install"]);
+    let line = format!("\n    loadmodule {}\n", prefix.module().display());
+    assert!(done && said.contains(&line), "{said}");
+    assert!(said.contains("a crash loses the locks"), "{said}");
+    assert!(said.contains("nothing outside /usr/lib"), "{said}");
+    let mode = fs::metadata(prefix.module()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
 }
 
 #[test]
@@ -34,96 +33,95 @@ fn a_staged_installation_names_the_place_where_it_will_be() {
     let prefix = Prefix::new();
     let stage = prefix.path().join("stage");
     let destination = format!("DESTDIR={}", stage.display());
-    let (content, said) = prefix.make(&["install", "CHECK=no", &destination]);
-    assert!(content, "{said}");
-    let staged = stage.join(prefix.path().strip_prefix("/").unwrap());
-    let snippet = fs::read_to_string(staged.join("share/mortise/mortise.conf")).unwrap();
-    let line = format!("\nloadmodule {}\n", prefix.module().display());
-    assert!(snippet.contains(&line), "{snippet}");
-}
-
-/// Creates a file in place of the live view.
-fn install_tools(prefix: &Prefix) {
-    let built = prefix.path().join("built");
-    fs::create_dir(&built).unwrap();
-    fs::write(built.join("mortise-top"), "#!/bin/sh\n").unwrap();
-    let (content, said) = prefix.make(&["install-tools", &format!("TOOLS={}", built.display())]);
-    assert!(content, "{said}");
+    let (done, said) = prefix.make(&["install", &destination]);
+    let line = format!("\n    loadmodule {}\n", prefix.module().display());
+    assert!(done && said.contains(&line), "{said}");
+    let module = prefix.module();
+    assert!(stage.join(module.strip_prefix("/").unwrap()).exists());
 }
 
 #[test]
-fn the_live_view_is_installed_with_its_manual_page() {
+fn the_installation_needs_a_module_that_was_built() {
     let prefix = Prefix::new();
-    install_tools(&prefix);
+    let (done, said) = prefix.make(&["install", "MODULE=/nowhere/libmortise.so"]);
+    assert!(!done && said.contains("say make first"), "{said}");
+}
+
+/// A folder with the module and a file in place of mortise-top.
+fn built(prefix: &Prefix) -> PathBuf {
+    let built = prefix.path().join("built");
+    fs::create_dir(&built).unwrap();
+    fs::copy(module_path(), built.join("libmortise.so")).unwrap();
+    fs::write(built.join("mortise-top"), "#!/bin/sh\n").unwrap();
+    built
+}
+
+#[test]
+fn the_live_view_is_installed_where_it_was_built() {
+    let prefix = Prefix::new();
+    assert!(!prefix.path().join("bin").exists());
+    install(prefix.path(), &built(&prefix).join("libmortise.so"));
     let mode = fs::metadata(prefix.path().join("bin/mortise-top")).unwrap();
     assert_eq!(mode.permissions().mode() & 0o777, 0o755);
     assert!(prefix.path().join("share/man/man1/mortise-top.1").exists());
 }
 
-#[test]
-fn the_installation_names_programs_that_are_not_built() {
-    let prefix = Prefix::new();
-    let (content, said) = prefix.make(&["install-tools", "TOOLS=/nowhere"]);
-    assert!(!content && said.contains("say make tools first"), "{said}");
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 #[test]
-fn uninstalling_leaves_no_file_and_no_empty_folder() {
+fn uninstalling_removes_every_file_and_the_folder_of_modules() {
     let prefix = Prefix::new();
-    install_tools(&prefix);
-    let (content, said) = prefix.make(&["install", "CHECK=no"]);
-    assert!(content, "{said}");
-    let own = prefix.path().join("share/man/man7");
-    fs::create_dir(&own).unwrap();
-    let (content, said) = prefix.make(&["uninstall"]);
-    assert!(content, "{said}");
-    let mut left = Vec::new();
-    let mut folders = vec![prefix.path().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path.clone());
-            }
-            left.push(path);
-        }
-    }
-    // Except the test's own files, and their folders.
-    left.retain(|path| !own.starts_with(path) && !path.starts_with(prefix.path().join("built")));
-    assert!(left.is_empty(), "{left:?}");
+    let built = built(&prefix);
+    install(prefix.path(), &built.join("libmortise.so"));
+    let others = prefix.path().join("share/man/man1/other.1");
+    fs::write(&others, "").unwrap();
+    let (done, said) = prefix.make(&["uninstall"]);
+    assert!(done, "{said}");
+    fs::remove_dir_all(built).unwrap();
+    assert_eq!(files(prefix.path()), [others]);
+    assert!(!prefix.path().join("lib/redis").exists());
+}
+
+#[test]
+fn uninstalling_leaves_a_folder_with_other_modules() {
+    let prefix = Prefix::new();
+    let other = prefix.module().with_file_name("other.so");
+    fs::write(&other, "").unwrap();
+    let (done, said) = prefix.make(&["uninstall"]);
+    assert!(done, "{said}");
+    assert_eq!(files(prefix.path()), [other]);
 }
 
 #[test]
 fn a_running_server_keeps_its_module_while_another_is_installed_over_it() {
     let prefix = Prefix::new();
-    let mut server = OwnServer::new("");
-    assert!(prefix.tool(&["enable", &server.conf()]).0);
+    let line = format!("loadmodule {}\n", prefix.module().display());
+    let mut server = OwnServer::new(&line);
     server.start();
     // Writing into the file of a loaded library changes the running code: the server would crash.
     let rubbish = prefix.path().join("rubbish.so");
-    fs::write(
-        &rubbish,
-        vec![0; fs::metadata(module_path()).unwrap().len() as usize],
-    )
-    .unwrap();
-    let script = root().join("scripts/install");
-    let installed = Command::new(script)
-        .arg(&rubbish)
-        .arg(prefix.path())
-        .status()
-        .unwrap();
-    assert!(installed.success());
+    let size = fs::metadata(module_path()).unwrap().len();
+    fs::write(&rubbish, vec![0; usize::try_from(size).unwrap()]).unwrap();
+    install(prefix.path(), &rubbish);
     for owner in ["a", "b", "c"] {
         let key = format!("key:{owner}");
         let token = server.cli(&["LOCK.ACQUIRE", &key, owner, "10000"]);
         assert!(token.parse::<u64>().is_ok(), "{token}");
         assert_eq!(server.cli(&["LOCK.RELEASE", &key, owner]), "0");
     }
-    assert_eq!(
-        server
-            .cli(&["LOCK.ACQUIRE", "k", "a", "10000", "WIAT", "1"])
-            .split(' ')
-            .next(),
-        Some("ERR")
-    );
+    let error = server.cli(&["LOCK.ACQUIRE", "k", "a", "10000", "WIAT", "1"]);
+    assert!(error.starts_with("ERR "), "{error}");
 }

@@ -39,7 +39,7 @@ impl Prefix {
         let prefix = Prefix {
             dir: TempDir::new().unwrap(),
         };
-        let (content, said) = prefix.make(&["install", "CHECK=no"]);
+        let (content, said) = prefix.make(&["install"]);
         assert!(content, "{said}");
         prefix
     }
@@ -49,7 +49,7 @@ impl Prefix {
     }
 
     pub(crate) fn module(&self) -> PathBuf {
-        self.path().join("lib/mortise/libmortise.so")
+        self.path().join("lib/redis/modules/libmortise.so")
     }
 
     pub(crate) fn make(&self, words: &[&str]) -> (bool, String) {
@@ -59,13 +59,6 @@ impl Prefix {
         make.arg(format!("MODULE={}", module_path().display()));
         make.args(words);
         said(&run(&mut make))
-    }
-
-    /// The output of `mortise-module`.
-    pub(crate) fn tool(&self, words: &[&str]) -> (bool, String) {
-        said(&run(
-            Command::new(self.path().join("sbin/mortise-module")).args(words)
-        ))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The targets of the fuzzer, one function each: `src/bin` has a program for each, and `scripts/fuzz` runs them.
+//! The targets of the fuzzer, one function each: `src/bin` has a program for each, and `verify/scripts/fuzz` runs them.
 //!
 //! Every function takes any bytes and panics if something is wrong. The whole programs are those of `core/tests/rules`, compared with
 //! the same naive models; the bytes choose the steps, instead of a random generator.
