@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The plot of the libraries, drawn from the tables in docs/numbers.md: acquisitions a second and the p99 of the wait, where 32
+"""The plot of the libraries, drawn from the tables in README.md beside it: acquisitions a second and the p99 of the wait, where 32
 workers and where 1,000 tasks want one lock.
 
     benches/peers/plot.py            prints the picture
@@ -65,4 +65,4 @@ def draw(tables):
 
 
 if __name__ == "__main__":
-    print(draw((BENCHES.parent / "docs/numbers.md").read_text()), end="")
+    print(draw((BENCHES / "peers/README.md").read_text()), end="")

@@ -19,11 +19,6 @@ fn the_plot_of_contention_shows_the_figures_of_its_file() {
 }
 
 #[test]
-fn the_plot_of_the_long_haul_shows_the_figures_of_its_file() {
-    assert_drawn_by("benches/haul.py", "docs/haul.svg");
-}
-
-#[test]
 fn the_plot_of_the_libraries_shows_the_figures_of_the_page() {
     assert_drawn_by("benches/peers/plot.py", "docs/peers.svg");
 }
@@ -36,7 +31,7 @@ fn numbers<'a>(picture: &'a str, name: &'a str) -> impl Iterator<Item = f64> + '
 
 #[test]
 fn the_text_of_every_picture_can_be_read_on_a_phone() {
-    for name in ["contention", "handoff", "haul", "peers"] {
+    for name in ["contention", "handoff", "peers"] {
         let picture = pages::read(&format!("docs/{name}.svg"));
         let width = numbers(&picture, " width").next().unwrap();
         let smallest = numbers(&picture, "font-size").reduce(f64::min);

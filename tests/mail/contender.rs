@@ -1,4 +1,4 @@
-//! A client that contends for one lock by mail as `docs/mail.md` recommends: two connections, a new name for each acquisition, LEAVE after
+//! A client that contends for one lock by mail as `docs/commands/mail.md` recommends: two connections, a new name for each acquisition, LEAVE after
 //! an unknown outcome, belief counted from the request.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};

@@ -12,7 +12,7 @@ mortise-proof: clients use locks while everything fails, and their histories are
 
   mortise-proof [--minutes N | --seconds N] [--seed N] [--languages NAME,NAME] [--told] [NAME...]
 
-  mortise-proof haul [--minutes N] [--rate N] [--write] [NAME...]
+  mortise-proof haul [--minutes N] [--rate N] [NAME...]
 
   --minutes N  how long all runs that must find nothing are disturbed together: 30
   --seconds N  how long each of them is
@@ -21,7 +21,6 @@ mortise-proof: clients use locks while everything fails, and their histories are
   --told       say what is done when it is done
   haul         take and release locks at an even rate for so many minutes: 60
   --rate N     how many a minute: 1000000
-  --write      write the figures and their picture into docs
   NAME         some runs or journeys only: those whose names begin so
 ";
 
@@ -98,7 +97,6 @@ fn haul(mut parser: Parser) -> Result<Part, lexopt::Error> {
     let mut haul = Haul {
         length: Duration::from_secs(60 * 60),
         rate: 1_000_000,
-        writes: false,
         names: Vec::new(),
     };
     while let Some(arg) = parser.next()? {
@@ -108,7 +106,6 @@ fn haul(mut parser: Parser) -> Result<Part, lexopt::Error> {
                 haul.length = Duration::from_secs_f64(minutes * 60.0);
             }
             Arg::Long("rate") => haul.rate = parser.value()?.parse()?,
-            Arg::Long("write") => haul.writes = true,
             Arg::Value(name) => haul.names.push(name.parse()?),
             _ => return Err(arg.unexpected()),
         }

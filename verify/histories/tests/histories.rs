@@ -1,4 +1,4 @@
-//! A part of `make proof`, short enough for every test run. Client processes use one server that is killed, frozen, filled and
+//! A part of `make -C verify histories`, short enough for every test run. Client processes use one server that is killed, frozen, filled and
 //! cut off, and the judges find nothing wrong with what the clients believed. The same judges find the faults of other locks.
 
 use std::process::Command;

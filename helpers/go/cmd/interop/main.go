@@ -1,6 +1,6 @@
 //go:build unix
 
-// Interop is Go's worker in `make interop`: goroutines that compete with programs in other languages for one lock, for the permits of
+// Interop is Go's worker in `make -C verify interop`: goroutines that compete with programs in other languages for one lock, for the permits of
 // one semaphore and for several keys at once, and record when they were certainly inside.
 //
 //	interop go-redis|rueidis PORT KEY SECONDS LEDGER

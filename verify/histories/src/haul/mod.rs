@@ -24,8 +24,6 @@ pub(crate) struct Haul {
     pub(crate) length: Duration,
     /// Pairs of acquire and release, a minute.
     pub(crate) rate: u64,
-    /// Whether to write the figures and their picture into the documentation.
-    pub(crate) writes: bool,
     /// Those journeys only whose names begin so; all, if there are none.
     pub(crate) names: Vec<String>,
 }
@@ -49,10 +47,6 @@ pub(crate) fn run(haul: &Haul) -> Result<(), String> {
         }
         let journey = travel(name, scheme, nodes, length, haul.rate);
         println!("{journey}");
-        // Each by itself, so that a haul that is broken off keeps what it has measured.
-        if haul.writes {
-            report::write(&journey).map_err(|error| error.to_string())?;
-        }
         journeys.push(journey);
     }
     let wrong = journeys.iter().filter(|it| !it.counts_agree());

@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mortise_harness::{Server, eventually};
-use serde::Serialize;
 
 use super::load::Counts;
 use super::probe::{Probe, Times};
 use super::scheme::Scheme;
 
 /// A part of the haul.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Row {
     seconds: f64,
     /// Locks acquired, a second.
@@ -33,7 +29,7 @@ pub(crate) struct Row {
 }
 
 /// The whole of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Journey {
     pub(crate) name: &'static str,
     server: String,
@@ -183,22 +179,5 @@ impl fmt::Display for Journey {
             middle(rows, |row| row.cpu)
         )?;
         write!(f, "  counted by clients and servers: {:?}", self.counts)
-    }
-}
-
-/// Writes it into `docs/haul.json`, in place of an earlier one of its name, and draws the picture anew.
-pub(crate) fn write(journey: &Journey) -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
-    let mut drawing = Command::new("python3")
-        .arg(root.join("haul.py"))
-        .arg("--write")
-        .stdin(Stdio::piped())
-        .spawn()?;
-    let mut figures = drawing.stdin.take().expect("a pipe");
-    figures.write_all(&serde_json::to_vec(journey)?)?;
-    drop(figures);
-    match drawing.wait()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other("the picture was not drawn")),
     }
 }

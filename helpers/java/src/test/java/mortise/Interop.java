@@ -18,7 +18,7 @@ import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 
 /**
- * Java's worker in {@code make interop}: threads that compete with programs in other languages for one lock, for the permits of one
+ * Java's worker in {@code make -C verify interop}: threads that compete with programs in other languages for one lock, for the permits of one
  * semaphore and for several keys at once, and record when they were certainly inside. Arguments: jedis|lettuce PORT KEY SECONDS LEDGER.
  */
 final class Interop {
