@@ -93,12 +93,12 @@ module Mortise
 
     def open
       ::RedisClient.new(@config, connect_timeout: [@config.connect_timeout || TIMEOUT, TIMEOUT].min,
-                                 write_timeout: limit, read_timeout: limit)
+                                 write_timeout: TIMEOUT, read_timeout: TIMEOUT)
     end
 
     # The replies, which may take so many seconds longer than usual.
     def exchange(client, commands, seconds = 0)
-      client.read_timeout = limit + seconds
+      client.read_timeout = TIMEOUT + seconds
       client.pipelined(exception: false) { |pipeline| commands.each { |command| pipeline.call_once_v(command) } }
     end
 
@@ -117,10 +117,6 @@ module Mortise
     end
 
     private
-
-    def limit
-      [@config.read_timeout || TIMEOUT, TIMEOUT].min
-    end
 
     # What Sentinel watches. The address is its answer, and not asked here.
     def watched
@@ -142,12 +138,12 @@ module Mortise
     end
 
     def open
-      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: limit, timeout: limit,
-                                         read_timeout: limit, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
+      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: TIMEOUT, timeout: TIMEOUT,
+                                         read_timeout: TIMEOUT, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
     end
 
     def exchange(client, commands, seconds = 0)
-      client.with_socket_timeout(limit + seconds) { client.process(commands) { commands.map { client.read } } }
+      client.with_socket_timeout(TIMEOUT + seconds) { client.process(commands) { commands.map { client.read } } }
     end
 
     def errors
@@ -160,12 +156,6 @@ module Mortise
 
     def unsent?(error)
       error.is_a?(::Redis::CannotConnectError)
-    end
-
-    private
-
-    def limit
-      [@options[:read_timeout], TIMEOUT].min
     end
   end
 
