@@ -36,11 +36,14 @@ final class Unavailable extends LockException
 /** The server has refused. The text is its own; `$reason` is the first word of it, such as DEADLOCK or NOPERM. */
 class Refused extends LockException
 {
+    private const NO_MODULE = ': the server has not loaded the Mortise module; load it by "loadmodule …/libmortise.so" in redis.conf, or by MODULE LOAD';
+
     public readonly string $reason;
 
     public function __construct(string $message)
     {
-        parent::__construct($message);
+        $isUnknown = str_starts_with($message, 'ERR unknown command') && str_contains($message, 'LOCK.');
+        parent::__construct($isUnknown ? $message . self::NO_MODULE : $message);
         $this->reason = strtok($message, ' ') ?: '';
     }
 
@@ -127,7 +130,7 @@ final class Connection
         } catch (\InvalidArgumentException $wrong) {
             throw $wrong;
         } catch (\Exception $trouble) {
-            throw new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
+            throw self::said($trouble) ?? new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
         }
         if ($client instanceof \Redis && $client->getPersistentID() !== null) {
             throw new \InvalidArgumentException('The closure has to return a connection of its own, and not a persistent one');
@@ -200,7 +203,7 @@ final class Connection
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();
             $this->busy = false;
-            throw new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
+            throw ($sent ? null : self::said($trouble)) ?? new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
         }
         [$this->busy, $this->used] = [false, Clock::now()];
         return $reply instanceof Refused ? throw $reply : $reply;
@@ -249,6 +252,12 @@ final class Connection
     {
         $reply = $client->executeRaw(array_map(strval(...), $words), $error);
         return $error ? self::refusal($reply) : $reply;
+    }
+
+    /** What the server itself said while a client connected: that the password is wrong, say. */
+    private static function said(\Exception $trouble): ?Refused
+    {
+        return preg_match('/\b(WRONGPASS|NOAUTH|NOPERM|ERR) .*/', $trouble->getMessage(), $said) ? self::refusal($said[0]) : null;
     }
 
     private static function refusal(string $error): Refused

@@ -1,7 +1,7 @@
 <?php
 
 /*
- * A hold: one acquisition of a lock, from the grant to its release or loss.
+ * A hold: one acquisition of a lock, or of several at once, from the grant to its release or loss.
  */
 
 declare(strict_types=1);
@@ -12,20 +12,27 @@ final class Hold
 {
     private readonly int $process;
     private readonly float $since;
+    /** The first lock's name, and the only one but after `Locks::all()`. */
+    public readonly string $name;
     /** When it no longer counts as held. Null if another process took it: then only the server knows. */
     private ?float $until = null;
     private bool $lost = false;
     private bool $givenUp = false;
 
-    /** @internal `$sent` is when the request was sent that was granted; without it, another process holds. */
+    /**
+     * @internal `$sent` is when the request was sent that was granted; without it, another process holds.
+     *
+     * @param list<string> $names
+     */
     public function __construct(
         private readonly Locks $locks,
-        public readonly string $name,
+        public readonly array $names,
         public readonly string $owner,
         private int $token,
         private readonly float $lease = 30.0,
         ?float $sent = null,
     ) {
+        $this->name = $names[0];
         $this->process = getmypid();
         $this->since = Clock::now();
         if ($sent !== null) {
@@ -54,8 +61,13 @@ final class Hold
     /** Whether it is held, asked from the server: also if another process took it. */
     public function isKnown(): bool
     {
-        $info = Locks::fields($this->locks->call(['LOCK.INFO', $this->name, 'OWNER', $this->owner]) ?? []);
-        return ($info['token'] ?? null) === $this->token;
+        foreach ($this->names as $name) {
+            $info = Locks::fields($this->locks->call(['LOCK.INFO', $name, 'OWNER', $this->owner]) ?? []);
+            if (($info['token'] ?? null) !== $this->token) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** @internal Whether at its grant at least half of the lease was left. */
@@ -90,7 +102,7 @@ final class Hold
     private function lose(string $how): Lost
     {
         if (!$this->lost && $this->until !== null) {
-            $this->locks->leave($this->owner, $this->name);
+            $this->locks->leave($this->owner, ...$this->names);
         }
         $this->lost = true;
         return new Lost("The lock $this->name is lost: $how");
@@ -108,10 +120,11 @@ final class Hold
         $lease ??= $this->lease;
         // The belief counts from the first time that it was sent, so that it does not matter which was answered.
         $sent = Clock::now();
-        $words = ['LOCK.RENEW', $this->name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
-        $token = $this->locks->insist($words, $this->until === null ? INF : $this->left());
-        if ($token !== $this->token) {
-            throw $this->lose('the server knows it no longer');
+        foreach ($this->names as $name) {
+            $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
+            if ($this->locks->insist($words, $this->until === null ? INF : $this->left()) !== $this->token) {
+                throw $this->lose('the server knows it no longer');
+            }
         }
         if ($this->until !== null && !$this->held()) { // a lock that has run out is never held again
             throw $this->lose('it was over before its refresh was answered');
@@ -122,45 +135,36 @@ final class Hold
     /**
      * Gives it back.
      *
-     * @param float $atLeast seconds since the grant in which the lock stays taken, by nobody
      * @throws Lost if it was lost before; the lock is free then, or another's
      */
-    public function release(float $atLeast = 0.0): void
+    public function release(): void
     {
         $this->mine('release');
         $this->givenUp = true;
-        $rest = $atLeast > 0 ? (int) ceil($this->since + $atLeast * 1000 - Clock::now()) : 0;
-        if ($rest > 0) {
-            $this->keepFor($rest);
-            return;
-        }
         try {
-            $left = $this->locks->call(['LOCK.RELEASE', $this->name, $this->owner, 'ALL', 'TOKEN', $this->token]);
+            $left = array_map(fn ($name) => $this->locks->call(['LOCK.RELEASE', $name, $this->owner, 'ALL', 'TOKEN', $this->token]), $this->names);
         } catch (\Throwable $trouble) {
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
-            $this->locks->leave($this->owner, $this->name);
+            $this->locks->leave($this->owner, ...$this->names);
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
                 return;
             }
             throw $trouble;
         }
-        if ($left === null) {
+        if (in_array(null, $left, true)) {
             throw $this->lose('it was over before its release');
         }
     }
 
-    /** Passes the hold to a name that nobody uses. Asking again is safe: null means then that it was done, or that the hold is gone. */
-    private function keepFor(int $milliseconds): void
+    /**
+     * Gives it back, but keeps it taken for so many seconds from now: a job then runs once in that time, however short it is. It passes
+     * the hold to a name that nobody uses.
+     *
+     * @throws Lost|Refused|Unavailable as `passTo()`
+     */
+    public function keepFor(float $seconds): void
     {
-        $words = ['LOCK.PASS', $this->name, $this->owner, $this->locks->owner(), $milliseconds, 'TOKEN', $this->token];
-        try {
-            $passed = $this->locks->call($words);
-        } catch (Unavailable) {
-            $passed = $this->locks->insist($words, INF) ?? 0;
-        }
-        if ($passed === null) {
-            throw $this->lose('it was over before its release');
-        }
+        $this->passTo($this->locks->owner(), $seconds);
     }
 
     /**
@@ -172,17 +176,21 @@ final class Hold
     {
         $this->mine('pass');
         $this->givenUp = true;
+        $tokens = [];
         try {
-            $token = $this->locks->call(['LOCK.PASS', $this->name, $this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token]);
-        } catch (Refused $refused) {
-            $this->givenUp = false; // nothing was passed
-            throw $refused;
+            foreach ($this->names as $name) {
+                $tokens[] = $this->locks->call(['LOCK.PASS', $name, $this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token]);
+            }
         } catch (\Throwable $trouble) {
-            $this->locks->leave($this->owner, $this->name);
-            $this->locks->leave($owner, $this->name);
+            if ($trouble instanceof Refused && $tokens === []) {
+                $this->givenUp = false; // nothing was passed
+                throw $trouble;
+            }
+            $this->locks->leave($this->owner, ...$this->names);
+            $this->locks->leave($owner, ...$this->names);
             throw $trouble;
         }
-        return $token ?? throw $this->lose('it was over before it was passed on');
+        return in_array(null, $tokens, true) ? throw $this->lose('it was over before it was passed on') : max($tokens);
     }
 
     /** From reading to writing, if nobody else reads: else false. The token is a new one then. */
@@ -224,7 +232,8 @@ final class Hold
     }
 
     /**
-     * Runs a Redis command on the lock's server if, in that moment, the lock is held by this token. Returns its reply.
+     * Runs a Redis command on the lock's server if, in that moment, the lock, or the first of several, is held by this token. Returns its
+     * reply.
      *
      * @throws Lost if it is not; nothing was run then
      * @throws Unavailable with `sent`: nobody knows whether it was run

@@ -83,13 +83,18 @@ final class Locks
     }
 
     /**
-     * Several locks at once, all or none, each like that of `lock()`: nothing is held while the request waits.
+     * Several locks at once, all or none, each like that of `lock()`: nothing is held while the request waits. The hold is lost as soon as
+     * one of them is.
      *
      * @param list<string> $names 1 to 16 of them
      */
-    public function all(array $names, float $lease = 30.0, ?string $task = null): MultiLock
+    public function all(array $names, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new MultiLock($this, $names, $lease, $task);
+        if ($names === [] || array_filter($names, fn ($name) => !is_string($name))) {
+            throw new \InvalidArgumentException('Several locks have names, which are strings');
+        }
+        [$first, $more] = [array_values($names)[0], array_slice(array_values($names), 1)];
+        return new Lock($this, 'LOCK.MACQUIRE', $first, $lease, Lock::task($task), more: $more);
     }
 
     /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
@@ -111,7 +116,7 @@ final class Locks
         $sent = Clock::now();
         try {
             $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
-            return $passed === null ? null : new Hold($this, $name, $own, $passed, $lease, $sent);
+            return $passed === null ? null : new Hold($this, [$name], $own, $passed, $lease, $sent);
         } catch (\Throwable $trouble) {
             $trouble instanceof Refused || $this->leave($own, $name);
             throw $trouble;
@@ -121,7 +126,7 @@ final class Locks
     /** What another process holds, to be released here or asked about; nothing is asked now. */
     public function hold(string $name, string $owner, int $token, float $lease = 30.0): Hold
     {
-        return new Hold($this, $name, $owner, $token, $lease);
+        return new Hold($this, [$name], $owner, $token, $lease);
     }
 
     /**
@@ -133,6 +138,17 @@ final class Locks
     {
         $info = self::fields($this->call(['LOCK.INFO', $name, 'COUNT', 2 ** 31 - 1]) ?? []);
         return array_map(self::fields(...), $info['holds'] ?? []);
+    }
+
+    /**
+     * Makes all holds of the lock end with their leases, or only that of `$owner`: holders learn of it at their next refresh, and nobody else
+     * is granted before. Returns for how many seconds the last one lasts at most.
+     */
+    public function revoke(string $name, ?string $owner = null): float
+    {
+        $owners = $owner === null ? array_column($this->holders($name), 'owner') : [$owner];
+        $left = array_map(fn ($owner) => $this->call(['LOCK.REVOKE', $name, $owner]) ?? 0, $owners);
+        return max([0, ...$left]) / 1000;
     }
 
     /** @internal A map as RESP2 and RESP3 have it. */
@@ -225,19 +241,17 @@ final class Locks
 
     /**
      * @internal What `Lock::acquire()` does.
-     *
-     * @return ?list<Hold> one of each of the lock's names
      */
-    public function acquire(Lock $lock, float $wait): ?array
+    public function acquire(Lock $lock, float $wait): ?Hold
     {
         $now = Clock::now();
         $end = $now + 1000 * max(0, $wait);
         for ($silent = null;; usleep(self::PAUSE), $now = Clock::now()) {
             $left = max(0, $end - $now) / 1000;
             try {
-                $holds = $this->attempt($lock, min($left, self::SLICE), $now);
-                if ($holds !== null || $left <= self::SLICE) {
-                    return $holds;
+                $hold = $this->attempt($lock, min($left, self::SLICE), $now);
+                if ($hold !== null || $left <= self::SLICE) {
+                    return $hold;
                 }
                 $silent = null;
             } catch (Unavailable $trouble) {
@@ -247,52 +261,36 @@ final class Locks
                 }
             } catch (Lost) { // granted, and over before it was known
             } catch (Refused $refused) {
-                if (!$refused->isPassing() && !$this->isStringLock($refused, $lock)) {
+                if (!$refused->isPassing() || Clock::now() >= $end) {
                     throw $refused;
-                }
-                if (Clock::now() >= $end) {
-                    return $refused->isPassing() ? throw $refused : null;
                 }
                 $silent = null;
             }
         }
     }
 
-    /** Whether another library has the lock, by SET NX: that one is waited for, too. */
-    private function isStringLock(Refused $refused, Lock $lock): bool
-    {
-        $types = $refused->reason === 'WRONGTYPE' ? array_map(fn ($name) => $this->call(['TYPE', $name]), $lock->names()) : ['other'];
-        return array_diff($types, ['string', 'none', 'mort-lock']) === [];
-    }
-
-    /** A lease begins with the grant, and nobody knows when that was: a grant after a long wait is asked about. */
-    private function confirm(Lock $lock, Hold $hold): Hold
-    {
-        $sent = Clock::now();
-        $token = $this->ask(['LOCK.RENEW', $hold->name, $hold->owner, Lock::milliseconds($lock->lease), 'TOKEN', $hold->token()], self::REPLY);
-        return $token !== null ? new Hold($this, $hold->name, $hold->owner, $token, $lock->lease, $sent)
-            : throw new Lost("The lock $hold->name was over before its grant was known");
-    }
-
     /** One request, under one name. */
-    private function attempt(Lock $lock, float $wait, float $sent): ?array
+    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
     {
         $this->here();
         $this->sendLeaves();
         $owner = $this->owner($lock->prefix);
         $leaves = self::leaving($owner, $lock->names());
         $waits = (int) ($wait * 1000);
-        [$holds, $isSent] = [[], false];
+        [$hold, $isSent] = [null, false];
         try {
             $this->asked += $leaves;
             $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
             if ($token === null) {
                 return null;
             }
-            $holds = array_map(fn ($name) => new Hold($this, $name, $owner, $token, $lock->lease, $sent), $lock->names());
-            return array_map(fn ($hold) => $hold->isFresh() ? $hold : $this->confirm($lock, $hold), $holds);
+            $hold = new Hold($this, $lock->names(), $owner, $token, $lock->lease, $sent);
+            if (!$hold->isFresh()) { // a lease begins with the grant, and nobody knows when that was
+                $hold->refresh();
+            }
+            return $hold;
         } catch (\Throwable $trouble) {
-            if ($holds || ($isSent && !$trouble instanceof Refused)) {
+            if ($hold || ($isSent && !$trouble instanceof Refused)) {
                 $this->leave($owner, ...$lock->names());
             }
             throw $trouble;
@@ -371,25 +369,29 @@ final class Lock
      */
     public function acquire(float $wait = 0.0): ?Hold
     {
-        return $this->locks->acquire($this, $wait)[0] ?? null;
+        return $this->locks->acquire($this, $wait);
     }
 
     /**
-     * Runs `$work`, which is given the Hold, while holding the lock, and returns what it returns.
+     * Runs `$work`, which is given the Hold, while holding the lock, and returns what it returns. It may give the lock back itself.
      *
-     * @param float $atLeast seconds for which the lock stays taken from its grant on, however soon the work ends
      * @throws NotGranted if others hold it for `$wait` seconds, without having run anything
-     * @throws Lost if it was lost before the work ended; what the work threw is that one's `getPrevious()`
+     * @throws Lost if it was lost before the work ended. What the work throws itself is thrown as it is; the Lost is the last of its
+     *     `getPrevious()` then
      */
-    public function run(callable $work, float $wait = 10.0, float $atLeast = 0.0): mixed
+    public function run(callable $work, float $wait = 10.0): mixed
     {
-        $hold = $this->acquire($wait) ?? throw new NotGranted("The lock $this->name is held by others");
+        $hold = $this->acquire($wait) ?? throw new NotGranted('The lock ' . implode(', ', $this->names()) . ' is held by others');
         try {
-            return $work($hold);
-        } finally {
-            if ($hold->isOwn()) {
-                $hold->release($atLeast);
+            $result = $work($hold);
+        } catch (\Throwable $failed) {
+            try {
+                $hold->isOwn() && $hold->release();
+            } finally {
+                throw $failed; // with what was thrown here as its previous one
             }
         }
+        $hold->isOwn() && $hold->release();
+        return $result;
     }
 }

@@ -37,16 +37,6 @@ final class LaravelTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockOfLaravelsOwnDriverIsWaitedFor(string $client): void
-    {
-        $theirs = laravel(self::$server, $client, 'redis')['cache']->store();
-        $ours = $this->cache($client);
-        $this->assertTrue($theirs->lock('invoice', 3, 'old')->get());
-        $this->assertFalse($ours->lock('invoice', 60)->get());
-        $this->assertTrue($ours->lock('invoice', 60)->block(60));
-    }
-
-    /** @dataProvider libraries */
     public function testABlockedRequestWaitsInTheQueueAndIsSentOnce(string $client): void
     {
         self::$server->occupy(self::KEY);

@@ -200,14 +200,66 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testAReleaseBeforeTheLeastTimeLeavesTheLockTakenUntilThen(string $library): void
+    public function testALockStaysTakenForAWhileAfterShortWork(string $library): void
     {
         $locks = $this->locks($library);
-        $locks->lock('nightly', lease: 600)->run(fn () => null, atLeast: 2);
+        $locks->lock('nightly', lease: 600)->run(fn (Hold $hold) => $hold->keepFor(2));
         $left = $locks->holders('nightly')[0]['lease'];
         $this->assertTrue($left > 0 && $left <= 2_000, "$left");
         $this->assertNull($locks->lock('nightly')->acquire());
         $this->assertNotNull($locks->lock('nightly')->acquire(60));
+    }
+
+    /** @dataProvider libraries */
+    public function testALockThatTheServerDoesNotKeepForSoLongIsHeldAsBefore(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock')->acquire();
+        $this->assertThrows(Refused::class, fn () => $hold->keepFor(1e9));
+        $this->assertTrue($hold->held());
+        $hold->release();
+    }
+
+    /** @dataProvider libraries */
+    public function testTheErrorOfTheWorkWinsAndTheLossIsAttached(string $library): void
+    {
+        $work = function (): void {
+            self::$server->ask('DEL', 'stock');
+            throw new \DomainException('sold out', 0, new \RuntimeException('before'));
+        };
+        $thrown = $this->assertThrows(\DomainException::class, fn () => $this->locks($library)->lock('stock')->run($work));
+        $this->assertSame('before', $thrown->getPrevious()->getMessage());
+        $this->assertInstanceOf(Lost::class, $thrown->getPrevious()->getPrevious());
+        $this->assertLost(fn () => $this->locks($library)->lock('stock')->run(fn () => self::$server->ask('DEL', 'stock')));
+    }
+
+    public function testABeliefIsShorterThanTheLeaseByTheErrorOfTheClock(): void
+    {
+        $this->assertLessThanOrEqual(0.99 * 5 - 0.012, $this->locks('phpredis')->lock('stock', lease: 5)->acquire()->left());
+    }
+
+    /** @dataProvider libraries */
+    public function testLocksThatAreMadeForEachCallLeaveNoConnection(string $library): void
+    {
+        $client = self::$server->client($library);
+        $client->ping();
+        $before = count(self::$server->admin->client('list'));
+        for ($i = 0; $i < 50; $i++) {
+            (new Locks($client))->lock('stock')->run(fn () => null);
+        }
+        $this->assertTrue(eventually(fn () => count(self::$server->admin->client('list')) <= $before));
+    }
+
+    /** @dataProvider libraries */
+    public function testAllHoldersOfARevokedLockLearnOfIt(string $library): void
+    {
+        $locks = $this->locks($library);
+        $readers = [$locks->read('page', lease: 60)->acquire(), $locks->read('page', lease: 30)->acquire()];
+        $left = $locks->revoke('page');
+        $this->assertTrue($left > 30 && $left <= 60, "$left");
+        foreach ($readers as $reader) {
+            $this->assertLost($reader->refresh(...));
+        }
+        $this->assertSame(0.0, (float) $locks->revoke('page'));
     }
 
     /** @dataProvider libraries */
@@ -273,14 +325,10 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testALockThatAnotherLibraryTookBySetIsWaitedForAndAnyOtherTypeIsAnError(string $library): void
+    public function testAKeyThatIsNoLockIsAnErrorAtOnce(string $library): void
     {
-        $locks = $this->locks($library);
-        self::$server->admin->set('stock', 'token', ['nx', 'px' => 3_000]);
-        $this->assertNull($locks->lock('stock')->acquire());
-        $this->assertNotNull($locks->lock('stock')->acquire(60));
-        self::$server->admin->hSet('hash', 'field', 'value');
-        $this->assertThrows(Refused::class, fn () => $locks->lock('hash')->acquire(60));
+        self::$server->admin->set('stock', 'bread');
+        $this->assertSame('WRONGTYPE', $this->assertThrows(Refused::class, fn () => $this->locks($library)->lock('stock')->acquire(60))->reason);
     }
 
     /** @dataProvider libraries */

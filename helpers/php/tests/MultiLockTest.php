@@ -4,8 +4,8 @@ declare(strict_types=1);
 
 namespace Mortise\Tests;
 
+use Mortise\Hold;
 use Mortise\Lost;
-use Mortise\MultiHold;
 use Mortise\NotGranted;
 use Mortise\Refused;
 use Mortise\Unavailable;
@@ -22,13 +22,14 @@ final class MultiLockTest extends TestCase
     public function testSeveralLocksAreAcquiredAtOnceByOneTokenAndReleasedTogether(string $library): void
     {
         $locks = $this->locks($library);
-        $result = $locks->all(['a', 'b', 'c'])->run(function (MultiHold $several) use ($locks) {
-            $this->assertTrue($several->held());
-            foreach ($several->holds as $hold) {
-                $this->assertSame($several->token(), $hold->token());
-                $this->assertNull($locks->lock($hold->name)->acquire());
+        $result = $locks->all(['a', 'b', 'c'])->run(function (Hold $several) use ($locks) {
+            $this->assertTrue($several->held() && $several->isKnown());
+            $several->refresh(600);
+            foreach ($several->names as $name) {
+                $this->assertSame($several->token(), $locks->holders($name)[0]['token']);
+                $this->assertGreaterThan(500_000, $locks->holders($name)[0]['lease']);
+                $this->assertNull($locks->lock($name)->acquire());
             }
-            $several->refresh(60);
             return 'sold';
         });
         $this->assertSame('sold', $result);
@@ -71,6 +72,16 @@ final class MultiLockTest extends TestCase
         $relay->tell('pass');
         $locks->lock('other')->acquire()->release(); // repeats first the release that got no reply
         $this->assertTrue($this->areFree('a', 'b'));
+    }
+
+    /** @dataProvider libraries */
+    public function testSeveralLocksArePassedOnTogether(string $library): void
+    {
+        $locks = $this->locks($library);
+        $locks->all(['a', 'b'])->acquire()->passTo('somebody', 60);
+        foreach (['a', 'b'] as $name) {
+            $this->assertSame(['somebody'], array_column($locks->holders($name), 'owner'));
+        }
     }
 
     public function testImpossibleArgumentsAreRefused(): void

@@ -85,6 +85,38 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAWrongPasswordAndAServerWithoutTheModuleAreReportedAtOnce(string $library): void
+    {
+        $server = new Server(['--requirepass', 'right'], password: 'right');
+        $wrong = $library === 'predis' ? new \Predis\Client(['port' => $server->port, 'password' => 'wrong'])
+            : function () use ($server) {
+                $redis = $server->phpredis();
+                $redis->auth('wrong');
+                return $redis;
+            };
+        $refused = $this->assertThrows(Refused::class, fn () => (new Locks($wrong))->lock('stock')->acquire(60));
+        $this->assertSame('WRONGPASS', $refused->reason);
+        $plain = new Server(hasModule: false);
+        $refused = $this->assertThrows(Refused::class, fn () => (new Locks($plain->client($library)))->lock('stock')->acquire(60));
+        $this->assertStringContainsString('loadmodule', $refused->getMessage());
+    }
+
+    /** @dataProvider libraries */
+    public function testARefreshCountsFromWhenItWasSentHoweverLateItsReplyIs(string $library): void
+    {
+        $hold = $this->far($library)->lock('stock', lease: 3)->acquire();
+        $this->relay->tell('hold replies');
+        $answer = new Child(function () {
+            usleep(1_500_000);
+            $this->relay->tell('pass');
+        });
+        $sent = hrtime(true);
+        $hold->refresh();
+        $this->assertLessThan(3 - (hrtime(true) - $sent) / 1e9, $hold->left(), 'it counts from the reply');
+        $answer->result();
+    }
+
+    /** @dataProvider libraries */
     public function testALostReplyLeavesNoLock(string $library): void
     {
         $locks = $this->far($library);

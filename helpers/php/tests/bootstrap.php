@@ -4,7 +4,7 @@
 
 declare(strict_types=1);
 
-foreach (['Connection', 'Locks', 'Hold', 'MultiLock'] as $file) {
+foreach (['Connection', 'Locks', 'Hold'] as $file) {
     require_once __DIR__ . "/../src/$file.php";
 }
 require_once 'Predis/autoload.php';

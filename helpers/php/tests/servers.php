@@ -53,8 +53,12 @@ final class Server
     private int $tester;
 
     /** @param ?string $sentinel the configuration of a Sentinel, which is started instead of a server with the module */
-    public function __construct(private readonly array $options = [], private readonly ?string $sentinel = null)
-    {
+    public function __construct(
+        private readonly array $options = [],
+        private readonly ?string $sentinel = null,
+        private readonly ?string $password = null,
+        private readonly bool $hasModule = true,
+    ) {
         $this->port = claimPort();
         $this->tester = getmypid();
         mkdir($this->folder = sys_get_temp_dir() . '/mortise-php-' . bin2hex(random_bytes(6)));
@@ -64,7 +68,8 @@ final class Server
     public function start(): void
     {
         $module = getenv('MORTISE_MODULE') ?: dirname(__DIR__, 3) . '/target/release/libmortise.so';
-        $arguments = ['--port', $this->port, '--bind', '127.0.0.1', '--save', '', '--dir', $this->folder, '--loadmodule', $module, ...$this->options];
+        $arguments = ['--port', $this->port, '--bind', '127.0.0.1', '--save', '', '--dir', $this->folder, ...$this->options];
+        array_push($arguments, ...($this->hasModule ? ['--loadmodule', $module] : []));
         if ($this->sentinel !== null) {
             file_put_contents("$this->folder/sentinel.conf", "port $this->port\nbind 127.0.0.1\ndir $this->folder\n$this->sentinel\n");
             $arguments = ["$this->folder/sentinel.conf", '--sentinel'];
@@ -77,7 +82,8 @@ final class Server
         eventually(function () {
             Assert::assertTrue(proc_get_status($this->process)['running'], 'the server did not start');
             try {
-                return ($this->admin = $this->phpredis())->ping();
+                $this->admin = $this->phpredis();
+                return ($this->password === null || $this->admin->auth($this->password)) && $this->admin->ping();
             } catch (\RedisException) {
                 return false;
             }

@@ -7,9 +7,8 @@ declare(strict_types=1);
 use Mortise\Hold;
 use Mortise\LockException;
 use Mortise\Locks;
-use Mortise\MultiHold;
 
-foreach (['Connection', 'Locks', 'Hold', 'MultiLock'] as $file) {
+foreach (['Connection', 'Locks', 'Hold'] as $file) {
     require_once __DIR__ . "/../src/$file.php";
 }
 [, $name, $port, $key, $seconds, $path] = $argv;
@@ -25,7 +24,7 @@ function isOver($over): bool
 }
 
 /** One stay inside, which writes only times at which the lock was certainly held. Returns whether there was any. */
-function section(Hold|MultiHold $hold, $ledger, string $name, string $key, string $share): bool
+function section(Hold $hold, $ledger, string $name, string $key, string $share): bool
 {
     $last = hrtime(true);
     if (!$hold->held()) {

@@ -12,7 +12,6 @@ use Mortise\Hold;
 use Mortise\Lock;
 use Mortise\Locks;
 use Mortise\Lost;
-use Mortise\Refused;
 
 /**
  * Laravel's owner is the first part of the server's: `<owner>#<a name for this acquisition>`. So two acquisitions by one owner are two,
@@ -104,12 +103,8 @@ final class MortiseLock extends LaravelLock
 
     protected function getCurrentOwner()
     {
-        try {
-            $holder = $this->locks->holders($this->name)[0] ?? null;
-            return $holder === null ? null : self::laravels($holder['owner']);
-        } catch (Refused $refused) { // a lock of Laravel's own Redis driver is a string
-            return $refused->reason === 'WRONGTYPE' ? $this->locks->call(['GET', $this->name]) : throw $refused;
-        }
+        $holder = $this->locks->holders($this->name)[0] ?? null;
+        return $holder === null ? null : self::laravels($holder['owner']);
     }
 
     /** The name of the Redis connection that the lock is on. */
