@@ -46,6 +46,7 @@ class Watch:
 
     def __init__(self, lock, taken):
         self.lock, self.taken, self.task, self.cancelled = lock, taken, asyncio.current_task(), False
+        self.before = self.task.cancelling() if hasattr(self.task, "cancelling") else 0  # from Python 3.11 on
         self.watching = asyncio.create_task(self.watch())
 
     async def watch(self):
@@ -58,8 +59,7 @@ class Watch:
         self.watching.cancel()
         if not self.cancelled:
             return False
-        uncancel = getattr(self.task, "uncancel", None)  # from Python 3.11 on
-        others = uncancel is not None and uncancel() > 0
+        others = hasattr(self.task, "uncancel") and self.task.uncancel() > self.before
         if isinstance(error, asyncio.CancelledError):
             return not others
         with contextlib.suppress(asyncio.CancelledError):  # the block ended before the cancelling came
