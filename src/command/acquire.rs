@@ -223,7 +223,7 @@ fn decide(
                 blocking::queue(ctx, key, request, place, until, mailbox)?
             } else if call.wait.is_some() && !ctx.denies_blocking() {
                 blocking::block(ctx, key, request, place, until)?
-            } else if blocking::is_let_past_without_wait(ctx, key, request, place) {
+            } else if blocking::is_let_past_without_wait(ctx, key, request, &place) {
                 Waits::LetPast
             } else {
                 Waits::No

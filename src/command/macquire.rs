@@ -1,6 +1,6 @@
 //! `LOCK.MACQUIRE owner lease numkeys key [key …] [WAIT ms [MAIL box]] [FENCE token]`: several locks at once, all or none
 
-use mortise_core::{KeyList, Observed, Request, Sharing, Stake, Terms, Token};
+use mortise_core::{KeyId, KeyList, Observed, Request, Sharing, Stake, Terms, Token};
 
 use super::answer::{self, Answer};
 use super::docs;
@@ -12,6 +12,7 @@ use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting;
+use crate::waiting::blocking;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::several::{self, Place};
 use crate::work::open_lock::OpenLock;
@@ -156,23 +157,33 @@ fn take<'c>(
         held: found.held,
     });
     let enqueued = several::enqueue(ctx, places.collect(), &call.request, now, until);
+    let refuse = |cycle: Vec<KeyId>| blocking::deadlock(ctx, &cycle, &ctx.viewer());
     if let Some(mailbox) = mailbox {
-        let id = several::expect(ctx, enqueued?, call.keys.len(), mailbox, now)?;
+        let id = several::expect(
+            ctx,
+            enqueued.map_err(refuse)?,
+            call.keys.len(),
+            mailbox,
+            now,
+        )?;
         mail::withdraw_refusal_of_several(waiting::state(ctx), &keys, owner);
         return Ok(Answer::Queued(id));
     }
     if may_block {
-        return Ok(match several::block(ctx, enqueued?)? {
+        return Ok(match several::block(ctx, enqueued.map_err(refuse)?)? {
             true => Answer::Blocked,
             false => Answer::Null,
         });
     }
-    // It cannot wait. Perhaps it was moved to the head of all its queues, to end a cycle.
-    let Ok(id) = enqueued else {
+    // It cannot wait. Perhaps it may move to the head of all its queues, to end a cycle.
+    let Ok(enqueued) = enqueued else {
         return Ok(Answer::Null);
     };
-    let granted = grants::grant_moved(ctx, &call.keys, id);
-    several::withdraw(ctx, id);
+    if !several::let_past(ctx, &enqueued) {
+        return Ok(Answer::Null);
+    }
+    let granted = grants::grant_moved(ctx, &call.keys, enqueued.id);
+    several::withdraw(ctx, enqueued.id);
     Ok(match granted {
         Some(granted) => {
             let token = granted.token();

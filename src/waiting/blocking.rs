@@ -2,7 +2,7 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    Ended, Instant, KeyId, KeyRef, Observed, Queue, Rank, Request, Wait, Waiter, WaiterId,
+    Instant, KeyId, KeyRef, Observed, Queue, Rank, Request, Wait, WaitPlan, Waiter, WaiterId,
 };
 
 use crate::config;
@@ -56,11 +56,11 @@ pub(crate) fn block(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    mut place: Place,
+    place: Place,
     until: Instant,
 ) -> Result<Waits, Error> {
-    end_cycles(ctx, key, request, &mut place)?;
-    if is_let_past(ctx, key, &place) {
+    let plan = plan(ctx, key, request, &place)?;
+    if is_let_past(ctx, &place, &plan) {
         return Ok(Waits::LetPast);
     }
     let max = config::max_waiters(ctx);
@@ -70,7 +70,7 @@ pub(crate) fn block(
     let Some(blocked) = ctx.block() else {
         return Ok(Waits::No);
     };
-    let id = push(ctx, key, request, place, until);
+    let id = push(ctx, key, request, place, until, &plan);
     waiters::add(state::get(ctx), id, blocked);
     due::arm(ctx);
     Ok(Waits::Blocked)
@@ -84,7 +84,7 @@ pub(crate) fn queue(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    mut place: Place,
+    place: Place,
     until: Instant,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
@@ -102,12 +102,12 @@ pub(crate) fn queue(
             waiter
         }
         None => {
-            end_cycles(ctx, key, request, &mut place)?;
-            if is_let_past(ctx, key, &place) {
+            let plan = plan(ctx, key, request, &place)?;
+            if is_let_past(ctx, &place, &plan) {
                 return Ok(Waits::LetPast);
             }
             mail::check_room(ctx, mailbox, 1)?;
-            push(ctx, key, request, place, until)
+            push(ctx, key, request, place, until, &plan)
         }
     };
     let id = mailbox.open(ctx, now);
@@ -117,66 +117,80 @@ pub(crate) fn queue(
 }
 
 /// Whether `request`, which cannot wait, may have the lock ahead of the requests for several keys that stand there: only to
-/// end a cycle through its place behind them.
+/// end a cycle through its place behind them. If not, nobody has moved.
 pub(crate) fn is_let_past_without_wait(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    mut place: Place,
+    place: &Place,
 ) -> bool {
     let is_behind_several = {
         let queues = queue::all(ctx).borrow();
         let several = queues.get(key).and_then(Queue::first_several);
         several.is_some()
     };
-    place.is_free
-        && is_behind_several
-        && end_cycles(ctx, key, request, &mut place).is_ok()
-        && is_let_past(ctx, key, &place)
+    if !place.is_free || !is_behind_several {
+        return false;
+    }
+    let plan = find_plan(ctx, key, request, place);
+    plan.deadlock.is_none() && is_let_past(ctx, place, &plan)
 }
 
-/// The lock is free, and nobody stands ahead any more.
-fn is_let_past(ctx: &Context<'_>, key: KeyRef<'_>, place: &Place) -> bool {
-    place.is_free && queue::all(ctx).borrow().is_let_past(key, place.rank)
+/// Whether the lock is free, and nobody stands ahead once others have moved as planned. Then they have moved.
+fn is_let_past(ctx: &Context<'_>, place: &Place, plan: &WaitPlan) -> bool {
+    let is_let_past = place.is_free && plan.is_first;
+    if is_let_past {
+        make_moves(ctx, plan);
+    }
+    is_let_past
 }
 
-/// Refuses a wait that closes a cycle. A cycle through a place behind a request for several keys is ended by moving whoever
-/// stands there, or the new request, to the head of the queue.
-fn end_cycles(
+/// How `request` may begin to wait: which requests have to move first, so that it closes no cycle through a place behind a request for several keys.
+///
+/// # Errors
+/// [`Error::Deadlock`] if it closes a cycle all the same.
+fn plan(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
-    place: &mut Place,
-) -> Result<(), Error> {
-    let mut closing = Wait {
+    place: &Place,
+) -> Result<WaitPlan, Error> {
+    let plan = find_plan(ctx, key, request, place);
+    check(ctx, plan, |ctx| ctx.viewer())
+}
+
+fn find_plan(ctx: &Context<'_>, key: KeyRef<'_>, request: &Request<'_>, place: &Place) -> WaitPlan {
+    let wait = Wait {
         key: key.to_id(),
         owner: request.owner.to_owner(),
         terms: request.terms,
         rank: place.rank,
     };
     let mut queues = queue::all(ctx).borrow_mut();
-    let ended = queues.end_cycles(&mut closing, &place.held, place.now);
-    drop(queues);
-    place.rank = closing.rank;
-    settle_moved(ctx, ended, |ctx| ctx.viewer())
+    queues.plan_wait(wait, &place.held, place.now)
 }
 
-/// Marks the keys where others were moved to the head, and refuses a wait that closes a cycle.
-pub(crate) fn settle_moved(
+/// Refuses a wait that closes a cycle; `viewer` gets the error.
+pub(crate) fn check(
     ctx: &Context<'_>,
-    ended: Ended,
+    plan: WaitPlan,
     viewer: impl FnOnce(&Context<'_>) -> Viewer,
-) -> Result<(), Error> {
-    for key in ended.moved {
+) -> Result<WaitPlan, Error> {
+    match &plan.deadlock {
+        None => Ok(plan),
+        Some(cycle) => Err(deadlock(ctx, cycle, &viewer(ctx))),
+    }
+}
+
+/// Moves other requests as planned, and has their keys settled.
+pub(crate) fn make_moves(ctx: &Context<'_>, plan: &WaitPlan) {
+    let keys = queue::all(ctx).borrow_mut().make_moves(plan);
+    for key in keys {
         dirty::mark(ctx, key.as_ref());
     }
-    match ended.deadlock {
-        None => Ok(()),
-        Some(cycle) => Err(deadlock(ctx, &cycle, &viewer(ctx))),
-    }
 }
 
-/// A wait is refused because it closes `cycle`; `viewer` gets the error.
+/// The error of a wait that is refused because it closes `cycle`; `viewer` gets it.
 pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> Error {
     totals::get(ctx).deadlocks.add_one();
     let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
@@ -185,13 +199,16 @@ pub(crate) fn deadlock(ctx: &Context<'_>, cycle: &[KeyId], viewer: &Viewer) -> E
     Error::Deadlock { keys, hidden }
 }
 
+/// Queues the request, after others have moved as planned.
 fn push(
     ctx: &Context<'_>,
     key: KeyRef<'_>,
     request: &Request<'_>,
     place: Place,
     until: Instant,
+    plan: &WaitPlan,
 ) -> WaiterId {
+    make_moves(ctx, plan);
     let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
@@ -201,7 +218,7 @@ fn push(
         since: place.now,
         until,
     };
-    queues.push(key, waiter, place.rank);
+    queues.push(key, waiter, plan.rank);
     queues.observe(key, place.held);
     if time::grace(ctx).forbids_grants(place.now) {
         // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.

@@ -3,7 +3,7 @@
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
-    Instant, KeyId, KeyList, Member, Observed, OwnerRef, Request, Waiter, WaiterId,
+    Instant, KeyId, KeyList, Member, Observed, OwnerRef, Request, WaitPlan, Waiter, WaiterId,
 };
 
 use crate::config;
@@ -23,18 +23,25 @@ pub(crate) struct Place {
     pub(crate) held: Observed,
 }
 
-/// Enqueues a request. It is in all queues, and nobody gets its result yet: see [`expect`],
-/// [`block`] and [`withdraw`].
+/// A request that stands at the end of all its queues, and how it may stay there. Nobody gets its result yet, and no other
+/// request has moved: see [`expect`], [`block`], [`let_past`] and [`withdraw`].
+#[derive(Debug)]
+pub(crate) struct Enqueued {
+    pub(crate) id: WaiterId,
+    plan: WaitPlan,
+}
+
+/// Enqueues a request.
 ///
 /// # Errors
-/// [`Error::Deadlock`] if the wait would close a cycle. It is in no queue then.
+/// The keys of the cycle that the wait would close. It is in no queue then.
 pub(crate) fn enqueue(
     ctx: &Context<'_>,
     places: Vec<Place>,
     request: &Request<'_>,
     now: Instant,
     until: Instant,
-) -> Result<WaiterId, Error> {
+) -> Result<Enqueued, Vec<KeyId>> {
     let mut queues = queue::all(ctx).borrow_mut();
     let id = queues.next_id();
     let waiter = Waiter {
@@ -55,13 +62,14 @@ pub(crate) fn enqueue(
     for Place { key, held, .. } in places {
         queues.observe(key.as_ref(), held);
     }
-    let ended = queues.end_cycles_of_several(id, now);
-    drop(queues);
-    let ended = blocking::settle_moved(ctx, ended, |ctx| ctx.viewer());
-    if ended.is_err() {
-        withdraw(ctx, id);
+    let mut plan = queues.plan_several(id, now);
+    match plan.deadlock.take() {
+        None => Ok(Enqueued { id, plan }),
+        Some(cycle) => {
+            queues.remove(id);
+            Err(cycle)
+        }
     }
-    ended.map(|()| id)
 }
 
 /// Sends the answer to the box.
@@ -70,7 +78,7 @@ pub(crate) fn enqueue(
 /// [`Error::MaxQueued`] or [`Error::BoxFull`] if too many wait. The request is in no queue then.
 pub(crate) fn expect(
     ctx: &Context<'_>,
-    id: WaiterId,
+    Enqueued { id, plan }: Enqueued,
     keys: usize,
     mailbox: Mailbox<'_>,
     now: Instant,
@@ -79,6 +87,7 @@ pub(crate) fn expect(
         withdraw(ctx, id);
         return Err(error);
     }
+    blocking::make_moves(ctx, &plan);
     let mailbox = mailbox.open(ctx, now);
     mail::expect_several(state::get(ctx), id, mailbox, keys);
     due::arm(ctx);
@@ -89,7 +98,7 @@ pub(crate) fn expect(
 ///
 /// # Errors
 /// [`Error::MaxWaiters`] if too many wait. The request is in no queue then.
-pub(crate) fn block(ctx: &Context<'_>, id: WaiterId) -> Result<bool, Error> {
+pub(crate) fn block(ctx: &Context<'_>, Enqueued { id, plan }: Enqueued) -> Result<bool, Error> {
     let max = config::max_waiters(ctx);
     if blocking::blocked(state::get(ctx)) >= max {
         withdraw(ctx, id);
@@ -99,12 +108,23 @@ pub(crate) fn block(ctx: &Context<'_>, id: WaiterId) -> Result<bool, Error> {
         withdraw(ctx, id);
         return Ok(false);
     };
+    blocking::make_moves(ctx, &plan);
     waiters::add(state::get(ctx), id, blocked);
     due::arm(ctx);
     Ok(true)
 }
 
-/// The request leaves its queues, without a result.
+/// Whether the request stands first in all its queues once others have moved as planned. Then they have moved, and otherwise the request is in no
+/// queue any more.
+pub(crate) fn let_past(ctx: &Context<'_>, Enqueued { id, plan }: &Enqueued) -> bool {
+    match plan.is_first {
+        true => blocking::make_moves(ctx, plan),
+        false => withdraw(ctx, *id),
+    }
+    plan.is_first
+}
+
+/// The request, which stood at the end of all its queues, leaves them without a result.
 pub(crate) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     queue::remove(ctx, id);
 }

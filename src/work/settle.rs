@@ -119,7 +119,7 @@ impl OpenLock<'_> {
     /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let ctx = self.ctx;
-        let mut wait = {
+        let wait = {
             let queues = queue::all(ctx).borrow();
             let Some((key, waiter)) = queues.waiter(id) else {
                 return true;
@@ -133,10 +133,13 @@ impl OpenLock<'_> {
         };
         let held = self.observe();
         let mut queues = queue::all(ctx).borrow_mut();
-        let ended = queues.end_cycles(&mut wait, &held, self.now);
+        let plan = queues.plan_wait(wait, &held, self.now);
         drop(queues);
-        match blocking::settle_moved(ctx, ended, |ctx| waiters::viewer(ctx, id)) {
-            Ok(()) => true,
+        match blocking::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {
+            Ok(plan) => {
+                blocking::make_moves(ctx, &plan);
+                true
+            }
             Err(error) => {
                 waiters::refuse(ctx, id, error);
                 false

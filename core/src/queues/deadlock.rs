@@ -38,7 +38,7 @@ mod by_slot;
 mod search;
 
 pub use asking::Wait;
-pub use behind::Ended;
+pub use behind::WaitPlan;
 pub(super) use budget::MOST_TASKS;
 
 use asking::Asking;

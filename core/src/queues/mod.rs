@@ -19,7 +19,7 @@ mod several;
 mod waiter;
 mod waiters;
 
-pub use deadlock::{Ended, Wait};
+pub use deadlock::{Wait, WaitPlan};
 pub use keys::WaitingKeys;
 pub use several::Member;
 pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};
@@ -119,12 +119,6 @@ impl Queues {
         WaiterId(self.last_id)
     }
 
-    /// A request of that rank, which does not wait yet, has moved ahead of all that wait at the key.
-    pub fn is_let_past(&self, key: KeyRef<'_>, rank: Rank) -> bool {
-        let queue = self.get(key);
-        rank.is_moved() && !queue.is_some_and(|queue| queue.is_any_ahead_of(rank))
-    }
-
     /// Enqueues `waiter`, where its rank puts it.
     pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, rank: Rank) {
         self.begin_wait(waiter.owner.as_ref());
@@ -180,11 +174,17 @@ impl Queues {
 
     /// The request `id` has that rank from now on, in all of its queues.
     fn set_rank(&mut self, id: WaiterId, slots: &[u32], rank: Rank) {
+        let position = self.waiters.take_place(id, rank);
+        self.set_position(id, slots, position);
+    }
+
+    /// The request `id` stands at `position` from now on, in all of its queues.
+    fn set_position(&mut self, id: WaiterId, slots: &[u32], position: Position) {
         for slot in slots {
             let key = self.waiters.node(*slot).key;
             (self.waiters).step_out(&mut self.keys.node_mut(key).line, *slot);
         }
-        self.waiters.set_rank(id, slots, rank);
+        self.waiters.set_position(id, slots, position);
         for slot in slots {
             let key = self.waiters.node(*slot).key;
             (self.waiters).step_in(&mut self.keys.node_mut(key).line, *slot);

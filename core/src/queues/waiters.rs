@@ -18,7 +18,7 @@ use crate::types::{Instant, Lease};
 use node::{Flags, Id, Limit, Line, Nodes, hash_of};
 use position::Class;
 
-pub(crate) use node::{EXCLUSIVE, LIMITED, MEMBER, Node, SEVERAL_KEYS, WRITES};
+pub(crate) use node::{EXCLUSIVE, Head, LIMITED, MEMBER, Node, SEVERAL_KEYS, WRITES};
 pub(crate) use position::Position;
 pub use position::{Rank, Reserved};
 
@@ -68,7 +68,8 @@ impl Waiters {
 
     /// `waiter` begins to wait in the line of `root`, which is that of `key`. Returns its slot.
     pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, rank: Rank) -> u32 {
-        let class = self.nodes.class_of(rank, waiter.id);
+        let place = self.nodes.take_place(rank, waiter.id);
+        let class = self.nodes.set_order(waiter.id, place);
         self.insert_at(root, key, waiter, class, true)
     }
 
@@ -136,12 +137,17 @@ impl Waiters {
         tree::remove::<Line>(&mut self.nodes, root, slot);
     }
 
-    /// The request `id`, all of whose waiters have stepped out, has that rank from now on.
-    pub(crate) fn set_rank(&mut self, id: WaiterId, slots: &[u32], rank: Rank) {
-        let class = self.nodes.class_of(rank, id);
+    /// The request `id`, all of whose waiters have stepped out, is to stand at `position`.
+    pub(crate) fn set_position(&mut self, id: WaiterId, slots: &[u32], position: Position) {
+        let class = self.nodes.set_order(id, position);
         for slot in slots {
             self.nodes.slab[*slot].class = class;
         }
+    }
+
+    /// The place of the request `id` if it gets that rank. Nobody else gets it.
+    pub(crate) fn take_place(&mut self, id: WaiterId, rank: Rank) -> Position {
+        self.nodes.take_place(rank, id)
     }
 
     /// The waiter in `slot` takes its place in the line of `root`.

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Server, array, cmd, command, eventually, hold_of, int, is_nil, mail, queue_of, queued, text,
-    try_cmd,
+    Conn, Server, array, cmd, command, eventually, granted, hold_of, int, is_nil, mail, queue_of,
+    queued, text, try_cmd, waiter,
 };
 
 use super::{A, B, C, all_free, nobody_waits, several};
+
+const Z: &str = "{k}z";
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(reply: Result<T, String>, start: &str) {
@@ -291,4 +294,99 @@ fn a_hundred_thousand_requests_in_one_queue_do_not_delay_the_server() {
     cmd!(conn, "LOCK.RELEASE", "{k}own7", "last");
     all_free(&mut conn, &[A, "{k}own7", "{k}own99999"]);
     nobody_waits(&server, &[A]);
+}
+
+/// `n` holds `z`, `x` holds `b`, and `m` waits for `a` and `z`. `x` waits at the free lock `a`, only because `m` stands ahead of it: when `n` asks for
+/// `b`, `x` has to overtake `m`.
+fn before_a_move(server: &Server) -> (Conn, [Conn; 2]) {
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", Z, "n", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", B, "x", 60_000);
+    let m = server.waiter(&several("m", &[A, Z], &["WAIT", "0"]));
+    let x = waiter!(server, "LOCK.ACQUIRE", A, "x", 60_000, "WAIT", 0);
+    (conn, [m, x])
+}
+
+/// What `n` may ask for in that situation.
+fn asks_for_b(more: &[&str]) -> [Cmd; 3] {
+    let one = |name: &str| {
+        let mut command = command!(name, B, "n", 60_000, "HOLDS", 1);
+        command.arg(more);
+        command
+    };
+    [
+        one("LOCK.ACQUIRE"),
+        one("LOCK.RLOCK"),
+        several("n", &[B, C], more),
+    ]
+}
+
+#[track_caller]
+fn nobody_has_moved(conn: &mut Conn) {
+    assert_eq!(queue_of(conn, A), ["m", "x"]);
+    assert!(hold_of(conn, A, "x").is_none());
+    for key in [B, C] {
+        assert!(queue_of(conn, key).is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn a_request_for_which_there_is_no_room_moves_nobody() {
+    let server = Server::builder().module_arg("max-waiters", "2").start();
+    let (mut conn, [_m, mut x]) = before_a_move(&server);
+    for ask in asks_for_b(&["WAIT", "100"]) {
+        refused(conn.try_run(&ask), "MAXWAITERS ");
+        nobody_has_moved(&mut conn);
+    }
+    cmd!(conn, "CONFIG", "SET", "lock.max-waiters", 3);
+    let _n = server.waiter(&asks_for_b(&["WAIT", "0"])[0]);
+    granted(&mut x);
+    assert_eq!(queue_of(&mut conn, A), ["m"]);
+}
+
+#[test]
+fn a_request_by_mail_for_which_there_is_no_room_moves_nobody() {
+    // A box may have one place.
+    let server = Server::builder().module_arg("max-queued", "10").start();
+    let (mut conn, [_m, mut x]) = before_a_move(&server);
+    let by_mail = ["WAIT", "0", "MAIL", "{k}box"];
+    let mut other = command!("LOCK.ACQUIRE", Z, "other", 60_000, "HOLDS", 1);
+    queued(&conn.run(other.arg(&by_mail)));
+    for ask in asks_for_b(&by_mail) {
+        refused(conn.try_run(&ask), "MAXWAITERS ");
+        nobody_has_moved(&mut conn);
+    }
+    let [ask, ..] = asks_for_b(&["WAIT", "0", "MAIL", "{k}another"]);
+    queued(&conn.run(&ask));
+    granted(&mut x);
+}
+
+#[test]
+fn a_request_that_cannot_wait_moves_nobody() {
+    let server = Server::start();
+    let (mut conn, [_m, _x]) = before_a_move(&server);
+    for ask in asks_for_b(&[]) {
+        assert!(is_nil(&conn.run(&ask)));
+        nobody_has_moved(&mut conn);
+    }
+}
+
+#[test]
+fn a_null_is_not_counted_as_a_deadlock() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE", Z, "n", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let _m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let _first = waiter!(server, "LOCK.ACQUIRE", A, "w##1", 60_000, "WAIT", 0);
+    let _second = waiter!(server, "LOCK.ACQUIRE", Z, "w##2", 60_000, "WAIT", 0);
+    // `a` is free, but `n` would wait there for the task `w##`, which waits for `n`.
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", A, "n", 60_000)));
+    assert!(is_nil(&conn.run(&several("n", &[A, C], &[]))));
+    assert_eq!(server.gauge("total_deadlocks"), 0);
+    refused(
+        try_cmd!(conn, "LOCK.ACQUIRE", A, "n", 60_000, "WAIT", 100),
+        "DEADLOCK ",
+    );
+    assert_eq!(server.gauge("total_deadlocks"), 1);
 }

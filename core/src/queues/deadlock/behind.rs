@@ -8,7 +8,7 @@
 //! if there is no deadlock: whichever tasks wait for others in fact stand behind these. So a request must not overtake one for whose task
 //! its own task waits elsewhere. If it has, the overtaken one moves ahead again.
 
-use super::super::waiters::{EXCLUSIVE, MEMBER, Position, Rank, WRITES};
+use super::super::waiters::{EXCLUSIVE, Head, MEMBER, Position, Rank, WRITES};
 use super::super::{Queues, WaiterId};
 use super::Cycle;
 use super::asking::{Asking, Wait};
@@ -115,16 +115,20 @@ impl Asking<'_> {
     }
 }
 
-/// What became of the cycles that a wait closes.
+/// How a wait may begin, or why not. The search that made the plan has changed nothing: [`Queues::make_moves`] does.
 #[derive(Debug)]
-#[must_use = "the keys where requests were moved have to be settled"]
-pub struct Ended {
-    /// Where requests were moved to the head. The caller settles these keys, also after a deadlock.
-    pub moved: Vec<KeyId>,
+#[must_use = "if the wait begins, requests have to move"]
+pub struct WaitPlan {
     /// The keys of a cycle that is a deadlock, as [`Queues::find_cycle`] returns them: the wait may not begin.
     pub deadlock: Option<Vec<KeyId>>,
+    /// With which rank the request joins its queue, once the moves are made. (One that stands there already keeps its place.)
+    pub rank: Rank,
+    /// Whether the request is the first in its queue, or in all its queues, once the moves are made: only if it moved to the head.
+    pub is_first: bool,
     /// How many steps the searches have taken.
     pub steps: usize,
+    moves: Vec<(WaiterId, Position)>,
+    head: Head,
 }
 
 /// The requests that were moved to end the cycles of one wait.
@@ -134,8 +138,6 @@ struct Moves {
     pending: Vec<WaiterId>,
     /// All that were moved, each as often as that.
     moved: Vec<Moved>,
-    /// Where they wait.
-    keys: Vec<KeyId>,
     /// How often the wait itself has moved, which does not stand in its queue yet.
     of_wait: usize,
     /// How many steps the searches have taken.
@@ -163,44 +165,97 @@ impl Moves {
 }
 
 impl Queues {
-    /// Searches for a cycle that `wait` closes. Ends cycles that are no deadlock: it moves the request that stands there behind a request
-    /// for several keys to the head of its queues. `wait` itself gets another rank if it does not stand in its queue yet.
-    pub fn end_cycles(&mut self, wait: &mut Wait, held: &Observed, now: Instant) -> Ended {
+    /// Searches for cycles that `wait` closes, and plans how to end those that are no deadlock: the request that stands there behind a request
+    /// for several keys moves to the head of its queues. Changes nothing.
+    pub fn plan_wait(&mut self, mut wait: Wait, held: &Observed, now: Instant) -> WaitPlan {
+        let head = self.waiters.nodes.head();
         let mut moves = Moves {
             is_new_wait: wait.rank == Rank::Line,
             ..Moves::default()
         };
-        let mut ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
-        while let Some(id) = moves.pending.pop() {
-            // A move cannot be taken back.
+        let mut ended = self.end_cycles_of_wait(&mut wait, held, now, &mut moves);
+        while ended.is_ok()
+            && let Some(id) = moves.pending.pop()
+        {
+            // Only the wait can be refused.
             let _ = self.end_cycles_of_request(id, now, &mut moves);
-            if ended.is_ok() {
-                // The search of a moved request does not know of this wait.
-                ended = self.end_cycles_of_wait(wait, held, now, &mut moves);
-            }
+            // The search of a moved request does not know of this wait.
+            ended = self.end_cycles_of_wait(&mut wait, held, now, &mut moves);
         }
-        Ended {
-            moved: moves.keys,
-            deadlock: ended.err(),
-            steps: moves.steps,
+        let is_first = wait.rank.is_moved()
+            && self
+                .get(wait.key.as_ref())
+                .is_none_or(|queue| !queue.is_any_ahead_of(wait.rank));
+        let plan = self.take_back(moves, head, ended.err());
+        WaitPlan {
+            rank: wait.rank,
+            is_first,
+            ..plan
         }
     }
 
     /// The same for the request `id`, which waits for several keys and stands in all of its queues.
-    pub fn end_cycles_of_several(&mut self, id: WaiterId, now: Instant) -> Ended {
+    pub fn plan_several(&mut self, id: WaiterId, now: Instant) -> WaitPlan {
+        let head = self.waiters.nodes.head();
         let (mut moves, mut deadlock) = (Moves::default(), None);
         moves.pending.push(id);
-        while let Some(moved) = moves.pending.pop() {
+        while deadlock.is_none()
+            && let Some(moved) = moves.pending.pop()
+        {
             let ended = self.end_cycles_of_request(moved, now, &mut moves);
             if moved == id {
-                deadlock = deadlock.or(ended.err());
+                deadlock = ended.err();
             }
         }
-        Ended {
-            moved: moves.keys,
-            deadlock,
-            steps: moves.steps,
+        let slots = self.slots_of(id);
+        let is_first = |slot: &u32| {
+            let key = self.waiters.node(*slot).key;
+            self.waiters
+                .line_from(self.keys.node(key).line, Position::FIRST)
+                == *slot
+        };
+        let is_first = slots.iter().all(is_first);
+        let plan = self.take_back(moves, head, deadlock);
+        WaitPlan { is_first, ..plan }
+    }
+
+    /// Takes all moves back, so that the search has changed nothing, and returns them as a plan.
+    fn take_back(&mut self, moves: Moves, head: Head, deadlock: Option<Vec<KeyId>>) -> WaitPlan {
+        let planned = self.waiters.nodes.head();
+        let mut to = Vec::new();
+        for moved in moves.moved.iter().rev() {
+            let slots = self.slots_of(moved.id);
+            let Some(first) = slots.first() else { continue };
+            if !to.iter().any(|(id, _)| *id == moved.id) {
+                to.push((moved.id, self.waiters.position(*first)));
+            }
+            self.set_position(moved.id, &slots, moved.from);
         }
+        self.waiters.nodes.set_head(head);
+        if deadlock.is_some() {
+            to.clear();
+        }
+        WaitPlan {
+            deadlock,
+            rank: Rank::Line,
+            is_first: false,
+            steps: moves.steps,
+            moves: to,
+            head: planned,
+        }
+    }
+
+    /// Moves requests as planned. Returns the keys where they wait: the caller settles these. Nothing may have changed since the plan was made.
+    pub fn make_moves(&mut self, plan: &WaitPlan) -> Vec<KeyId> {
+        let mut keys = Vec::new();
+        self.waiters.nodes.set_head(plan.head);
+        for (id, position) in &plan.moves {
+            let slots = self.slots_of(*id);
+            self.set_position(*id, &slots, *position);
+            let at = slots.iter().map(|slot| self.waiters.node(*slot).key);
+            keys.extend(at.map(|key| self.keys.node(key).id.clone()));
+        }
+        keys
     }
 
     /// The same once `owner` has come to hold the key in slot `key`, not by a grant: those that wait there wait for it now, and its task
@@ -214,7 +269,7 @@ impl Queues {
         if self.bundles.is_empty() {
             return Vec::new();
         }
-        let mut wait = Wait {
+        let wait = Wait {
             key: self.keys.node(key).id.clone(),
             owner,
             terms: Terms {
@@ -229,7 +284,8 @@ impl Queues {
             rank: Rank::Foremost,
         };
         let held = self.keys.held(key).clone();
-        self.end_cycles(&mut wait, &held, now).moved
+        let plan = self.plan_wait(wait, &held, now);
+        self.make_moves(&plan)
     }
 
     fn end_cycles_of_request(
@@ -366,9 +422,6 @@ impl Queues {
         self.set_rank(id, &slots, rank);
         moves.pending.push(id);
         moves.moved.push(Moved { id, from });
-        let keys = slots.iter().map(|slot| self.waiters.node(*slot).key);
-        let keys = keys.map(|key| self.keys.node(key).id.clone());
-        moves.keys.extend(keys);
         for (wait, held) in self.waits_of(id) {
             while let Some(deadlock) = self.find_deadlock_before(&wait, &held, now, moves)
                 && let Some(overtaken) = self.overtaken_in(&deadlock, &wait, moves)

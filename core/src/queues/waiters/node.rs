@@ -70,22 +70,22 @@ pub(super) enum Id {}
 pub(crate) struct Nodes {
     pub(super) slab: Slab<Node>,
     hasher: RandomState,
-    moved: Moved,
+    /// The order of the requests that were moved to the head of their queues: the same in all queues of a request.
+    moved: BTreeMap<WaiterId, u64>,
+    head: Head,
 }
 
-/// The order of the requests that were moved to the head of their queues: the same in all queues of a request.
-#[derive(Debug)]
-struct Moved {
-    order: BTreeMap<WaiterId, u64>,
+/// Up to where the places at the heads of the queues have been given out, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
     first: u64,
     last: u64,
 }
 
-impl Default for Moved {
+impl Default for Head {
     fn default() -> Self {
         let middle = u64::MAX / 2;
         Self {
-            order: BTreeMap::new(),
             first: middle,
             last: middle,
         }
@@ -102,7 +102,7 @@ impl Nodes {
     pub(crate) fn position(&self, slot: u32) -> Position {
         let Node { class, waiter, .. } = &self.slab[slot];
         let order = match class {
-            Class::Moved => self.moved.order.get(&waiter.id).copied(),
+            Class::Moved => self.moved.get(&waiter.id).copied(),
             Class::Upgrade | Class::Regular => None,
         };
         Position::of(*class, order.unwrap_or(waiter.id.0))
@@ -112,8 +112,8 @@ impl Nodes {
     pub(crate) fn end(&self, rank: Rank) -> Position {
         match rank {
             Rank::Upgrade => Position::of(Class::Upgrade, u64::MAX),
-            Rank::Foremost => Position::of(Class::Moved, self.moved.first - 1),
-            Rank::Head => Position::of(Class::Moved, self.moved.last + 1),
+            Rank::Foremost => Position::of(Class::Moved, self.head.first - 1),
+            Rank::Head => Position::of(Class::Moved, self.head.last + 1),
             Rank::Reserved(Reserved(order)) => Position::of(Class::Moved, order),
             Rank::Line => Position::END,
         }
@@ -121,30 +121,45 @@ impl Nodes {
 
     /// The foremost place, for a request that will stand there.
     pub(crate) fn reserve(&mut self) -> Reserved {
-        self.moved.first -= 1;
-        Reserved(self.moved.first)
+        self.head.first -= 1;
+        Reserved(self.head.first)
     }
 
-    /// The class of a waiter of that rank. One at the head of its queue gets its order there.
-    pub(super) fn class_of(&mut self, rank: Rank, id: WaiterId) -> Class {
-        let order = match rank {
-            Rank::Upgrade => return Class::Upgrade,
-            Rank::Line => return Class::Regular,
-            Rank::Foremost => self.reserve().0,
-            Rank::Reserved(Reserved(order)) => order,
+    pub(crate) fn head(&self) -> Head {
+        self.head
+    }
+
+    pub(crate) fn set_head(&mut self, head: Head) {
+        self.head = head;
+    }
+
+    /// The place of a waiter of that rank, which nobody else gets.
+    pub(super) fn take_place(&mut self, rank: Rank, id: WaiterId) -> Position {
+        match rank {
+            Rank::Upgrade => Position::of_upgrade(id),
+            Rank::Line => Position::of(Class::Regular, id.0),
+            Rank::Foremost => Position::of(Class::Moved, self.reserve().0),
+            Rank::Reserved(Reserved(order)) => Position::of(Class::Moved, order),
             Rank::Head => {
-                self.moved.last += 1;
-                self.moved.last
+                self.head.last += 1;
+                Position::of(Class::Moved, self.head.last)
             }
-        };
-        self.moved.order.insert(id, order);
-        Class::Moved
+        }
     }
 
-    /// The waiter has left all its lines.
+    /// Notes where the request `id` is to stand. Returns the class of its waiters.
+    pub(super) fn set_order(&mut self, id: WaiterId, position: Position) -> Class {
+        match position.class {
+            Class::Moved => drop(self.moved.insert(id, position.order)),
+            Class::Upgrade | Class::Regular => self.forget_order(id),
+        }
+        position.class
+    }
+
+    /// The waiter has left all its lines, or its place at the head of them.
     pub(super) fn forget_order(&mut self, id: WaiterId) {
-        if !self.moved.order.is_empty() {
-            self.moved.order.remove(&id);
+        if !self.moved.is_empty() {
+            self.moved.remove(&id);
         }
     }
 

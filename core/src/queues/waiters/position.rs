@@ -51,9 +51,9 @@ pub(crate) enum Class {
 /// Where a waiter stands in its line: lower is further ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
-    class: Class,
+    pub(super) class: Class,
     /// The waiter's id, or when it was moved.
-    order: u64,
+    pub(super) order: u64,
 }
 
 impl Position {

@@ -71,19 +71,20 @@ proptest! {
 
 fn ask(queues: &mut Queues, held: &[Observed], owner: Owner, key: usize) -> usize {
     let (id, terms) = (key_id(key), terms(Mode::Write.into()));
-    let mut wait = Wait {
+    let wait = Wait {
         key: id.clone(),
         owner: owner.clone(),
         terms,
         rank: Rank::Line,
     };
-    let ended = queues.end_cycles(&mut wait, &held[key], NOW);
-    if ended.deadlock.is_none() {
+    let plan = queues.plan_wait(wait, &held[key], NOW);
+    if plan.deadlock.is_none() {
         let waiter = waiter(queues, owner, terms);
-        queues.push(id.as_ref(), waiter, wait.rank);
+        let _ = queues.make_moves(&plan);
+        queues.push(id.as_ref(), waiter, plan.rank);
         queues.observe(id.as_ref(), held[key].clone());
     }
-    ended.steps
+    plan.steps
 }
 
 fn ask_several(queues: &mut Queues, held: &[Observed], owner: Owner, keys: &[usize]) -> usize {
@@ -98,11 +99,13 @@ fn ask_several(queues: &mut Queues, held: &[Observed], owner: Owner, keys: &[usi
     for (id, key) in ids.iter().zip(keys) {
         queues.observe(id.as_ref(), held[*key].clone());
     }
-    let ended = queues.end_cycles_of_several(waiter.id, NOW);
-    if ended.deadlock.is_some() {
+    let plan = queues.plan_several(waiter.id, NOW);
+    if plan.deadlock.is_some() {
         queues.remove(waiter.id).expect("it waits");
+    } else {
+        let _ = queues.make_moves(&plan);
     }
-    ended.steps
+    plan.steps
 }
 
 fn waiter(queues: &mut Queues, owner: Owner, terms: Terms) -> Waiter {

@@ -124,12 +124,13 @@ fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewh
     push(&mut queues, &first, "task##0", Mode::Write, Rank::Line);
     push_both(&mut queues, "behind");
     // The task waits for "behind" at the second key, and "behind" for the task at the first one.
-    let mut wait = write(&second, "task##1", Rank::Line);
-    let ended = queues.end_cycles(&mut wait, &Observed::default(), NOW);
-    assert_eq!((ended.deadlock, wait.rank), (None, Rank::Head));
+    let wait = write(&second, "task##1", Rank::Line);
+    let plan = queues.plan_wait(wait, &Observed::default(), NOW);
+    let moved = queues.make_moves(&plan);
+    assert_eq!((plan.deadlock, plan.rank), (None, Rank::Head));
     // "ahead" waits for the task at the second key now, so the task may not wait for it at the first one.
     assert_eq!(first_at(&queues, &first), b"task##0");
-    assert_eq!(ended.moved, [first]);
+    assert_eq!(moved, [first]);
 }
 
 /// Two requests were moved to the head of key 0: "fore##0" ahead of all, and then "head##0".
@@ -215,11 +216,11 @@ fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
     push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
     push(&mut queues, &key_id(2), "task##1", Mode::Write, Rank::Line);
     observe(&mut queues, &key_id(2), "behind##1", Mode::Write);
-    let mut wait = write(&key_id(0), "task##0", Rank::Head);
-    let ended = queues.end_cycles(&mut wait, &Observed::default(), NOW);
+    let wait = write(&key_id(0), "task##0", Rank::Head);
+    let plan = queues.plan_wait(wait, &Observed::default(), NOW);
     // Not only because it stands behind "both", so nobody moves.
-    assert_eq!(ended.deadlock, Some(vec![key_id(0), key_id(2)]));
-    assert_eq!(ended.moved, []);
+    assert_eq!(queues.make_moves(&plan), []);
+    assert_eq!(plan.deadlock, Some(vec![key_id(0), key_id(2)]));
 }
 
 #[test]
@@ -229,9 +230,10 @@ fn a_request_that_moves_to_the_head_of_one_queue_is_ahead_of_nobody_in_another()
     push(&mut queues, &key_id(1), "behind##0", Mode::Read, Rank::Line);
     observe(&mut queues, &key_id(1), "task##1", Mode::Read);
     let lock = held("behind##1", Mode::Write, NOW);
-    let mut wait = write(&key_id(0), "task##0", Rank::Head);
-    let ended = queues.end_cycles(&mut wait, &lock.observe(), NOW);
-    assert_eq!((ended.deadlock, ended.moved), (None, vec![key_id(1)]));
+    let wait = write(&key_id(0), "task##0", Rank::Head);
+    let plan = queues.plan_wait(wait, &lock.observe(), NOW);
+    assert_eq!(queues.make_moves(&plan), [key_id(1)]);
+    assert_eq!(plan.deadlock, None);
 }
 
 #[test]
@@ -242,13 +244,14 @@ fn only_a_request_with_a_limit_waits_for_the_limit() {
     observe(&mut queues, &key_id(0), "task##1", Mode::Read);
     // The task asks for a permit of a lock that "behind" holds. "behind" waits for the task only because it stands behind "both".
     let one = Count::new(1).expect("not 0");
-    let mut wait = Wait {
+    let wait = Wait {
         terms: terms(Sharing::within(one)),
         ..write(&key_id(2), "task##0", Rank::Line)
     };
     let lock = held("behind##1", Mode::Write, NOW);
-    let ended = queues.end_cycles(&mut wait, &lock.observe(), NOW);
-    assert_eq!((ended.deadlock, ended.moved), (None, vec![key_id(0)]));
+    let plan = queues.plan_wait(wait, &lock.observe(), NOW);
+    assert_eq!(queues.make_moves(&plan), [key_id(0)]);
+    assert_eq!(plan.deadlock, None);
 }
 
 #[test]
@@ -270,8 +273,9 @@ fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more(
         );
     }
     // "task" is about to wait for all of them.
-    let mut wait = write(&key_id(0), "task##0", Rank::Line);
-    let ended = queues.end_cycles(&mut wait, &asked_for.observe(), NOW);
-    assert_eq!(ended.deadlock, None);
-    assert!((1..10).contains(&ended.moved.len()), "{:?}", ended.moved);
+    let wait = write(&key_id(0), "task##0", Rank::Line);
+    let plan = queues.plan_wait(wait, &asked_for.observe(), NOW);
+    let moved = queues.make_moves(&plan);
+    assert_eq!(plan.deadlock, None);
+    assert!((1..10).contains(&moved.len()), "{moved:?}");
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use mortise_core::{
     AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Member, Micros, Mode, Owner,
-    OwnerRef, Pass, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, Wait, Waiter,
-    WaiterId,
+    OwnerRef, Pass, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, Wait,
+    WaitPlan, Waiter, WaiterId,
 };
 
 use super::{Op, keys_of};
@@ -201,7 +201,7 @@ impl Server {
             rank: busy.into(),
         };
         if !self.ignore_cycles {
-            let ended = self.queues.end_cycles(&mut wait, &held, NOW);
+            let plan = self.unchanged(|queues| queues.plan_wait(wait.clone(), &held, NOW));
             self.last_wait = Some(Waiting {
                 owner: number,
                 keys: vec![key],
@@ -209,13 +209,12 @@ impl Server {
                 several: false,
                 upgrade: wait.rank == Rank::Upgrade,
             });
-            self.dirty.extend(ended.moved);
-            if ended.deadlock.is_some() {
+            if plan.deadlock.is_some() {
                 return Answer::Deadlock;
             }
-            if self.queues.is_let_past(id.as_ref(), wait.rank)
-                && self.acquire(key, &request, Turn::First).is_ok()
-            {
+            self.make_moves(&plan);
+            wait.rank = plan.rank;
+            if plan.is_first && self.acquire(key, &request, Turn::First).is_ok() {
                 // A command does this before it closes the key.
                 self.dirty.insert(id);
                 return Answer::Granted;
@@ -298,15 +297,28 @@ impl Server {
             several: true,
             upgrade: false,
         });
-        let ended = self.queues.end_cycles_of_several(waiter.id, NOW);
-        self.dirty.extend(ended.moved);
-        if ended.deadlock.is_some() {
+        let plan = self.unchanged(|queues| queues.plan_several(waiter.id, NOW));
+        if plan.deadlock.is_some() {
             self.waiting.remove(&number);
-            let removed = self.queues.remove(waiter.id).expect("it waits");
-            self.dirty.extend(removed.keys().iter().cloned());
+            self.queues.remove(waiter.id).expect("it waits");
             return Answer::Deadlock;
         }
+        self.make_moves(&plan);
         Answer::Waits
+    }
+
+    /// Checks that a search moves nobody.
+    fn unchanged(&mut self, search: impl FnOnce(&mut Queues) -> WaitPlan) -> WaitPlan {
+        let all = |server: &Self| (0..KEYS).map(|key| server.queue(key)).collect::<Vec<_>>();
+        let before = all(self);
+        let plan = search(&mut self.queues);
+        assert_eq!(all(self), before, "a search has moved requests");
+        plan
+    }
+
+    fn make_moves(&mut self, plan: &WaitPlan) {
+        let keys = self.queues.make_moves(plan);
+        self.dirty.extend(keys);
     }
 
     /// A pass to this owner would decide a request of its own. Or, if cycles are to be ignored, it might move one of its task to end a cycle.

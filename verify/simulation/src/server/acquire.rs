@@ -122,13 +122,16 @@ impl Server {
             terms: request.terms,
             rank: busy.into(),
         };
-        if self.end_cycles(&mut place) {
+        let plan = self.plan(&place);
+        if plan.deadlock.is_some() {
             return by_mail.map_or_else(Out::null, |_| Out::error(DEADLOCK));
         }
-        if may_pass
-            && self.queues.is_let_past(key_ref(key), place.rank)
-            && let Ok(grant) = self.try_acquire(key, request, Turn::First)
-        {
+        let is_let_past = may_pass && plan.is_first;
+        if is_let_past || by_mail.is_some() {
+            self.make_moves(&plan);
+            place.rank = plan.rank;
+        }
+        if is_let_past && let Ok(grant) = self.try_acquire(key, request, Turn::First) {
             self.accepted(key, request, by_mail.map(|it| it.1));
             return Out::number(grant.token().get());
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
 use mortise_core::{
     Db, Decided, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues,
-    Rank, Removed, Token, TokenClock, Wait, WaiterId,
+    Rank, Removed, Token, TokenClock, Wait, WaitPlan, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId, Data};
@@ -219,26 +219,33 @@ impl Server {
         let Some((key, waiter)) = self.queues.waiter(id) else {
             return false;
         };
-        let mut wait = Wait {
+        let wait = Wait {
             key: key.clone(),
             owner: waiter.owner.clone(),
             terms: waiter.terms,
             rank: Rank::Upgrade,
         };
-        let is_closed = self.end_cycles(&mut wait);
-        if is_closed {
+        let plan = self.plan(&wait);
+        if plan.deadlock.is_some() {
             self.end_waiting(id, Outcome::Refused("DEADLOCK through an upgrade".into()));
+            return true;
         }
-        is_closed
+        self.make_moves(&plan);
+        false
     }
 
-    /// Moves waiters behind a request for several keys ahead, to end cycles. True if the wait still closes one.
-    fn end_cycles(&mut self, wait: &mut Wait) -> bool {
+    /// How `wait` may begin without a cycle.
+    fn plan(&mut self, wait: &Wait) -> WaitPlan {
         let held = self.locks.get(&*wait.key.name).map(Lock::observe);
         let now = self.instant();
-        let ended = self.queues.end_cycles(wait, &held.unwrap_or_default(), now);
-        self.dirty.extend(ended.moved);
-        ended.deadlock.is_some()
+        self.queues
+            .plan_wait(wait.clone(), &held.unwrap_or_default(), now)
+    }
+
+    /// Moves waiters behind a request for several keys ahead, to end cycles.
+    fn make_moves(&mut self, plan: &WaitPlan) {
+        let keys = self.queues.make_moves(plan);
+        self.dirty.extend(keys);
     }
 
     /// Removes a request from all its queues.

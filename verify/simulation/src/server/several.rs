@@ -97,18 +97,23 @@ impl Server {
             return Out::null();
         }
         let id = self.enqueue_several(call, found);
-        let ended = self.queues.end_cycles_of_several(id, self.instant());
-        self.dirty.extend(ended.moved);
-        if ended.deadlock.is_some() {
+        let plan = self.queues.plan_several(id, self.instant());
+        if plan.deadlock.is_some() {
             self.remove(id);
             return call
                 .by_mail
                 .map_or_else(Out::null, |_| Out::error(DEADLOCK));
         }
         if let Some((_, mailbox)) = call.by_mail {
+            self.make_moves(&plan);
             return self.expect_several(call, id, mailbox);
         }
-        // It cannot wait. It is granted only if it moved to the head of all its queues to end a cycle.
+        // It cannot wait. It is granted only if it moves to the head of all its queues to end a cycle.
+        if !plan.is_first {
+            self.remove(id);
+            return Out::null();
+        }
+        self.make_moves(&plan);
         let granted = self.grant_enqueued(id);
         self.remove(id);
         Out::number_or_null(granted.map(|granted| granted.stake.token.get()))
