@@ -6,7 +6,6 @@ use mortise_core::KeyRef;
 
 use crate::ffi::{self, Context, Source, Value};
 use crate::keys::{self, arrivals, effect, leases, saved, strays, tokens};
-use crate::waiting::queue;
 use crate::work::unlinked;
 
 /// The type `mort-lock`.
@@ -24,9 +23,7 @@ impl ffi::DataType for LockType {
     }
 
     fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String> {
-        let value = saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())?;
-        queue::all(ctx).borrow_mut().has_holders(&value.lock);
-        Ok(value)
+        saved::from_bytes(ctx, bytes, source).map_err(|error| error.to_string())
     }
 
     fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source) {
@@ -38,8 +35,7 @@ impl ffi::DataType for LockType {
         }
     }
 
-    fn copied(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-        queue::all(ctx).borrow_mut().has_holders(&value.lock);
+    fn copied(ctx: &Context<'_>, key: KeyRef<'_>, _: &Value) {
         arrivals::mark(ctx, key);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::admission::{self, Holders, Turn, compatible};
 use crate::hold::{Holds, Store};
-use crate::observed::{Observed, Shared};
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::remains::Remains;
 use crate::request::{Request, Terms};
@@ -125,19 +125,6 @@ impl Lock {
     pub(crate) fn room(&self, terms: &Terms, now: Instant) -> Option<u32> {
         let limit = terms.sharing.limit()?;
         Some(Holders::room_beside(self.store.live_reads(now), limit))
-    }
-
-    /// Several hold it, to read, those included whose lease is over.
-    pub fn is_shared(&self) -> bool {
-        self.several().is_some()
-    }
-
-    /// Its readers, if there are several.
-    pub(crate) fn several(&self) -> Option<&Shared> {
-        match &self.store {
-            Store::Many(readers) => Some(readers),
-            Store::Free | Store::One(..) => None,
-        }
     }
 
     /// The holders, for code that needs them without the lock.

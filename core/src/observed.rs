@@ -17,9 +17,7 @@ pub(crate) struct Shared(Arc<Mutex<Readers>>);
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        let mut copy = self.with(|readers| readers.clone());
-        copy.waiting.end();
-        Self(Arc::new(Mutex::new(copy)))
+        Self(Arc::new(Mutex::new(self.with(|readers| readers.clone()))))
     }
 }
 
@@ -180,16 +178,10 @@ impl ObservedReaders {
         last.map(|(owner, stake)| (owner, stake.reads()))
     }
 
-    /// How many there are, those included whose lease is over.
-    pub(crate) fn len(&self) -> usize {
-        self.with(|readers| readers.len()).unwrap_or(0)
-    }
-
-    /// The first `most` of them by owner in byte order, those included whose lease is over.
-    pub(crate) fn first(&self, most: usize) -> Vec<Owner> {
-        let page = self.with(|readers| readers.page(None, most));
-        let page = page.into_iter().flatten();
-        page.map(|(owner, _)| owner).collect()
+    /// Up to `len` of them by owner in byte order, after `last` if there is one, those included whose lease is over.
+    pub(crate) fn page(&self, last: Option<&Owner>, len: usize) -> Vec<(Owner, Packed)> {
+        let page = self.with(|readers| readers.page(last, len));
+        page.unwrap_or_default()
     }
 
     /// How many hold at `now`.
@@ -219,22 +211,6 @@ impl ObservedReaders {
                 }
             }
         });
-    }
-
-    /// Of a crowd, the tasks that wait among its readers, the first `most` of them by name: each as an owner that belongs
-    /// to it.
-    pub(crate) fn waiting(&self, most: usize) -> Option<Vec<Owner>> {
-        let waiting = self.with(|readers| {
-            let waiting = readers.waiting.tasks()?;
-            Some(waiting.iter().take(most).cloned().collect())
-        });
-        waiting.flatten()
-    }
-
-    /// How many those are.
-    pub(crate) fn waiting_len(&self) -> Option<usize> {
-        self.with(|readers| Some(readers.waiting.tasks()?.len()))
-            .flatten()
     }
 
     /// `None` if the lock is gone, or has one holder at most by now.

@@ -3,11 +3,6 @@
 //! A map finds a hold by its owner. A tree has them in the order of their deadlines, and each node knows how many holds are
 //! below it and what their read counts add up to. So each operation on one of them is O(log n), and so is each question about all whose
 //! lease is not over. The order in which they came does not matter.
-//!
-//! A crowd records which of its tasks wait somewhere. The queues add a task when it begins to wait,
-//! or is granted while it waits elsewhere; a task that no longer holds is removed here.
-
-mod waiting;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -20,8 +15,6 @@ use crate::stake::{Packed, Stake};
 use crate::tree::{self, Forest, Links, NIL};
 use crate::types::Instant;
 
-use waiting::Waiting;
-
 #[derive(Clone, Debug)]
 pub(crate) struct Readers {
     /// The slot of each hold.
@@ -30,8 +23,6 @@ pub(crate) struct Readers {
     /// The root of the tree by deadline, and the first in it.
     root: u32,
     first: u32,
-    /// Of a crowd, the tasks that wait.
-    pub(crate) waiting: Waiting,
 }
 
 /// How many owners whose names begin like the task's are checked to find out whether one of the task reads.
@@ -65,7 +56,6 @@ impl Default for Readers {
             holds: Slab::new(),
             root: NIL,
             first: NIL,
-            waiting: Waiting::default(),
         }
     }
 }
@@ -198,10 +188,6 @@ impl Readers {
     fn take(&mut self, slot: u32) -> Option<(Owner, Stake)> {
         self.unlink(slot);
         let node = self.holds.remove(slot)?;
-        let owner = node.owner.as_ref();
-        if !self.waiting.is_empty() && !self.reads_for_task(owner, None, |_| true) {
-            self.waiting.remove(owner);
-        }
         Some((node.owner, node.stake.unpack()))
     }
 
@@ -275,7 +261,6 @@ impl Readers {
 
     /// Removes any one of them without updating the tree: for holds that no longer count.
     pub(crate) fn pop_apart(&mut self) -> Option<(Owner, Stake)> {
-        self.waiting.pop();
         let (_, slot) = self.by_owner.pop_first()?;
         let node = self.holds.remove(slot)?;
         Some((node.owner, node.stake.unpack()))
@@ -353,13 +338,6 @@ impl Readers {
         }
         let found = self.by_owner.get_key_value(&owner.to_owner());
         found.is_some_and(|(reader, slot)| of_task((reader, self.holds[*slot].stake)))
-    }
-
-    /// The task of `owner` waits. The owner may read here, or not.
-    pub(crate) fn note_waiting(&mut self, owner: OwnerRef<'_>) {
-        if self.waiting.is_known() && self.reads_for_task(owner, None, |_| true) {
-            self.waiting.add(owner);
-        }
     }
 
     /// Bytes allocated, this value itself included.

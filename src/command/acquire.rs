@@ -173,9 +173,6 @@ fn take(
         Ok(grant) => {
             last_deadline::note(time::state(ctx), now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
-            if request.terms.mode() == Mode::Read {
-                lock.note_holder(request.owner);
-            }
             lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);
             Taken::Granted(grant)

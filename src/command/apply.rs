@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
 use crate::keys::{self, effect, leases, remains, subscription, tokens};
 use crate::time::{self, clock, last_deadline, role};
-use crate::waiting::queue;
 
 pub(crate) struct Apply;
 
@@ -114,9 +113,6 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     match fact {
         Fact::Put(owner, stake) | Fact::Sole(owner, stake) => {
             value.lock.put(*owner, *stake);
-            if value.lock.is_shared() {
-                queue::all(ctx).borrow_mut().has_holder(&value.lock, *owner);
-            }
         }
         Fact::Drop(owner) => {
             value.lock.remove(*owner);

@@ -51,7 +51,6 @@ impl OpenLock<'_> {
             self.replicate_end(pass.owner);
         }
         self.replicate(pass.new_owner);
-        self.note_holder(pass.new_owner);
         last_deadline::note(time::state(ctx), now.after(pass.lease.as_millis()));
         if self.has_waiters() {
             let mut queues = queue::all(ctx).borrow_mut();

@@ -206,16 +206,6 @@ impl<'c> OpenLock<'c> {
             .map_or(Observed::Free, |value| value.lock.observe())
     }
 
-    /// `owner` holds from now on, perhaps as one of very many readers.
-    pub(crate) fn note_holder(&mut self, owner: OwnerRef<'_>) {
-        let ctx = self.ctx;
-        if let Some(value) = self.value()
-            && value.lock.is_shared()
-        {
-            queue::all(ctx).borrow_mut().has_holder(&value.lock, owner);
-        }
-    }
-
     /// Subscribers are notified of `notice` when the key is closed.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notices.add(notice);

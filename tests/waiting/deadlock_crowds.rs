@@ -5,7 +5,8 @@ use mortise_harness::{
     Builder, Conn, Server, bytes, cmd, command, eventually, int, is_nil, try_cmd, waiter,
 };
 
-const READERS: usize = 3_000;
+/// As many as the search gets past.
+const READERS: usize = 2_000;
 /// How many wait for owners that are in no cycle; some of the readers do so, too.
 const ELSEWHERE: usize = 3_000;
 const READERS_ELSEWHERE: usize = 500;

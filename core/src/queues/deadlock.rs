@@ -1,203 +1,173 @@
 //! Whether one more wait would close a cycle of waits.
 //!
-//! A request waits for every other owner that holds incompatibly, and for every other owner that
-//! stands ahead of it with an incompatible request. The owners of one task count as one: what one
-//! of them waits for, the task waits for. At one key this is different: a task that waits for another one there waits for what that one
-//! owner waits for, and for what its task waits for elsewhere. The task may have other names at the key, and a request that waits for those
-//! simply waits.
+//! **The graph.** A node is an owner at a key: somebody waits there for that owner. From it lead the owner's own requests at that key, and all
+//! requests of its task at other keys, because the owners of one task count as one. A request leads to the nodes of those for whom it waits:
 //!
-//! A request that waits for its limit waits for the owner that reads, if there is only one; if several read, it waits for some of them, and
-//! the search does not follow that wait. A request behind it waits for the same owner, but not for what its own owner waits for elsewhere.
+//! * every other owner that holds incompatibly,
+//! * every other owner that stands ahead of it with an incompatible request or with a request for several keys,
+//! * if it waits for its limit: the owner that reads, if there is only one. (If several read, it waits for *some* of them, and nothing leads on.)
+//!   A reader behind such a request waits for the same owner, but not for the request.
 //!
-//! Mostly nobody waits for the task at all, which a check of its holds and places shows.
-//! Otherwise the search walks from the request that is about to wait, breadth first, to a shortest
-//! cycle. These observations keep it small.
+//! ```text
+//!   lock x  [ A reads ]   B writes ──► C reads      C waits for B, B waits for A, and the task of A waits for C:
+//!   lock y  [ C ]         A##2                      C's request at x would close a cycle.
+//! ```
 //!
-//! * A task that waits in a single queue waits only for the holders there and those ahead of it. So a walk
-//!   along a queue needs to stop only at tasks that wait in several: a million waiters of
-//!   one lock cost one check of the lock.
-//! * A reader waits for the last writer ahead of it and, through that writer, for all that a
-//!   writer in the same place waits for. So its end describes a whole walk, and no stretch of a queue
-//!   is walked twice.
-//! * A holder matters only if its task waits somewhere itself, and a waiter in the queue of a
-//!   lock does not hold it. A lock with very many readers records which of them wait (`../crowds.rs`); with few,
-//!   the search checks each reader.
+//! A wait closes a cycle if a chain leads from it, through another task, back to its own task: to any owner of it at another key, or to its own owner
+//! at its own key. (A task's own holds and requests at one key are no deadlock.) A wait that stands ahead of others, because it was moved there or is found in
+//! the queue, closes one also if a chain leads from another wait of its task to its own owner at its own key.
 //!
-//! It gives up when it has reached a thousand tasks, or taken thousands of steps to them and to readers of locks with few.
-//! Then it begins again from the other end: it finds the tasks that the asking one blocks, which are mostly few, and searches only among
-//! them, whatever else is in the way.
+//! **The search** (`search.rs`) follows the graph from the wait on, breadth first, and only reads. Four facts keep it small:
+//!
+//! * At one key all waits are nested. A writer waits for all holders and for all ahead. A reader waits for the last writer ahead of it, if there is one, and so
+//!   for all that a writer in the same place waits for. So a place in the queue and a class of holders say whom a request waits for, at once or through others at the same key,
+//!   and a request that reaches no further than an earlier one need not be followed.
+//! * From a queue only tasks lead on that wait at other keys, too. These are marked, so that a million others cost nothing.
+//! * A holder whose task waits nowhere leads nowhere. To find that out costs a step.
+//! * A task that was reached at two keys has been reached everywhere: at the first one it leads to its waits at all other keys, and at the second one to those at the first.
+//!
+//! **Why it ends.** Each task is reached at most twice, what a key leads to only grows, and each look at a waiter, a holder or a key takes one of
+//! [`MOST_STEPS`]. Long queues and many readers are followed a page at a time, in turn with all else, so that a crowd hides no small cycle elsewhere.
+//!
+//! **Why what it reports is a cycle.** Each task is stored with the step that led to it: a request of a task that was reached before, and its key. A step is an edge of the graph,
+//! or several at one key. So from the step that closes the cycle the steps lead back to the wait.
 //!
 //! An owner's later requests in one queue stand, for this purpose, where its first one does: they are decided when that is granted, so they
 //! wait for nobody in between.
+//!
+//! **Requests for several keys** hold nothing while they wait. So a wait for one that stands ahead is not *firm*: it is given up before it makes a deadlock
+//! (`moves.rs`). A first search follows firm waits only; a cycle that it finds is a deadlock. A second one follows all.
 
-mod asking;
-mod behind;
-mod blocked;
-mod budget;
-mod by_slot;
+mod graph;
+mod moves;
 mod search;
 
-pub use asking::Wait;
-pub use behind::WaitPlan;
-pub(super) use budget::MOST_TASKS;
+pub use moves::WaitPlan;
 
-use asking::Asking;
-use blocked::Blocked;
-use budget::Budget;
-use search::{Exits, START, Search, Step, Target, Walker};
+use std::cell::Cell;
+
+use graph::{Start, Step};
+use search::Search;
 
 use super::Queues;
+use super::waiters::{Rank, Waiters};
 use crate::key::KeyId;
 use crate::observed::Observed;
+use crate::owner::Owner;
+use crate::request::Terms;
 use crate::types::Instant;
 
-impl Queues {
-    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes none, or the search gave up at both
-    /// ends.
-    ///
-    /// `held` is who holds the wait's own key; the queues know the holders of other keys themselves.
-    ///
-    /// If the owner waits at the same key already, or was moved to the head, `wait` stands ahead of others, which then wait for it: so a
-    /// cycle counts, too, that reaches it from another wait of its task.
-    pub fn find_cycle(&self, wait: &Wait, held: &Observed, now: Instant) -> Option<Vec<KeyId>> {
-        self.find_cycle_and_cost(wait, held, now).0
+/// How many steps all searches for one request take at most. One step looks at one waiter, holder or key. A ring of a thousand tasks that hold a
+/// lock and wait at a key takes some three thousand.
+const MOST_STEPS: usize = 4_000;
+
+/// A wait that is about to begin, or that stands in its queue.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// Where.
+    pub key: KeyId,
+    /// Whose.
+    pub owner: Owner,
+    /// For what.
+    pub terms: Terms,
+    /// Where it joins the queue. If its owner waits there already, it stands no further behind than that.
+    pub rank: Rank,
+}
+
+impl Wait {
+    fn is_upgrade(&self) -> bool {
+        self.rank == Rank::Upgrade
     }
 
-    /// The same as [`Self::find_cycle`], and how many steps it took.
-    pub fn find_cycle_and_cost(
-        &self,
-        wait: &Wait,
-        held: &Observed,
-        now: Instant,
-    ) -> (Option<Vec<KeyId>>, usize) {
-        let (found, steps) = self.search(wait, held, now);
-        (found.map(|found| found.keys), steps)
-    }
-
-    /// The same, but follows no place behind a request for several keys.
-    fn find_deadlock(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
-        self.search_for(&[Follow::OnlyReal], wait, held, now)
-    }
-
-    fn search(&self, wait: &Wait, held: &Observed, now: Instant) -> (Option<Cycle>, usize) {
-        // A deadlock comes first: no move ends it.
-        let kinds: &[Follow] = match self.bundles.is_empty() {
-            true => &[Follow::All],
-            false => &[Follow::OnlyReal, Follow::All],
+    /// Moves to the head, or ahead of all that were moved there; it does not stand in its queue yet. Those that move there later do not
+    /// push it back: it keeps its place. False if it stands ahead of all anyway.
+    fn move_ahead(&mut self, waiters: &mut Waiters) -> bool {
+        self.rank = match self.rank {
+            Rank::Last => Rank::Head,
+            Rank::Head | Rank::Reserved(_) => Rank::Reserved(waiters.nodes.reserve()),
+            Rank::Front | Rank::Upgrade => return false,
         };
-        self.search_for(kinds, wait, held, now)
+        true
+    }
+}
+
+/// The steps that the searches for one request may still take.
+#[derive(Debug)]
+struct Budget(Cell<usize>);
+
+impl Budget {
+    const fn new() -> Self {
+        Self(Cell::new(MOST_STEPS))
     }
 
-    /// The first cycle of one of these kinds, and how many steps it took to find it.
-    fn search_for(
-        &self,
-        kinds: &[Follow],
-        wait: &Wait,
-        held: &Observed,
-        now: Instant,
-    ) -> (Option<Cycle>, usize) {
-        let asking = Asking::new(self, wait, held, now);
-        if !asking.is_waited_for() {
-            return (None, 0);
-        }
-        let (mut blocked, mut steps) = (None, 0);
-        for kind in kinds {
-            let mut outcome = Outcome::of(&asking, None, *kind);
-            steps += outcome.steps;
-            if outcome.gave_up {
-                let blocked = blocked.get_or_insert_with(|| {
-                    let blocked = Blocked::by(&asking);
-                    steps += blocked.steps();
-                    blocked
-                });
-                outcome = Outcome::of(&asking, Some(blocked), *kind);
-                steps += outcome.steps;
-            }
-            if outcome.cycle.is_some() {
-                return (outcome.cycle, steps);
-            }
-        }
-        (None, steps)
+    fn step(&self, times: usize) {
+        self.0.set(self.0.get().saturating_sub(times));
     }
+
+    fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    fn steps(&self) -> usize {
+        MOST_STEPS - self.0.get()
+    }
+}
+
+/// Which waits a search follows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    Every,
+    /// Not those for a request for several keys that stands ahead.
+    Firm,
 }
 
 /// A cycle that a wait closes.
 struct Cycle {
     keys: Vec<KeyId>,
-    /// The slots of requests in it that wait only because they stand behind a request for several keys, with [`NIL`](crate::tree::NIL) for
-    /// the one that is about to wait.
-    behind: Vec<u32>,
-    /// Each with the task that it leads to.
+    /// From the wait round to it, each with the task that it leads to.
     steps: Vec<(Step, u32)>,
+    /// The slots of requests in it whose wait is not firm, with [`NIL`](crate::tree::NIL) for the one that is about to wait.
+    yielding: Vec<u32>,
 }
 
-impl Cycle {
-    fn of(search: &Search<'_>, asking: &Asking<'_>) -> Option<Self> {
+impl Queues {
+    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes none, or the search gave up. And how many steps the search
+    /// took.
+    ///
+    /// `held` is who holds the wait's own key; the queues know the holders of other keys themselves.
+    pub fn find_cycle(
+        &self,
+        wait: &Wait,
+        held: &Observed,
+        now: Instant,
+    ) -> (Option<Vec<KeyId>>, usize) {
+        let budget = Budget::new();
+        let found = self.search(&Start::new(self, wait, held, now, &budget));
+        (found.map(|found| found.keys), budget.steps())
+    }
+
+    fn search(&self, start: &Start<'_>) -> Option<Cycle> {
+        // No move ends a deadlock, so it comes first.
+        let deadlock = self.search_for(Follow::Firm, start);
+        if deadlock.is_some() || self.bundles.is_empty() {
+            return deadlock;
+        }
+        self.search_for(Follow::Every, start)
+    }
+
+    fn search_for(&self, follow: Follow, start: &Start<'_>) -> Option<Cycle> {
+        if !start.is_waited_for() {
+            return None;
+        }
+        let mut search = Search::new(start, follow);
+        search.run();
         let steps = search.steps()?;
-        let behind = match asking.queues.bundles.is_empty() {
-            true => Vec::new(),
-            false => {
-                let (steps, mut budget) = (steps.iter(), Budget::forward());
-                let behind =
-                    steps.filter(|(step, to)| asking.is_behind_several(*step, *to, &mut budget));
-                behind.map(|(step, _)| step.slot).collect()
-            }
-        };
-        Some(Self {
-            keys: search.path(&steps),
-            behind,
+        let yields = |step: Step, to: u32| follow == Follow::Every && !start.is_firm(step, to);
+        let yielding = steps.iter().filter(|(step, to)| yields(*step, *to));
+        Some(Cycle {
+            keys: start.keys_of(&steps),
+            yielding: yielding.map(|(step, _)| step.slot).collect(),
             steps,
         })
-    }
-}
-
-/// Which waits a search follows.
-#[derive(Clone, Copy)]
-enum Follow {
-    All,
-    /// Not those at a place behind a request for several keys: a cycle without them is a deadlock.
-    OnlyReal,
-}
-
-/// The result of a search.
-struct Outcome {
-    cycle: Option<Cycle>,
-    steps: usize,
-    /// There may be a cycle all the same.
-    gave_up: bool,
-}
-
-impl Outcome {
-    /// Of a search that reaches no tasks but `among`.
-    fn of(asking: &Asking<'_>, among: Option<&Blocked<'_>>, follow: Follow) -> Self {
-        let (wait, now) = (asking.wait, asking.now);
-        let begin = |target: Target| match follow {
-            Follow::All => Search::new(asking, target, among),
-            Follow::OnlyReal => Search::new(asking, target, among).only_real(),
-        };
-        let mut search = begin(Target::Task);
-        // Re-entry only waits for the end of a grace.
-        if wait.is_upgrade() || !asking.held.holds(wait.owner.as_ref(), now) {
-            let walker = Walker {
-                task: START,
-                owner: wait.owner.as_ref(),
-                slot: asking.slot,
-            };
-            search.walk(walker, asking.key, wait.terms.mode(), asking.position);
-            search.run();
-        }
-        let (mut steps, mut gave_up) = (search.cost(), search.gave_up());
-        if search.closed.is_none() && asking.is_ahead_of_others() {
-            search = begin(Target::Owner);
-            search.walk_from(START, asking.task, Exits::Except(asking.key));
-            search.run();
-            steps += search.cost();
-            gave_up |= search.gave_up();
-        }
-        Self {
-            cycle: Cycle::of(&search, asking),
-            steps,
-            gave_up: gave_up && search.closed.is_none(),
-        }
     }
 }

@@ -7,11 +7,9 @@
 //!   `tree`s and `table`s, and contain no rules.
 //! * `settle` grants the waiters that a lock admits.
 //! * `several` enqueues, grants and removes the requests for several keys at once, which are kept in `bundles`.
-//! * `crowds` knows who waits among the readers of a lock that very many read.
 //! * `deadlock` finds out whether a wait would never end.
 
 mod bundles;
-mod crowds;
 mod deadlock;
 mod keys;
 mod settle;
@@ -27,12 +25,10 @@ pub use waiters::{Rank, Reserved};
 
 use crate::tree::NIL;
 use bundles::Bundles;
-use crowds::Crowds;
 use keys::Keys;
 use waiters::{MEMBER, Position, Waiters};
 
 use crate::key::{Db, KeyId, KeyRef};
-use crate::lock::Lock;
 use crate::observed::Observed;
 use crate::owner::OwnerRef;
 use crate::request::Terms;
@@ -42,42 +38,19 @@ use crate::types::{Instant, Lease};
 const MOVED: usize = 64;
 
 /// Every queue of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Queues {
     /// Only keys with waiters are kept.
     keys: Keys,
     waiters: Waiters,
     bundles: Bundles,
-    /// Locks with very many readers, whether or not anybody waits for them.
-    crowds: Crowds,
     last_id: u64,
-    /// How many tasks a search for deadlocks reaches from the wait on.
-    reach: usize,
-}
-
-impl Default for Queues {
-    fn default() -> Self {
-        Self::with_reach(deadlock::MOST_TASKS)
-    }
 }
 
 impl Queues {
     /// Nobody waits.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The same, but from a wait on a search for deadlocks reaches only so many tasks before it begins again from the other end. Tests use
-    /// that, because it takes a thousand tasks otherwise.
-    pub fn with_reach(tasks: usize) -> Self {
-        Self {
-            keys: Keys::default(),
-            waiters: Waiters::default(),
-            bundles: Bundles::default(),
-            crowds: Crowds::default(),
-            last_id: 0,
-            reach: tasks,
-        }
     }
 
     /// How many requests wait, all keys together.
@@ -121,7 +94,6 @@ impl Queues {
 
     /// Enqueues `waiter`, where its rank puts it.
     pub fn push(&mut self, key: KeyRef<'_>, waiter: Waiter, rank: Rank) {
-        self.begin_wait(waiter.owner.as_ref());
         let key = self.keys.find_or_insert(key);
         let node = self.keys.node_mut(key);
         node.len += 1;
@@ -136,7 +108,7 @@ impl Queues {
         }
         let key = self.waiters.node(slot).key;
         let id = self.keys.node(key).id.clone();
-        let waiter = self.take(key, slot)?;
+        let waiter = Box::new(self.unlink(key, slot)?);
         self.drop_if_empty(key);
         Some(Removed {
             key: id,
@@ -145,31 +117,11 @@ impl Queues {
         })
     }
 
-    fn take(&mut self, key: u32, slot: u32) -> Option<Box<Waiter>> {
-        let waiter = self.unlink(key, slot)?;
-        self.end_wait(waiter.owner.as_ref());
-        Some(Box::new(waiter))
-    }
-
     fn unlink(&mut self, key: u32, slot: u32) -> Option<Waiter> {
         let node = self.keys.node_mut(key);
         let waiter = self.waiters.remove(&mut node.line, slot)?;
         node.len -= 1;
         Some(waiter)
-    }
-
-    /// `owner` begins to wait, unless its task waits already.
-    fn begin_wait(&mut self, owner: OwnerRef<'_>) {
-        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
-            self.crowds.begin_wait(owner);
-        }
-    }
-
-    /// `owner` has left a queue, perhaps the last one where its task waits.
-    fn end_wait(&mut self, owner: OwnerRef<'_>) {
-        if !self.crowds.is_empty() && !self.waiters.waits(owner) {
-            self.crowds.end_wait(owner);
-        }
     }
 
     /// The request `id` has that rank from now on, in all of its queues.
@@ -210,7 +162,7 @@ impl Queues {
         };
         let task = self.waiters.task_of(owner);
         let mut found = Vec::new();
-        let mut at = self.waiters.standing(task, key, owner);
+        let mut at = self.waiters.first_request(task, key, owner);
         while at != NIL {
             let node = self.waiters.node(at);
             found.push(node.waiter.id);
@@ -303,20 +255,6 @@ impl Queues {
     }
 }
 
-/// Locks with very many readers, whether or not anybody waits for them.
-impl Queues {
-    /// `owner` has come to hold `lock`.
-    pub fn has_holder(&mut self, lock: &Lock, owner: OwnerRef<'_>) {
-        self.crowds.has_holder(lock, owner, &self.waiters);
-    }
-
-    /// `lock` has come with all its holders, from a file or another key. Checks each of them, or
-    /// each waiter.
-    pub fn has_holders(&mut self, lock: &Lock) {
-        self.crowds.has_holders(lock, &self.waiters);
-    }
-}
-
 /// The waiters of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'a> {
@@ -350,7 +288,7 @@ impl<'a> Queue<'a> {
     pub fn oldest(self) -> Option<Instant> {
         let waiters = &self.queues.waiters;
         let firsts = [Position::FIRST, Position::REGULAR].map(|position| self.first_from(position));
-        let mut moved = self.first_from(Position::LINE);
+        let mut moved = self.first_from(Position::BEHIND_UPGRADES);
         let moved = std::iter::from_fn(|| {
             let is_moved = moved != NIL && waiters.position(moved) < Position::REGULAR;
             let found = is_moved.then_some(moved)?;

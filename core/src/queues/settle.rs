@@ -129,11 +129,6 @@ impl Queues {
             mut settled,
             ..
         } = settling;
-        for decided in &settled.decided {
-            if matches!(decided.verdict, Verdict::Granted { .. }) {
-                self.has_holder(live.lock(), decided.waiter.owner.as_ref());
-            }
-        }
         self.observe_at(key, live.observe());
         self.keys.set_deadline(key, live.next_deadline());
         if let Some(owner) = new_holder {
@@ -201,7 +196,8 @@ impl Settling<'_> {
         if node.is_member() {
             return self.decided_at_all_keys(node.waiter.id, verdict);
         }
-        if let Some(waiter) = self.queues.take(self.key, slot) {
+        if let Some(waiter) = self.queues.unlink(self.key, slot) {
+            let waiter = Box::new(waiter);
             let keys = None;
             let decided = Decided {
                 waiter,

@@ -36,7 +36,6 @@ pub struct Member<'a> {
 impl Queues {
     /// Enqueues `waiter` at all these keys. Its terms say how many they are.
     pub fn push_several(&mut self, members: &[Member<'_>], waiter: &Waiter) {
-        self.begin_wait(waiter.owner.as_ref());
         let mut bundle = Bundle {
             keys: KeyList::new(members.iter().map(|member| member.key.to_id()).collect()),
             members: Vec::with_capacity(members.len()),
@@ -48,7 +47,7 @@ impl Queues {
             node.len += 1;
             let waiter = waiter.clone();
             let slot = match nth {
-                0 => (self.waiters).insert(&mut node.line, key, waiter, Rank::Line),
+                0 => (self.waiters).insert(&mut node.line, key, waiter, Rank::Last),
                 _ => (self.waiters).insert_member(&mut node.line, key, waiter),
             };
             bundle.members.push(slot);
@@ -71,7 +70,6 @@ impl Queues {
             }
         }
         let waiter = Box::new(first?);
-        self.end_wait(waiter.owner.as_ref());
         Some(Removed {
             key: bundle.keys.as_slice().first()?.clone(),
             waiter,
@@ -176,9 +174,7 @@ impl Queues {
         let stake = live.take(&self.waiters.node(slot).waiter.request(), token)?;
         let key = self.waiters.node(slot).key;
         self.bundles.pop_member(id);
-        if let Some(waiter) = self.unlink(key, slot) {
-            self.end_wait(waiter.owner.as_ref());
-        }
+        self.unlink(key, slot);
         self.observe_at(key, live.observe());
         self.keys.set_deadline(key, live.next_deadline());
         self.drop_if_empty(key);

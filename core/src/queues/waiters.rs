@@ -55,11 +55,6 @@ impl Waiters {
         &self.nodes.slab[slot]
     }
 
-    /// In no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.nodes.slab.iter().map(|(_, node)| &node.waiter)
-    }
-
     pub(crate) fn find(&self, id: WaiterId) -> Option<u32> {
         self.ids.find::<Id>(&self.nodes, hash_of(id), |slot| {
             self.node(slot).waiter.id == id
@@ -95,7 +90,7 @@ impl Waiters {
             flags: 0,
             flags_below: 0,
             write_below: false,
-            foremost_below: NIL,
+            first_below: NIL,
             line: Links::NONE,
             task: Links::NONE,
             limit: Links::NONE,
@@ -217,6 +212,11 @@ impl Waiters {
 
     pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
         tree::next::<Line>(&self.nodes, slot)
+    }
+
+    /// Whether any has any of `flags`.
+    pub(crate) fn any_flagged(&self, root: u32, flags: Flags) -> bool {
+        root != NIL && self.node(root).flags_below & flags != 0
     }
 
     /// The first one with any of `flags`, or [`NIL`].

@@ -129,7 +129,7 @@ impl Settling<'_> {
             let outcome = self.decide_request_of_holder(slot, live, decide);
             if matches!(outcome, Outcome::WaitsOn) && position.is_upgrade() {
                 // All upgrades of this owner wait on, too.
-                from = Position::LINE;
+                from = Position::BEHIND_UPGRADES;
             }
         }
     }

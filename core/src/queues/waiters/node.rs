@@ -38,7 +38,7 @@ pub(crate) struct Node {
     /// One that asks for write is among those below it in the task's tree.
     pub(super) write_below: bool,
     /// The one furthest ahead of those below it in the task's tree, whatever their lines.
-    pub(super) foremost_below: u32,
+    pub(super) first_below: u32,
     pub(super) line: Links,
     pub(super) task: Links,
     pub(super) limit: Links,
@@ -112,14 +112,14 @@ impl Nodes {
     pub(crate) fn end(&self, rank: Rank) -> Position {
         match rank {
             Rank::Upgrade => Position::of(Class::Upgrade, u64::MAX),
-            Rank::Foremost => Position::of(Class::Moved, self.head.first - 1),
+            Rank::Front => Position::of(Class::Moved, self.head.first - 1),
             Rank::Head => Position::of(Class::Moved, self.head.last + 1),
             Rank::Reserved(Reserved(order)) => Position::of(Class::Moved, order),
-            Rank::Line => Position::END,
+            Rank::Last => Position::END,
         }
     }
 
-    /// The foremost place, for a request that will stand there.
+    /// A place ahead of all others at the heads, for a request that will stand there.
     pub(crate) fn reserve(&mut self) -> Reserved {
         self.head.first -= 1;
         Reserved(self.head.first)
@@ -137,8 +137,8 @@ impl Nodes {
     pub(super) fn take_place(&mut self, rank: Rank, id: WaiterId) -> Position {
         match rank {
             Rank::Upgrade => Position::of_upgrade(id),
-            Rank::Line => Position::of(Class::Regular, id.0),
-            Rank::Foremost => Position::of(Class::Moved, self.reserve().0),
+            Rank::Last => Position::of(Class::Regular, id.0),
+            Rank::Front => Position::of(Class::Moved, self.reserve().0),
             Rank::Reserved(Reserved(order)) => Position::of(Class::Moved, order),
             Rank::Head => {
                 self.head.last += 1;
@@ -169,7 +169,7 @@ impl Nodes {
 
     /// The one of two that stands further ahead; one of them may be none. All members of a request for several keys stand in
     /// the same position, so their slots decide: which one it is may not depend on the shape of a tree.
-    pub(super) fn foremost(&self, one: u32, other: u32) -> u32 {
+    pub(super) fn ahead(&self, one: u32, other: u32) -> u32 {
         let place = |slot: u32| (self.position(slot), slot);
         if other == NIL || one != NIL && place(one) < place(other) {
             one
@@ -223,17 +223,17 @@ impl Forest<Task> for Nodes {
     fn refresh(&mut self, slot: u32) -> bool {
         let Links { left, right, .. } = self.slab[slot].task;
         let mut write = self.slab[slot].waiter.terms.mode() == Mode::Write;
-        let mut foremost = slot;
+        let mut first = slot;
         for child in [left, right] {
             if child != NIL {
                 write |= self.slab[child].write_below;
-                foremost = self.foremost(foremost, self.slab[child].foremost_below);
+                first = self.ahead(first, self.slab[child].first_below);
             }
         }
         let node = &mut self.slab[slot];
-        let before = (node.write_below, node.foremost_below);
-        (node.write_below, node.foremost_below) = (write, foremost);
-        before != (write, foremost)
+        let before = (node.write_below, node.first_below);
+        (node.write_below, node.first_below) = (write, first);
+        before != (write, first)
     }
 }
 

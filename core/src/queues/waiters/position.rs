@@ -9,13 +9,13 @@ pub enum Rank {
     /// Ahead of all others, behind earlier upgrades.
     Upgrade,
     /// Ahead of all but upgrades.
-    Foremost,
+    Front,
     /// At the head: behind upgrades, and behind the requests that were moved there before.
     Head,
-    /// At the head, in a place that was foremost when it was reserved.
+    /// At the head, in a place that was ahead of all others when it was reserved.
     Reserved(Reserved),
     /// Behind all.
-    Line,
+    Last,
 }
 
 /// A place that is kept for one request.
@@ -25,7 +25,7 @@ pub struct Reserved(pub(super) u64);
 impl Rank {
     /// A request of this rank was moved to the head.
     pub(crate) fn is_moved(self) -> bool {
-        matches!(self, Self::Foremost | Self::Head | Self::Reserved(_))
+        matches!(self, Self::Front | Self::Head | Self::Reserved(_))
     }
 }
 
@@ -34,7 +34,7 @@ impl From<Busy> for Rank {
     fn from(busy: Busy) -> Self {
         match busy {
             Busy::Upgrade => Self::Upgrade,
-            Busy::Held => Self::Line,
+            Busy::Held => Self::Last,
         }
     }
 }
@@ -64,7 +64,7 @@ impl Position {
     };
 
     /// Behind all upgrades and ahead of all others.
-    pub(crate) const LINE: Self = Self {
+    pub(crate) const BEHIND_UPGRADES: Self = Self {
         class: Class::Moved,
         order: 0,
     };
@@ -97,7 +97,7 @@ impl Position {
     pub(crate) fn behind(self) -> Self {
         match self.order.checked_add(1) {
             Some(order) => Self { order, ..self },
-            None => Self::LINE,
+            None => Self::BEHIND_UPGRADES,
         }
     }
 }

@@ -24,11 +24,6 @@ impl Waiters {
         found.unwrap_or(NIL)
     }
 
-    /// The task of `owner` waits somewhere.
-    pub(crate) fn waits(&self, owner: OwnerRef<'_>) -> bool {
-        self.task_of(owner) != NIL
-    }
-
     /// The root of the tree of the task to which the waiter in `slot` belongs.
     pub(crate) fn task_at(&self, slot: u32) -> u32 {
         let mut root = slot;
@@ -39,7 +34,7 @@ impl Waiters {
     }
 
     /// The first request of `owner` at `key` in the order of the line, or [`NIL`].
-    pub(crate) fn standing(&self, task: u32, key: u32, owner: OwnerRef<'_>) -> u32 {
+    pub(crate) fn first_request(&self, task: u32, key: u32, owner: OwnerRef<'_>) -> u32 {
         self.request_from(task, key, owner, Position::FIRST)
     }
 
@@ -69,19 +64,14 @@ impl Waiters {
         node.key == key && node.waiter.owner.as_ref() == owner
     }
 
-    /// The first request of the next owner of the task at the same key, or [`NIL`].
-    pub(crate) fn next_standing(&self, task: u32, slot: u32) -> u32 {
+    /// The first request of the owner that follows the one in `slot` in the order of the task's keys and their owners, or [`NIL`].
+    pub(crate) fn next_owner(&self, task: u32, slot: u32) -> u32 {
         let (key, owner) = (self.node(slot).key, self.node(slot).waiter.owner.as_ref());
-        let found = tree::first_from::<Task>(&self.nodes, task, |slot| {
+        tree::first_from::<Task>(&self.nodes, task, |slot| {
             let node = self.node(slot);
             let by_key = node.key.cmp(&key);
             by_key.then_with(|| node.waiter.owner.as_ref().cmp(&owner)) == Ordering::Greater
-        });
-        if found != NIL && self.node(found).key == key {
-            found
-        } else {
-            NIL
-        }
+        })
     }
 
     /// A request of the task at the first of its keys whose slot is `from` or higher, or [`NIL`]: the
@@ -91,7 +81,7 @@ impl Waiters {
     }
 
     /// The request of the task that stands furthest ahead at `key`, or [`NIL`].
-    pub(crate) fn foremost(&self, task: u32, key: u32) -> u32 {
+    pub(crate) fn first_of(&self, task: u32, key: u32) -> u32 {
         let links = |slot: u32| self.node(slot).task;
         let mut at = task;
         while at != NIL && self.node(at).key != key {
@@ -107,14 +97,14 @@ impl Waiters {
         }
         let below = |slot: u32| match slot {
             NIL => NIL,
-            slot => self.node(slot).foremost_below,
+            slot => self.node(slot).first_below,
         };
         let mut found = at;
         let mut left = links(at).left;
         while left != NIL {
             if self.node(left).key == key {
-                found = self.nodes.foremost(found, left);
-                found = self.nodes.foremost(found, below(links(left).right));
+                found = self.nodes.ahead(found, left);
+                found = self.nodes.ahead(found, below(links(left).right));
                 left = links(left).left;
             } else {
                 left = links(left).right;
@@ -123,8 +113,8 @@ impl Waiters {
         let mut right = links(at).right;
         while right != NIL {
             if self.node(right).key == key {
-                found = self.nodes.foremost(found, right);
-                found = self.nodes.foremost(found, below(links(right).left));
+                found = self.nodes.ahead(found, right);
+                found = self.nodes.ahead(found, below(links(right).left));
                 right = links(right).right;
             } else {
                 right = links(right).left;
@@ -177,16 +167,16 @@ impl Waiters {
 
     /// What `owner` waits for at `key` is about to change.
     fn unmark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>) {
-        let first = self.standing(task, key, owner);
+        let first = self.first_request(task, key, owner);
         if first != NIL {
             self.set_flags(first, 0);
         }
-        self.flag_foremost(task, key, false);
+        self.flag_first(task, key, false);
     }
 
     /// What `owner` waits for at `key` has changed.
     fn mark(&mut self, task: u32, key: u32, owner: OwnerRef<'_>, waited_at_several: bool) {
-        let first = self.standing(task, key, owner);
+        let first = self.first_request(task, key, owner);
         if first != NIL {
             let sharing = self.node(first).waiter.terms.sharing;
             let is_member = sharing.keys().is_some();
@@ -198,20 +188,20 @@ impl Waiters {
         }
         let waits_at_several = self.waits_at_several(task);
         if waits_at_several == waited_at_several {
-            self.flag_foremost(task, key, waits_at_several);
+            self.flag_first(task, key, waits_at_several);
             return;
         }
         // It waits at two keys now and waited at one before, or the other way round.
         let mut at = self.key_from(task, 0);
         while at != NIL {
             let key = self.node(at).key;
-            self.flag_foremost(task, key, waits_at_several);
+            self.flag_first(task, key, waits_at_several);
             at = self.key_from(task, key + 1);
         }
     }
 
-    fn flag_foremost(&mut self, task: u32, key: u32, waits_at_several: bool) {
-        let slot = self.foremost(task, key);
+    fn flag_first(&mut self, task: u32, key: u32, waits_at_several: bool) {
+        let slot = self.first_of(task, key);
         if slot != NIL {
             let flags = self.node(slot).flags & !SEVERAL_KEYS;
             self.set_flags(

@@ -144,15 +144,14 @@ struct World {
     scenes: Vec<Scene>,
 }
 
-/// `queues` are empty.
-pub(crate) fn check_every_wait(state: &State, queues: Queues) {
-    World::of(state, queues).check_all(state);
+pub(crate) fn check_every_wait(state: &State) {
+    World::of(state).check_all(state);
 }
 
 /// The same with crowds: each read lock has many more readers, some of which wait elsewhere, and many wait for each owner. None of them is
 /// in a cycle, so the answers stay the same.
-pub(crate) fn check_every_wait_in_a_crowd(state: &State, all: &Crowd, queues: Queues) {
-    let mut world = World::of(state, queues);
+pub(crate) fn check_every_wait_in_a_crowd(state: &State, all: &Crowd) {
+    let mut world = World::of(state);
     world.add_readers(all, 0..all.readers / 2);
     world.add_others(all);
     world.add_readers(all, all.readers / 2..all.readers);
@@ -180,7 +179,6 @@ impl World {
             for number in numbers.clone() {
                 let reader = crowd(number);
                 lock.put(reader.as_ref(), stake(false, 1, false));
-                self.server.queues.has_holder(lock, reader.as_ref());
             }
             if numbers.start == 0 {
                 scene.holds.push((READER, false));
@@ -242,19 +240,12 @@ pub(crate) struct Crowd {
     blocked: usize,
 }
 
-/// More than a search checks from either end.
-pub(crate) const LARGE: Crowd = Crowd {
-    readers: 2_500,
-    others: 1_000,
-    waiting: 100,
-    blocked: 300,
-};
-/// A lock with so many readers is tracked as a crowd.
-pub(crate) const SMALL: Crowd = Crowd {
-    readers: 140,
-    others: 20,
-    waiting: 5,
-    blocked: 2,
+/// As many as a search gets past.
+pub(crate) const CROWD: Crowd = Crowd {
+    readers: 300,
+    others: 100,
+    waiting: 30,
+    blocked: 100,
 };
 /// In the graph, one of them represents all.
 const READER: usize = 10;
@@ -278,12 +269,10 @@ fn stake(write: bool, count: u32, is_over: bool) -> Stake {
 }
 
 impl World {
-    /// `queues` are empty.
-    fn of(all: &State, queues: Queues) -> Self {
+    fn of(all: &State) -> Self {
         let mut world = Self {
             server: Server {
                 now: NOW,
-                queues,
                 ..Server::default()
             },
             scenes: vec![Scene::default(); all.keys.len()],
@@ -433,6 +422,6 @@ fn push_to(
 fn rank(upgrade: bool) -> Rank {
     match upgrade {
         true => Rank::Upgrade,
-        false => Rank::Line,
+        false => Rank::Last,
     }
 }

@@ -18,7 +18,7 @@ fn owner(number: usize) -> Owner {
 }
 
 fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) {
-    waits_at(queues, key, number, limit, Rank::Line);
+    waits_at(queues, key, number, limit, Rank::Last);
 }
 
 fn waits_at(

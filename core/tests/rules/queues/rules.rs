@@ -301,7 +301,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         until: Instant::NEVER,
     };
     let id = waiter.id;
-    queues.push(key.as_ref(), waiter, Rank::Line);
+    queues.push(key.as_ref(), waiter, Rank::Last);
     assert!(queues.get(key.as_ref()).is_some());
     let (found, _) = queues.waiter(id).expect("it waits");
     assert_eq!(*found, key);
@@ -340,7 +340,7 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
             db: Db(number % 2),
             name: name.as_bytes(),
         };
-        queues.push(key, waiter, Rank::Line);
+        queues.push(key, waiter, Rank::Last);
     }
     let mut walked = 0;
     let mut last: Option<SlotKey> = None;

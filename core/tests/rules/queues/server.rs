@@ -213,10 +213,9 @@ impl Server {
     /// The keys of a cycle that `wait` closes, by number.
     pub(crate) fn find_cycle(&self, wait: &Wait) -> Option<Vec<usize>> {
         let held = self.locks.get(&key_number(&wait.key)).map(Lock::observe);
-        let keys = self
-            .queues
-            .find_cycle(wait, &held.unwrap_or_default(), self.now)?;
-        Some(keys.iter().map(key_number).collect())
+        let held = held.unwrap_or_default();
+        let (keys, _) = self.queues.find_cycle(wait, &held, self.now);
+        Some(keys?.iter().map(key_number).collect())
     }
 
     /// Grants the waiters that the lock of `key` admits.

@@ -1,7 +1,5 @@
 //! Runs programs, and judges each answer and each state by the letter of the contract.
 
-use mortise_core::Queues;
-
 use super::Op;
 use super::scene::{Place, Scene, Waits};
 use super::server::{Answer, KEYS, OWNERS, Server, task_of};
@@ -23,12 +21,6 @@ impl Run {
             server,
             may_be_stuck: false,
         }
-    }
-
-    /// The same, but a search for deadlocks reaches so few tasks before it begins again from the other end.
-    pub(super) fn with_reach(mut self, tasks: usize) -> Self {
-        self.server.queues = Queues::with_reach(tasks);
-        self
     }
 
     /// Checks that no task waits for itself, that each reported deadlock is one, that nobody is overtaken but to end a cycle, and that all

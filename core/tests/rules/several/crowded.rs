@@ -12,8 +12,8 @@ use super::server::{NOW, key_id, terms};
 const KEYS: usize = 60;
 const TASKS: usize = 200;
 const REQUESTS: usize = 600;
-/// Of all searches for one request: so many between which requests move, and what the last one takes.
-const MOST_STEPS: usize = 12_000 + 30_000;
+/// Of all searches for one request, and what the last step of the last one costs.
+const MOST_STEPS: usize = 4_000;
 
 #[derive(Debug)]
 struct Ask {
@@ -75,7 +75,7 @@ fn ask(queues: &mut Queues, held: &[Observed], owner: Owner, key: usize) -> usiz
         key: id.clone(),
         owner: owner.clone(),
         terms,
-        rank: Rank::Line,
+        rank: Rank::Last,
     };
     let plan = queues.plan_wait(wait, &held[key], NOW);
     if plan.deadlock.is_none() {

@@ -123,28 +123,6 @@ proptest! {
     ) {
         Run::new(apart).check(&ops);
     }
-
-    #[test]
-    fn searches_from_the_other_end_give_the_same_answers(
-        ops in program(OF_TASKS, 60),
-        apart in prop::bool::weighted(0.8),
-        reach in 0..7_usize,
-    ) {
-        Run::new(apart).with_reach(reach).check(&ops);
-    }
-}
-
-/// Searches that meet a single task, and then begin again from the other end.
-#[test]
-fn searches_from_the_other_end_find_who_waits_for_several() {
-    let program = [
-        read(4, 1),
-        several(5, 0b1111),
-        several(9, 0b0110),
-        read(10, 0),
-        several(4, 0b0101),
-    ];
-    Run::new(true).with_reach(0).check(&program);
 }
 
 /// Programs that once found faults.

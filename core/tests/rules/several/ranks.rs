@@ -90,7 +90,7 @@ fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_r
         let mut single = waiter(&mut queues, name, Mode::Write.into());
         single.since = NOW.after(since);
         let rank = if name == "young" {
-            Rank::Line
+            Rank::Last
         } else {
             Rank::Head
         };
@@ -121,10 +121,10 @@ fn a_queue_shows_its_first_request_for_several_keys_its_holders_and_its_oldest_r
 fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewhere() {
     let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
     push_both(&mut queues, "ahead");
-    push(&mut queues, &first, "task##0", Mode::Write, Rank::Line);
+    push(&mut queues, &first, "task##0", Mode::Write, Rank::Last);
     push_both(&mut queues, "behind");
     // The task waits for "behind" at the second key, and "behind" for the task at the first one.
-    let wait = write(&second, "task##1", Rank::Line);
+    let wait = write(&second, "task##1", Rank::Last);
     let plan = queues.plan_wait(wait, &Observed::default(), NOW);
     let moved = queues.make_moves(&plan);
     assert_eq!((plan.deadlock, plan.rank), (None, Rank::Head));
@@ -134,15 +134,9 @@ fn when_a_request_moves_ahead_its_task_also_passes_the_overtaken_requests_elsewh
 }
 
 /// Two requests were moved to the head of key 0: "fore##0" ahead of all, and then "head##0".
-fn two_moved(reach: Option<usize>) -> Queues {
-    let mut queues = reach.map_or_else(Queues::new, Queues::with_reach);
-    push(
-        &mut queues,
-        &key_id(0),
-        "fore##0",
-        Mode::Write,
-        Rank::Foremost,
-    );
+fn two_moved() -> Queues {
+    let mut queues = Queues::new();
+    push(&mut queues, &key_id(0), "fore##0", Mode::Write, Rank::Front);
     push(&mut queues, &key_id(0), "head##0", Mode::Write, Rank::Head);
     queues
 }
@@ -150,44 +144,40 @@ fn two_moved(reach: Option<usize>) -> Queues {
 /// A write of "task##0" at key 0 closes a cycle if it gets that rank.
 fn closes(queues: &Queues, rank: Rank) -> bool {
     let wait = write(&key_id(0), "task##0", rank);
-    let cycle = queues.find_cycle(&wait, &Observed::default(), NOW);
+    let (cycle, _) = queues.find_cycle(&wait, &Observed::default(), NOW);
     cycle.is_some()
 }
 
 #[test]
 fn a_request_that_moves_to_the_head_waits_for_those_that_were_moved_there_before() {
-    for reach in [None, Some(0)] {
-        let mut queues = two_moved(reach);
-        push(&mut queues, &key_id(1), "head##1", Mode::Write, Rank::Line);
-        observe(&mut queues, &key_id(1), "task##1", Mode::Write);
-        assert!(closes(&queues, Rank::Head) && !closes(&queues, Rank::Foremost));
-    }
+    let mut queues = two_moved();
+    push(&mut queues, &key_id(1), "head##1", Mode::Write, Rank::Last);
+    observe(&mut queues, &key_id(1), "task##1", Mode::Write);
+    assert!(closes(&queues, Rank::Head) && !closes(&queues, Rank::Front));
 }
 
 #[test]
 fn those_that_were_moved_to_the_head_wait_for_one_that_moves_ahead_of_all() {
-    for reach in [None, Some(0)] {
-        let mut queues = two_moved(reach);
-        push(&mut queues, &key_id(1), "task##1", Mode::Write, Rank::Line);
-        observe(&mut queues, &key_id(1), "fore##1", Mode::Write);
-        assert!(closes(&queues, Rank::Foremost) && !closes(&queues, Rank::Head));
-    }
+    let mut queues = two_moved();
+    push(&mut queues, &key_id(1), "task##1", Mode::Write, Rank::Last);
+    observe(&mut queues, &key_id(1), "fore##1", Mode::Write);
+    assert!(closes(&queues, Rank::Front) && !closes(&queues, Rank::Head));
 }
 
 #[test]
 fn a_request_behind_a_write_that_moves_with_its_owner_waits_for_nobody_between() {
     let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
-    push(&mut queues, &first, "between##0", Mode::Read, Rank::Line);
-    push(&mut queues, &first, "moved", Mode::Write, Rank::Line);
-    push(&mut queues, &first, "last", Mode::Read, Rank::Line);
+    push(&mut queues, &first, "between##0", Mode::Read, Rank::Last);
+    push(&mut queues, &first, "moved", Mode::Write, Rank::Last);
+    push(&mut queues, &first, "last", Mode::Read, Rank::Last);
     let lock = held("last", Mode::Write, NOW);
-    let wait = write(&second, "between##1", Rank::Line);
+    let wait = write(&second, "between##1", Rank::Last);
     // "last" waits for "moved", whose write stands ahead of it, and "moved" for "between".
-    let cycle = queues.find_cycle(&wait, &lock.observe(), NOW);
+    let (cycle, _) = queues.find_cycle(&wait, &lock.observe(), NOW);
     assert_eq!(cycle, Some(vec![second, first.clone()]));
     // Now "moved" comes to hold first, and then its write is decided before anybody else's request.
     push(&mut queues, &first, "moved", Mode::Read, Rank::Head);
-    assert_eq!(queues.find_cycle(&wait, &lock.observe(), NOW), None);
+    assert_eq!(queues.find_cycle(&wait, &lock.observe(), NOW).0, None);
 }
 
 #[test]
@@ -195,8 +185,8 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
     for (now, first) in [(NOW, "task##0"), (LATER, "both")] {
         let mut queues = Queues::new();
         push_both(&mut queues, "both");
-        push(&mut queues, &key_id(1), "task##0", Mode::Read, Rank::Line);
-        push(&mut queues, &key_id(2), "holder", Mode::Read, Rank::Line);
+        push(&mut queues, &key_id(1), "task##0", Mode::Read, Rank::Last);
+        push(&mut queues, &key_id(2), "holder", Mode::Read, Rank::Last);
         observe(&mut queues, &key_id(0), "holder", Mode::Write);
         // "task##0" waits for "both", that for "holder" while its lease lasts, and "holder" for the task.
         let (mut lock, mut tokens) = (held("task##1", Mode::Write, now), TokenClock::new());
@@ -213,8 +203,8 @@ fn a_hold_that_is_over_moves_nobody_when_an_owner_comes_to_hold_another_lock() {
 fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
-    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
-    push(&mut queues, &key_id(2), "task##1", Mode::Write, Rank::Line);
+    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Last);
+    push(&mut queues, &key_id(2), "task##1", Mode::Write, Rank::Last);
     observe(&mut queues, &key_id(2), "behind##1", Mode::Write);
     let wait = write(&key_id(0), "task##0", Rank::Head);
     let plan = queues.plan_wait(wait, &Observed::default(), NOW);
@@ -227,7 +217,7 @@ fn a_request_behind_one_that_moves_to_the_head_waits_for_it() {
 fn a_request_that_moves_to_the_head_of_one_queue_is_ahead_of_nobody_in_another() {
     let mut queues = Queues::new();
     push_several(&mut queues, &[key_id(1), key_id(2)], "several");
-    push(&mut queues, &key_id(1), "behind##0", Mode::Read, Rank::Line);
+    push(&mut queues, &key_id(1), "behind##0", Mode::Read, Rank::Last);
     observe(&mut queues, &key_id(1), "task##1", Mode::Read);
     let lock = held("behind##1", Mode::Write, NOW);
     let wait = write(&key_id(0), "task##0", Rank::Head);
@@ -240,13 +230,13 @@ fn a_request_that_moves_to_the_head_of_one_queue_is_ahead_of_nobody_in_another()
 fn only_a_request_with_a_limit_waits_for_the_limit() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
-    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Line);
+    push(&mut queues, &key_id(0), "behind##0", Mode::Read, Rank::Last);
     observe(&mut queues, &key_id(0), "task##1", Mode::Read);
     // The task asks for a permit of a lock that "behind" holds. "behind" waits for the task only because it stands behind "both".
     let one = Count::new(1).expect("not 0");
     let wait = Wait {
         terms: terms(Sharing::within(one)),
-        ..write(&key_id(2), "task##0", Rank::Line)
+        ..write(&key_id(2), "task##0", Rank::Last)
     };
     let lock = held("behind##1", Mode::Write, NOW);
     let plan = queues.plan_wait(wait, &lock.observe(), NOW);
@@ -264,7 +254,7 @@ fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more(
         push_several(&mut queues, &keys, &format!("several-{number}"));
         observe(&mut queues, &keys[0], "task##1", Mode::Read);
         let behind = format!("behind-{number}##0");
-        push(&mut queues, &keys[0], &behind, Mode::Read, Rank::Line);
+        push(&mut queues, &keys[0], &behind, Mode::Read, Rank::Last);
         acquire(
             &mut asked_for,
             &format!("behind-{number}##1"),
@@ -273,9 +263,9 @@ fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more(
         );
     }
     // "task" is about to wait for all of them.
-    let wait = write(&key_id(0), "task##0", Rank::Line);
+    let wait = write(&key_id(0), "task##0", Rank::Last);
     let plan = queues.plan_wait(wait, &asked_for.observe(), NOW);
     let moved = queues.make_moves(&plan);
     assert_eq!(plan.deadlock, None);
-    assert!((1..10).contains(&moved.len()), "{moved:?}");
+    assert!((1..20).contains(&moved.len()), "{moved:?}");
 }
