@@ -33,10 +33,14 @@ class Taken:
 
     def current(self):
         """The acquisition that a call is about: the latest one of this thread or task, or else the latest one that it shares."""
-        here, latest_first = self.place(), [one for one in reversed(self.acquisitions) if one.pid == os.getpid()]
-        own = (one for one in latest_first if one.place is here)
-        shared = (one for one in latest_first if self.is_shared(one))
-        return next(own, None) or next(shared, None)
+        here, pid = self.place(), os.getpid()
+        for one in reversed(self.acquisitions):
+            if one.place is here and one.pid == pid:
+                return one
+        for one in reversed(self.acquisitions):
+            if one.pid == pid and self.is_shared(one):
+                return one
+        return None
 
     def add(self, token, hold, taken_over=False):
         """Adds an acquisition of this thread or task. Forgets those of its own that were lost and never released."""

@@ -27,8 +27,10 @@ class TakenByTasks(Taken):
 
     @staticmethod
     def place():
-        with contextlib.suppress(RuntimeError):  # no loop runs
+        try:
             return asyncio.current_task()
+        except RuntimeError:  # no loop runs
+            return None
 
     def is_shared(self, one):
         # A task uses what the tasks that began it had taken by then, as in `asyncio.shield(lock.release())`. What a task has taken that
@@ -37,7 +39,8 @@ class TakenByTasks(Taken):
 
     def add(self, *arguments, **options):
         added = super().add(*arguments, **options)
-        taken_here.set((*(other for other in taken_here.get() if other.here), added))
+        before = taken_here.get()
+        taken_here.set((*(other for other in before if other.here), added) if before else (added,))
         return added
 
 
