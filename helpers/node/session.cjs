@@ -8,6 +8,11 @@ const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to repo
 
 const sessions = new WeakMap(); // by client
 
+/** The address in a redirection. A server that does not know its clients' name for it gives the port alone: the host is that of `node`. */
+function addressOf(target, node) {
+  return /^:\d+$/.test(target) ? node.address.slice(0, node.address.lastIndexOf(":")) + target : target;
+}
+
 class Session {
   asked = new Map(); // the tickets of the requests under way, by their owners
   ended = false; // nothing is sent any more
@@ -62,14 +67,18 @@ class Session {
    */
   async ask(command, ticket) {
     const key = keysOf(command)[0];
-    let reply = await this.nodeOf(key).send(command, ticket);
+    let node = this.nodeOf(key);
+    let reply = await node.send(command, ticket);
     for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
       const code = codeOf(reply);
       if (code === "MOVED") {
         await this.refresh(key);
-        reply = await this.nodeOf(key).send(command, ticket);
-      } else if (code === "ASK") reply = await this.#nodeAt(reply.message.split(" ")[2]).send(command, ticket, true);
-      else break;
+        node = this.nodeOf(key);
+        reply = await node.send(command, ticket);
+      } else if (code === "ASK") {
+        node = this.#nodeAt(addressOf(reply.message.split(" ")[2], node));
+        reply = await node.send(command, ticket, true);
+      } else break;
     }
     return reply;
   }

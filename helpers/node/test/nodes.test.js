@@ -89,6 +89,17 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await finish();
     });
 
+    test("a moving slot is found where servers do not give their host", async () => {
+      const key = "hostless";
+      const { source, target, begin, finish } = await moving(key);
+      await begin();
+      await source.admin.config("SET", "cluster-preferred-endpoint-type", "unknown-endpoint");
+      const lock = await locks.acquire(key, { wait: 0 }).finally(() => source.admin.config("SET", "cluster-preferred-endpoint-type", "ip"));
+      assert.equal(await target.admin.call("CLUSTER", "COUNTKEYSINSLOT", slotOf(key)), 1);
+      await lock.release();
+      await finish();
+    });
+
     test("a lock is acquired while its slot moves, and it and its waiters follow", async () => {
       const key = "moving";
       const { source, target, begin, finish } = await moving(key);

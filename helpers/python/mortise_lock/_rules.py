@@ -241,7 +241,8 @@ class Session:
                 await self.refresh(node)
                 asking, node = [], self.node(keys[0])
             elif isinstance(reply, AskError):
-                asking, node = [("ASKING",)], self.node(keys[0], at=(reply.host, reply.port))
+                host = reply.host or node.address[0]  # a server that does not know its clients' name for it gives none
+                asking, node = [("ASKING",)], self.node(keys[0], at=(host, reply.port))
             else:
                 break
         return node, judged(reply)

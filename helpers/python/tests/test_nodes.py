@@ -101,6 +101,18 @@ def test_a_lock_can_be_acquired_and_released_while_its_slot_moves(client, cluste
     finish()
 
 
+def test_a_moving_slot_is_found_where_servers_do_not_give_their_host(client, cluster, moved):
+    key, slot, source, target = moved
+    finish = move(cluster, slot, source, target)
+    source.admin.config_set("cluster-preferred-endpoint-type", "unknown-endpoint")
+    try:
+        with Lock(client, key, thread_local=False) as lock:
+            assert lock.owned() and target.admin.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+    finally:
+        source.admin.config_set("cluster-preferred-endpoint-type", "ip")
+    finish()
+
+
 def test_a_lock_is_renewed_while_its_slot_moves(client, cluster, moved):
     key, slot, source, target = moved
     finish, lock, before = move(cluster, slot, source, target), Lock(client, key, lease=3.0), target.info("total_renewals")
