@@ -82,7 +82,7 @@ pub fn circles(bytes: &[u8]) {
     state.keys = each(&deadlock::state::key(), keys);
     state.keys.truncate(all);
     if !state.keys.is_empty() {
-        deadlock::state::check_every_wait(&state, mortise_core::Queues::new());
+        deadlock::state::check_every_wait(&state);
     }
 }
 
