@@ -44,10 +44,11 @@ impl<'c> Args<'c> {
     /// SAFETY: `argv` points to `argc` strings that live for `'c`.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
         let argc = usize::try_from(argc).unwrap_or(0);
-        // SAFETY: promised by the caller; without strings the pointer may be null.
+        // Without strings the pointer may be null.
         let strings = if argc == 0 {
             &[]
         } else {
+            // SAFETY: promised by the caller.
             unsafe { slice::from_raw_parts(argv, argc) }
         };
         Self { strings }
