@@ -101,6 +101,23 @@ def test_a_lock_can_be_acquired_and_released_while_its_slot_moves(client, cluste
     finish()
 
 
+def test_commands_are_guarded_on_every_node_of_a_cluster(client):
+    for key in keys_of_all_nodes(client):
+        with Lock(client, f"{{{key}}}") as lock:
+            assert lock.guard("INCR", f"{{{key}}}:count") == 1
+            client.delete(f"{{{key}}}:count")
+
+
+async def test_tasks_guard_commands_on_every_node_of_a_cluster(client, cluster):
+    tasks_client = redis.asyncio.cluster.RedisCluster("127.0.0.1", cluster.servers[0].port)
+    for key in keys_of_all_nodes(client):
+        async with mortise_lock.asyncio.Lock(tasks_client, f"{{{key}}}") as lock:
+            assert await lock.guard("INCR", f"{{{key}}}:count") == 1
+            await tasks_client.delete(f"{{{key}}}:count")
+    await mortise_lock.asyncio.close(tasks_client)
+    await tasks_client.aclose()
+
+
 def test_a_moving_slot_is_found_where_servers_do_not_give_their_host(client, cluster, moved):
     key, slot, source, target = moved
     finish = move(cluster, slot, source, target)
