@@ -15,7 +15,7 @@ const {
 } = require("./values.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
-const PATIENCE = 10_000; // ms for which an acquisition without a limit bears a server that answers nobody
+const PATIENCE = 10_000; // ms for which an acquisition without a limit goes on trying a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
 const OPTIONS = new Set(["wait", "mode", "task", "holder", "signal", "renew", "maxHold", "atLeast", "lease", "limit", "permits"]);
@@ -135,8 +135,8 @@ class Locks {
     request.failing = cause ? (request.failing ?? now()) : null;
     this.#checkOpen(name);
     const reason = cause && (cause.cause ?? cause).message;
-    const borne = Math.max(request.failing ?? Infinity, this.session.nodeOf(keys[0]).heard) + PATIENCE;
-    const late = wait === 0 ? tries > 1 || reason === "no reply in time" : wait === Infinity ? now() > borne : now() + 20 >= end;
+    const until = Math.max(request.failing ?? Infinity, this.session.nodeOf(keys[0]).answeredAt) + PATIENCE;
+    const late = wait === 0 ? tries > 1 || reason === "no reply in time" : wait === Infinity ? now() > until : now() + 20 >= end;
     const last = late || NO_ENTRY.test(reason);
     if (last && !cause) return null;
     if (last) throw new UnreachableError(`the server cannot be asked: ${reason}`, name, cause.cause ?? cause);
@@ -221,13 +221,13 @@ class Locks {
     const key = this.session.topology.prefix + text("the name of a lock", name);
     if (owner !== undefined) text("owner", owner);
     const owners = owner === undefined ? (await this.holds(name)).map((hold) => hold.owner) : [owner];
-    const left = await Promise.all(owners.map((one) => this.#told(["LOCK.REVOKE", key, one], name)));
+    const left = await Promise.all(owners.map((one) => this.#replyTo(["LOCK.REVOKE", key, one], name)));
     return left.reduce((most, ms) => (ms === null ? most : Math.max(most, ms)), null);
   }
 
   /** The holders, by the server. */
   async holds(name) {
-    const info = await this.#told(["LOCK.INFO", this.session.topology.prefix + name, "COUNT", MOST_COUNT], name);
+    const info = await this.#replyTo(["LOCK.INFO", this.session.topology.prefix + name, "COUNT", MOST_COUNT], name);
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
@@ -245,7 +245,7 @@ class Locks {
     if (this.closed) throw new UnreachableError("the locks are closed", name);
   }
 
-  async #told(command, name) {
+  async #replyTo(command, name) {
     this.#checkOpen(name);
     const reply = await this.session.ask(command);
     if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, name, reply.cause);
@@ -273,7 +273,7 @@ class Locks {
       known = reply === null || (reply instanceof Error && !reply.sent);
       if (reply instanceof Error) throw refusal(reply, request.name);
       const answered = now();
-      ticket.node.heard = answered;
+      ticket.node.answeredAt = answered;
       if (reply === null) return null;
       const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
       if (lock.until - answered < request.lease / 2) await this.#confirm(lock, request);
@@ -311,7 +311,7 @@ class Locks {
   }
   // The reply, or error, to what gives a key back, or what is left of `atLeast` to a name that nobody uses.
   async #end(lock, key) {
-    const reply = lock.rests ? await this.session.ask(lock.farewell(key)) : null;
+    const reply = lock.rests ? await this.session.ask(lock.ending(key)) : null;
     if (reply !== null) return reply;
     lock.forgetRest(); // nothing has to rest, or what was revoked cannot
     return this.session.ask(["LOCK.RELEASE", key, lock.owner, "ALL", "TOKEN", lock.token]);
@@ -351,11 +351,11 @@ class Locks {
     const waiting = () => [...session.asked.values()].filter((ticket) => ticket.user === this);
     for (const ticket of waiting()) ticket.settle(new Again("", { cause: new Error("closed") }));
     for (const node of session.nodes) for (const lock of node.holds) if (lock.user === this) lock.lose();
-    const isSaid = () => waiting().length + this.#busy === 0 && session.nodes.every((node) => !node.owes(this)); // a lock may move to a new node
-    for (const end = now() + ms; !isSaid() && now() < end; ) await pause(5);
-    const said = isSaid();
+    const isConfirmed = () => waiting().length + this.#busy === 0 && session.nodes.every((node) => !node.hasPending(this)); // a lock may move to a new node
+    for (const end = now() + ms; !isConfirmed() && now() < end; ) await pause(5);
+    const confirmed = isConfirmed();
     if (isFirst) await session.leave();
-    return said;
+    return confirmed;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
     return this.close();

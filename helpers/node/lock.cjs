@@ -111,13 +111,13 @@ class Lock {
   lose() {
     if (this.#over) return;
     this.end();
-    this.#tell();
+    this.#reportLoss();
     this.leave(this.keys);
   }
   /** Leaves its name at these keys, until the server has answered. */
   leave(keys) {
     const node = this.#locks.session.nodeOf(this.key);
-    for (const key of keys) node.owe({ key, user: this.#locks, farewell: () => this.farewell(key) });
+    for (const key of keys) node.addPending({ key, user: this.#locks, command: () => this.ending(key) });
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #lose() {
@@ -136,18 +136,18 @@ class Lock {
     return ["LOCK.PASS", key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
   }
   /** The command that ends it for good at a key, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
-  farewell(key) {
+  ending(key) {
     if (!this.rests) return leaving(key, this.owner);
     const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.session.newName();
     return this.handover(key, `rest:${own}`, this.#restsUntil - now());
   }
-  #tell() {
+  #reportLoss() {
     this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
     this.#controller?.abort(this.#lost);
   }
   /** Gives it back. Rejects with a LostError if it was lost before. */
   async release() {
-    if (!this.#over && !(await this.#locks.release(this))) this.#tell();
+    if (!this.#over && !(await this.#locks.release(this))) this.#reportLoss();
     if (this.#lost) throw this.#lost; // and once is enough
   }
   /** Holds it for `ms` from now on at least. */
@@ -169,7 +169,7 @@ class Lock {
       this.#passing = true;
       token = await this.#locks.handOver(this, owner, lease).finally(() => (this.#passing = false));
     } else this.lose();
-    if (token === null) this.#tell();
+    if (token === null) this.#reportLoss();
     if (this.#lost) throw this.#lost;
     return token;
   }

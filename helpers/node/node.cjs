@@ -135,8 +135,8 @@ class Ticket {
 class Node {
   queued = new Set();
   holds = new Set();
-  debts = new Set(); // each has a key, a farewell, which ends a name there, and a user, whose it was
-  heard = -Infinity; // when it last gave a request a useful answer
+  pendingLeaves = new Set(); // each has a key, a command that ends a name there, and a user, whose it was
+  answeredAt = -Infinity; // when it last gave a request a useful answer
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
   #toKeep = new Bell();
@@ -146,7 +146,7 @@ class Node {
   constructor(session, address) {
     Object.assign(this, { session, address });
     this.wire = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT);
-    this.ear = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
+    this.mailWire = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
     this.#newBox();
   }
 
@@ -174,7 +174,7 @@ class Node {
    * where it has asked for that.
    */
   send(command, ticket, asking) {
-    const { size } = this.debts; // many are left to the keeper
+    const { size } = this.pendingLeaves; // many are left to the keeper
     if (size > 0 && size <= 100) this.#leaveFirst(keysOf(command));
     if (asking) this.wire.call(["ASKING"]);
     if (ticket === undefined) return this.wire.call(command);
@@ -185,8 +185,8 @@ class Node {
   }
 
   #leaveFirst(keys) {
-    for (const debt of this.debts) {
-      if (keys.includes(debt.key)) this.wire.call(debt.farewell()).then((reply) => this.paid(debt, reply));
+    for (const pending of this.pendingLeaves) {
+      if (keys.includes(pending.key)) this.wire.call(pending.command()).then((reply) => this.left(pending, reply));
     }
   }
 
@@ -212,15 +212,15 @@ class Node {
       while (this.queued.size > 0 && !this.session.ended) {
         const sent = now();
         const after = this.since === undefined ? [] : ["AFTER", this.since, this.number];
-        const reply = await this.ear.call(["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]);
-        if (reply instanceof Error) await this.#deaf(reply);
+        const reply = await this.mailWire.call(["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]);
+        if (reply instanceof Error) await this.#mailFailed(reply);
         else this.#deliver(sent, ...reply);
       }
       rest();
     });
   }
 
-  async #deaf(error) {
+  async #mailFailed(error) {
     // The server does not let this user wait. Whether the requests are gone is unknown.
     if (FORBIDDEN.test(error.message)) {
       for (const ticket of this.queued) ticket.settle(Object.assign(new Error(error.message), { sent: true }));
@@ -266,8 +266,8 @@ class Node {
         const sent = now();
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
-        const debts = [...this.debts];
-        const due = []; // what hears the reply to each command, and whether it has to be sent again
+        const pendingLeaves = [...this.pendingLeaves];
+        const due = []; // what takes the reply to each command, and whether it has to be sent again
         const commands = [];
         for (const hold of holds) {
           if (hold.renewAt > sent + hold.lease / 10 || sent >= hold.last) continue;
@@ -276,9 +276,9 @@ class Node {
             due.push((reply) => hold.renewed(command[1], reply, sent));
           }
         }
-        for (const debt of debts) {
-          commands.push(debt.farewell());
-          due.push((reply) => this.paid(debt, reply));
+        for (const pending of pendingLeaves) {
+          commands.push(pending.command());
+          due.push((reply) => this.left(pending, reply));
         }
         if (commands.length > 0) {
           const replies = await this.#answers(commands);
@@ -286,7 +286,7 @@ class Node {
             if (codeOf(reply) === "ASK") replies[index] = await this.session.ask(commands[index]);
           }
           let failed = false;
-          due.forEach((hear, index) => (failed = hear(replies[index]) || failed));
+          due.forEach((takeReply, index) => (failed = takeReply(replies[index]) || failed));
           if (failed) {
             await this.#rehome();
             await pause(holds.reduce((least, hold) => Math.min(least, hold.lease / 10), wait));
@@ -315,23 +315,23 @@ class Node {
     return replies;
   }
 
-  paid(debt, reply) {
+  left(pending, reply) {
     if (reply instanceof Error && codeOf(reply) !== "NOPERM" && codeOf(reply) !== "WRONGTYPE") return true;
-    this.debts.delete(debt);
+    this.pendingLeaves.delete(pending);
     return false;
   }
 
   // Moves locks to the nodes that serve them by now.
   async #rehome() {
-    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.debts].map((debt) => debt.key)];
+    const keys = [...[...this.holds].map((hold) => hold.key), ...[...this.pendingLeaves].map((pending) => pending.key)];
     if (keys.length > 0) await this.session.refresh(keys[0]);
     for (const hold of this.holds) {
       const node = this.session.nodeOf(hold.key);
       if (node !== this && this.holds.delete(hold)) node.hold(hold);
     }
-    for (const debt of this.debts) {
-      const node = this.session.nodeOf(debt.key);
-      if (node !== this && this.debts.delete(debt)) node.owe(debt);
+    for (const pending of this.pendingLeaves) {
+      const node = this.session.nodeOf(pending.key);
+      if (node !== this && this.pendingLeaves.delete(pending)) node.addPending(pending);
     }
   }
 
@@ -357,23 +357,23 @@ class Node {
 
   close() {
     this.#rest(true);
-    return Promise.all([this.wire.close(), this.ear.close()]);
+    return Promise.all([this.wire.close(), this.mailWire.close()]);
   }
 
   /** Whether something of that user has still to be left, or of a request that nobody knows any more. */
-  owes(user) {
-    for (const debt of this.debts) if (debt.user === undefined || debt.user === user) return true;
+  hasPending(user) {
+    for (const pending of this.pendingLeaves) if (pending.user === undefined || pending.user === user) return true;
     return false;
   }
 
   leave(key, owner, user) {
-    this.owe({ key, user, farewell: () => leaving(key, owner) });
+    this.addPending({ key, user, command: () => leaving(key, owner) });
   }
 
   /** Sends the command that ends that name until the server replies. */
-  owe(debt) {
+  addPending(pending) {
     if (this.session.ended) return;
-    this.debts.add(debt);
+    this.pendingLeaves.add(pending);
     this.#toKeep.ring();
     this.#keep();
   }

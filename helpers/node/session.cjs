@@ -43,7 +43,7 @@ class Session {
     if (--this.#users > 0) return;
     this.ended = true;
     sessions.delete(this.#client);
-    for (const node of this.nodes) node.debts.clear();
+    for (const node of this.nodes) node.pendingLeaves.clear();
     await Promise.all(this.nodes.map((node) => node.close()));
   }
 

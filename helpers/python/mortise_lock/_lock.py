@@ -37,7 +37,7 @@ class BaseLock:
         timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
             released, for as long as this process lives; should that die, the lock is free again after `lease`.
         sleep: changes nothing, because nobody polls: waiters stand in a queue in the server.
-        blocking, blocking_timeout: what `acquire` does where it is not told: whether it waits, and for how long. None: no limit.
+        blocking, blocking_timeout: whether `acquire` waits, and for how long, where it gets no such argument. None: no limit.
         thread_local: whether each thread, or task, uses only what it took itself. False: also what another one has taken.
         raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged. An error of the
             block itself is raised in any case, with the loss at the end of its `__context__`.
@@ -148,7 +148,7 @@ class BaseLock:
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
-                    last_try = now() + 20 >= (max(failing, session.node(self._key).heard) + PATIENCE if failing and limit == math.inf else end)
+                    last_try = now() + 20 >= (max(failing, session.node(self._key).answered_at) + PATIENCE if failing and limit == math.inf else end)
                 if session.closed or last_try or isinstance(cause, AuthenticationError):
                     if cause is not None:
                         raise cause
@@ -179,8 +179,8 @@ class BaseLock:
             if isinstance(reply, list):
                 reply = await node.answer(hold, reply[1], left)
             if not isinstance(reply, Exception):
-                node.heard = now()
-            known = not hold.unheard and (reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False))
+                node.answered_at = now()
+            known = not hold.ended_without_letter and (reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False))
             if isinstance(reply, Exception):
                 raise reply if isinstance(reply, Failed) else self._problem(reply)
             if reply is None:
@@ -361,7 +361,7 @@ class BaseSemaphore(BaseLock):
     def __init__(self, redis, name, limit, permits=1, **options):
         """A semaphore of `limit` permits on `name`. Takes nothing yet. All users of a name give the same limit; the server stores none.
 
-        permits: how many are taken at once where `acquire` is not told.
+        permits: how many `acquire` takes at once where it gets no such argument.
         options: those of `Lock`, by their names.
         """
         super().__init__(redis, name, **options)

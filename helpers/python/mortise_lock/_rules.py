@@ -15,7 +15,7 @@ import weakref
 
 from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
 
-from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, Farewell, Hold, code, fields, judged, keys_of, log, now, settled)
+from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, PendingLeave, Hold, code, fields, judged, keys_of, log, now, settled)
 from ._worker import Worker
 
 
@@ -28,9 +28,9 @@ class Node:
 
     def __init__(self, session, address):
         self.session, self.address = session, address
-        self.queued, self.holds, self.unknown, self.pause, self.heard = set(), set(), set(), 20, -math.inf
+        self.queued, self.holds, self.pending_leaves, self.pause, self.answered_at = set(), set(), set(), 20, -math.inf
         self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
-        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.unknown))
+        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.pending_leaves))
         self.new_box()
 
     def new_box(self):
@@ -102,15 +102,15 @@ class Node:
         jobs = [(self.renewed, hold, command) for hold in holds
                 if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)
                 for command in hold.renewals(min(hold.lease, hold.last - start))]
-        jobs += [(self.left, farewell, farewell.command()) for farewell in list(self.unknown)[:MOST]]
+        jobs += [(self.left, pending, pending.command()) for pending in list(self.pending_leaves)[:MOST]]
         if not jobs:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
         while jobs:
             some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
-            for (hear, what, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
+            for (take_reply, what, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
                 if isinstance(reply, AskError) and not isinstance(reply, MovedError):
                     reply = (await self.session.ask(*command))[1]
-                failed = hear(what, reply, sent, command[1]) or failed
+                failed = take_reply(what, reply, sent, command[1]) or failed
                 if isinstance(reply, Failed):  # so will the rest
                     jobs = []
         if failed:
@@ -128,11 +128,11 @@ class Node:
             hold.renewed(key, sent)
         return isinstance(reply, Exception)
 
-    def left(self, farewell, reply, *_):
-        """Takes the answer to a farewell. Whether to send it again."""
+    def left(self, pending, reply, *_):
+        """Takes the reply to a pending LEAVE. Whether to send it again."""
         failed = isinstance(reply, Exception) and code(reply) not in ("NOPERM", "WRONGTYPE")
         if not failed:
-            self.unknown.discard(farewell)
+            self.pending_leaves.discard(pending)
         return failed
 
     def rehome(self):
@@ -141,10 +141,10 @@ class Node:
             if (node := self.session.node(hold.key)) is not self:
                 self.holds.discard(hold)
                 node.hold(hold)
-        for farewell in list(self.unknown):
-            if (node := self.session.node(farewell.key)) is not self:
-                self.unknown.discard(farewell)
-                node.leave(farewell.hold, [farewell.key])
+        for pending in list(self.pending_leaves):
+            if (node := self.session.node(pending.key)) is not self:
+                self.pending_leaves.discard(pending)
+                node.leave(pending.hold, [pending.key])
 
     def hold(self, hold):
         self.holds.add(hold)
@@ -152,7 +152,7 @@ class Node:
 
     def leave(self, hold, keys=None):
         """Leaves its name at these keys; without them at all of its own."""
-        self.unknown.update(Farewell(hold, key) for key in keys or hold.keys)
+        self.pending_leaves.update(PendingLeave(hold, key) for key in keys or hold.keys)
         self.keeper.wake()
 
     def lose(self, hold):
@@ -231,12 +231,12 @@ class Session:
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
-            few = list(node.unknown) if len(node.unknown) < 100 else []  # many are left to the keeper
-            unknown = [farewell for farewell in few if farewell.key in keys]
+            few = list(node.pending_leaves) if len(node.pending_leaves) < 100 else []  # many are left to the keeper
+            first = [pending for pending in few if pending.key in keys]
             mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
-            *replies, reply = await self.call(node, [farewell.command() for farewell in unknown] + asking + [(*command, *mail)])
-            for farewell, said in zip(unknown, replies):
-                node.left(farewell, said)
+            *replies, reply = await self.call(node, [pending.command() for pending in first] + asking + [(*command, *mail)])
+            for pending, left in zip(first, replies):
+                node.left(pending, left)
             if isinstance(reply, MovedError):
                 await self.refresh(node)
                 asking, node = [], self.node(keys[0])
@@ -377,7 +377,7 @@ class Session:
 
     def owes(self):
         """Whether something is under way, or has to be left."""
-        return self.working > 0 or any(node.unknown for node in list(self.nodes.values()))
+        return self.working > 0 or any(node.pending_leaves for node in list(self.nodes.values()))
 
     async def close(self, ms):
         """Leaves all locks that it waits for or renews. Whether all of it was confirmed, and what others have begun."""
@@ -391,7 +391,7 @@ class Session:
                 node.give_up(hold)
         while (owing := self.owes()) and now() < end:
             for node in list(self.nodes.values()):
-                if node.unknown and not node.keeper.running:  # the interpreter ends, and starts no more threads
+                if node.pending_leaves and not node.keeper.running:  # the interpreter ends, and starts no more threads
                     await node.keep()
             await self.pause(5)
         for wire in list(self.wires.values()):

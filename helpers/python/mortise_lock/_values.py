@@ -12,7 +12,7 @@ MOST = 1_000  # that are sent before their replies are read
 LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
 TICK = 1_000  # ms after which background work checks at the latest
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
-PATIENCE = 10_000  # ms for which a request without a limit bears a server that answers nobody
+PATIENCE = 10_000  # ms for which a request without a limit goes on trying a server that answers nobody
 LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
@@ -103,13 +103,13 @@ class Hold:
         self.keys, self.owner, self.lease, self.max_hold = keys, owner, lease, max_hold or math.inf
         self.key, self.renewing, self.renewed_at = keys[0], set(), math.inf
         self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
-        self.since, self.answer, self.token, self.unheard = None, None, None, False
+        self.since, self.answer, self.token, self.ended_without_letter = None, None, None, False
         self.known_at, self.begin, self.until, self.deadline, self.rests_until = math.inf, -math.inf, -math.inf, -math.inf, -math.inf
 
     def settle(self, answer, begin=-math.inf, by_letter=True):
         """Takes the answer to a request that was queued; one that comes by letter is the server's last word on it."""
         if not self.answered.sent:
-            self.answer, self.begin, self.unheard = answer, begin, not by_letter
+            self.answer, self.begin, self.ended_without_letter = answer, begin, not by_letter
             self.answered.send()
 
     def granted(self, token, begin):
@@ -164,7 +164,7 @@ class Hold:
         return ("LOCK.LEAVE", key, self.owner, "FOR", LEAVE_FOR)
 
 
-class Farewell:
+class PendingLeave:
     """A name that has to be left at a key, until the server has answered."""
 
     def __init__(self, hold, key):
