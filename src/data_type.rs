@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use mortise_core::KeyRef;
 
 use crate::ffi::{self, Context, Source, Value};
-use crate::keys::{self, arrivals, effect, leases, saved, strays, tokens};
+use crate::keys::{arrivals, effect, leases, saved, strays, tokens};
 use crate::work::unlinked;
 
 /// The type `mort-lock`.
@@ -15,11 +15,11 @@ impl ffi::DataType for LockType {
     const EFFECT: &'static CStr = effect::APPLY;
 
     fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
-        saved::to_bytes(keys::state(ctx), value)
+        saved::to_bytes(ctx, value)
     }
 
     fn to_effects(ctx: &Context<'_>, value: &Value, emit: impl FnMut(&[u8])) {
-        saved::to_effects(keys::state(ctx), value, emit);
+        saved::to_effects(ctx, value, emit);
     }
 
     fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String> {
@@ -52,10 +52,10 @@ impl ffi::DataType for LockType {
     }
 
     fn last_token(ctx: &Context<'_>) -> u64 {
-        tokens::last(keys::state(ctx))
+        tokens::last(ctx)
     }
 
     fn load_last_token(ctx: &Context<'_>, last: u64) -> bool {
-        tokens::load(keys::state(ctx), last)
+        tokens::load(ctx, last)
     }
 }

@@ -2,17 +2,18 @@
 
 use crate::config;
 use crate::ffi::{Context, InfoWriter};
-use crate::keys::{self, arrivals, dirty, leases, tokens};
+use crate::keys::{leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::hidden;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::{self, left, mail, queue};
-use crate::work::slice;
+use crate::work::queue::{self as work, Kind};
+use crate::work::{failing, slice};
 
 pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
-    let [locks, holders] = leases::count(keys::state(ctx));
+    let [locks, holders] = leases::count(ctx);
     let totals = totals::get(ctx);
     let [boxes, letters, requests] = mail::boxes(ctx).counts();
     for (field, value) in [
@@ -50,7 +51,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
             u64::from(time::grace(ctx).heartbeats.are_late(now)),
         ),
         ("suspect_left_ms", time::lateness(ctx).suspect_ms(now)),
-        ("last_token", tokens::last(keys::state(ctx))),
+        ("last_token", tokens::last(ctx)),
     ] {
         info.number(field, value);
     }
@@ -81,10 +82,11 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
 
 /// Keys yet to be settled.
 fn marked(ctx: &Context<'_>) -> u64 {
-    (dirty::marked(keys::state(ctx)) + arrivals::len(keys::state(ctx))) as u64
+    (work::len(ctx, Kind::Settle) + work::len(ctx, Kind::Enter)) as u64
 }
 
-/// How many keys are retried when the server accepts writes.
+/// How many keys are retried later, most of them as soon as the server accepts writes.
 fn held_back(ctx: &Context<'_>) -> u64 {
-    (dirty::held_back(keys::state(ctx)) + arrivals::held_back(keys::state(ctx))) as u64
+    let leases = work::len(ctx, Kind::ReplicateLeases);
+    (work::held_back(ctx) + leases + failing::len(ctx)) as u64
 }

@@ -8,7 +8,7 @@ use mortise_core::{Instant, Lock};
 use super::docs;
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
-use crate::keys::{self, effect, leases, remains, subscription, tokens};
+use crate::keys::{effect, leases, remains, subscription, tokens};
 use crate::time::{self, clock, last_deadline, role};
 
 pub(crate) struct Apply;
@@ -36,7 +36,7 @@ impl Command for Apply {
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;
-        tokens::load(keys::state(ctx), last);
+        tokens::load(ctx, last);
         if let Fact::Heartbeat(_) = fact {
             // Only replicas use it, and replicas of a replica get it from the primary's stream.
             note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
@@ -121,7 +121,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     }
     // While the server reads a file, no timer drops anything later, and nobody waits for the server.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
-        remains::keep_dropped(keys::state(ctx), ctx.key(name), remains);
+        remains::keep_dropped(ctx, ctx.key(name), remains);
     }
     if value.lock.is_free() {
         key.delete();

@@ -5,10 +5,10 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::waiting::undelivered;
 use crate::work::open_lock::OpenLock;
+use crate::work::refuse;
 use crate::work::settle::MOST;
-use crate::work::settle_call;
+use crate::work::settle_call::{self, SettleCall};
 use crate::work::several;
-use crate::work::{self, dismissals};
 
 pub(crate) struct Settle;
 
@@ -21,10 +21,10 @@ impl Command for Settle {
         let Some(name) = args.get(1) else {
             return Err(Error::Arity);
         };
-        let Some(call) = settle_call::take(work::state(ctx)) else {
+        let Some(call) = settle_call::take(ctx) else {
             return Err(Error::Internal(Self::NAME));
         };
-        if let Some(id) = call.several {
+        if let SettleCall::Several(id) = call {
             let names: Vec<_> = (1..args.len()).filter_map(|nth| args.get(nth)).collect();
             several::grant_waiting(ctx, &names, id);
             ctx.reply_null();
@@ -39,7 +39,7 @@ impl Command for Settle {
         });
         if let Err(error) = settled {
             // The key holds something else by now, so nobody can get a lock here.
-            dismissals::refuse_all(ctx, ctx.key(name), error);
+            refuse::at_key(ctx, ctx.key(name), error);
         }
         ctx.reply_null();
         Ok(())

@@ -10,18 +10,36 @@
 //! may move. While it is clear the command replicates itself verbatim, which reaches nobody, costs
 //! nothing, and keeps the server's count of changes, on which `save` points live.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
-use crate::ffi::{Arg, Context};
-use crate::keys::state::{self, Keys};
+use crate::ffi::{Arg, Context, MainThread};
 use crate::keys::subscription;
 use crate::keys::tokens;
 use crate::time::clock;
 use crate::time::role;
 use crate::time::{self, alarms};
+
+static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
+    buffer: RefCell::new(Vec::new()),
+    has_receivers: Cell::new(true),
+    asked_for_replicas: Cell::new(Instant::from_millis(0)),
+    token_clock_due: Cell::new(false),
+});
+
+struct Effects {
+    /// Where effects are encoded.
+    buffer: RefCell<Vec<u8>>,
+    /// A replica or the AOF may receive effects.
+    has_receivers: Cell<bool>,
+    /// When the server was last asked whether it has replicas.
+    asked_for_replicas: Cell<Instant>,
+    /// The token clock has to be replicated.
+    token_clock_due: Cell<bool>,
+}
 
 /// The command that carries effects.
 pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
@@ -30,8 +48,8 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 const ASK_EVERY: u64 = 1_000;
 
 /// From now on a replica or the AOF may receive effects.
-pub(crate) fn may_have_receivers(keys: &Keys) {
-    keys.has_receivers.set(true);
+pub(crate) fn may_have_receivers(ctx: &Context<'_>) {
+    EFFECTS.get(ctx).has_receivers.set(true);
 }
 
 /// Sends `effect`, decided at `now`, to replicas and the AOF, if there are any; the key counts as
@@ -41,11 +59,11 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
         return;
     }
     ctx.signal_modified(key);
-    let mut buffer = state::get(ctx).buffer.borrow_mut();
+    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
     buffer.clear();
     codec::encode_effect(
         effect,
-        tokens::last(state::get(ctx)),
+        tokens::last(ctx),
         &clock::stamp_at(now),
         &mut buffer,
     );
@@ -54,7 +72,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
 
 /// True if there is no receiver, so that no effect need be built: the key counts as changed.
 pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
-    if state::get(ctx).has_receivers.get() {
+    if EFFECTS.get(ctx).has_receivers.get() {
         return false;
     }
     ctx.signal_modified(key);
@@ -67,15 +85,15 @@ pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 /// would end them early. The same is true after a full sync if the AOF begins with what the primary
 /// sent and stamped.
 pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
-    if !state::get(ctx).has_receivers.get() {
+    if !EFFECTS.get(ctx).has_receivers.get() {
         return;
     }
     let stamp = clock::stamp_at(now);
-    let mut buffer = state::get(ctx).buffer.borrow_mut();
+    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
     for (owner, stake) in lock.holds() {
         buffer.clear();
         let effect = Effect::Put(owner.as_ref(), stake);
-        codec::encode_effect(&effect, tokens::last(state::get(ctx)), &stamp, &mut buffer);
+        codec::encode_effect(&effect, tokens::last(ctx), &stamp, &mut buffer);
         ctx.replicate_named(APPLY, name, &buffer);
     }
 }
@@ -90,19 +108,19 @@ pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
 
 /// Replicates the token clock once the event loop turns.
 pub(crate) fn send_token_clock_later(ctx: &Context<'_>) {
-    state::get(ctx).token_clock_due.set(true);
+    EFFECTS.get(ctx).token_clock_due.set(true);
     alarms::at_end_of_turn(ctx);
 }
 
 /// The token clock has to be replicated, and may be now.
 pub(crate) fn token_clock_is_due(ctx: &Context<'_>) -> bool {
-    state::get(ctx).token_clock_due.get() && !ctx.avoid_replication_traffic()
+    EFFECTS.get(ctx).token_clock_due.get() && !ctx.avoid_replication_traffic()
 }
 
 /// Replicates the token clock, if that is due.
 pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
     if token_clock_is_due(ctx) {
-        state::get(ctx).token_clock_due.set(false);
+        EFFECTS.get(ctx).token_clock_due.set(false);
         send_token_clock(ctx);
     }
 }
@@ -112,7 +130,7 @@ fn send_token_clock(ctx: &Context<'_>) {
     let mut bytes = Vec::new();
     codec::encode_effect(
         &Effect::Clock,
-        tokens::last(state::get(ctx)),
+        tokens::last(ctx),
         &clock::stamp(),
         &mut bytes,
     );
@@ -123,12 +141,7 @@ fn send_token_clock(ctx: &Context<'_>) {
 pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
     let mut bytes = Vec::new();
     let effect = Effect::Heartbeat(heartbeat);
-    codec::encode_effect(
-        &effect,
-        tokens::last(state::get(ctx)),
-        &clock::stamp(),
-        &mut bytes,
-    );
+    codec::encode_effect(&effect, tokens::last(ctx), &clock::stamp(), &mut bytes);
     ctx.select(Db::default());
     if to_aof {
         ctx.replicate_named(APPLY, b"", &bytes);
@@ -139,21 +152,21 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
 
 /// From the cron: clears `has_receivers` if there are none.
 pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
-    let asked = state::get(ctx).asked_for_replicas.get();
+    let asked = EFFECTS.get(ctx).asked_for_replicas.get();
     // Without locks the module gets no event of forks.
-    if !state::get(ctx).has_receivers.get()
-        || !subscription::is_subscribed(state::get(ctx))
+    if !EFFECTS.get(ctx).has_receivers.get()
+        || !subscription::is_subscribed(ctx)
         || now.millis_since(asked) < ASK_EVERY
     {
         return;
     }
-    state::get(ctx).asked_for_replicas.set(now);
+    EFFECTS.get(ctx).asked_for_replicas.set(now);
     if !role::is_primary(time::state(ctx)) || ctx.has_aof() || ctx.is_cluster() {
         return;
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];
     if ctx.server_info(c"replication", fields) == [Some(0), Some(0)] {
-        state::get(ctx).has_receivers.set(false);
+        EFFECTS.get(ctx).has_receivers.set(false);
     }
 }
 
@@ -165,7 +178,7 @@ pub(crate) fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u
         Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),
         _ => return ctx.replicate_verbatim(),
     };
-    let mut buffer = state::get(ctx).buffer.borrow_mut();
+    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
     buffer.clear();
     codec::encode_effect(&effect, last, here, &mut buffer);
     ctx.replicate(APPLY, name, &buffer);

@@ -4,25 +4,24 @@ use mortise_core::codec::{self, DecodeError, Effect};
 use mortise_core::{Instant, Lock, Token};
 
 use crate::ffi::{Context, Source, Value};
-use crate::keys::state::Keys;
 use crate::keys::tokens;
 use crate::time::{self, clock, last_deadline};
 
 /// For RDB and DUMP.
-pub(crate) fn to_bytes(keys: &Keys, value: &Value) -> Vec<u8> {
+pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    codec::encode_lock(&value.lock, tokens::last(keys), &clock::stamp(), &mut bytes);
+    codec::encode_lock(&value.lock, tokens::last(ctx), &clock::stamp(), &mut bytes);
     bytes
 }
 
 /// For an AOF without preamble and for slot migration: one effect a hold.
-pub(crate) fn to_effects(keys: &Keys, value: &Value, mut emit: impl FnMut(&[u8])) {
+pub(crate) fn to_effects(ctx: &Context<'_>, value: &Value, mut emit: impl FnMut(&[u8])) {
     let stamp = clock::stamp();
     let mut bytes = Vec::new();
     for (owner, stake) in value.lock.holds() {
         bytes.clear();
         let effect = Effect::Put(owner.as_ref(), stake);
-        codec::encode_effect(&effect, tokens::last(keys), &stamp, &mut bytes);
+        codec::encode_effect(&effect, tokens::last(ctx), &stamp, &mut bytes);
         emit(&bytes);
     }
 }

@@ -9,8 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mortise_core::{Deque, Instant, StrayId, Strays};
 
-use crate::ffi::Value;
-use crate::keys::state::Keys;
+use std::cell::RefCell;
+
+use crate::ffi::{Context, MainThread, Value};
+
+static STRAYS: MainThread<RefCell<Strays>> = MainThread::new(RefCell::new(Strays::new()));
 
 /// Strays that were freed, on whatever thread, and are still counted.
 static FREED: Mutex<Deque<StrayId>> = Mutex::new(Deque::new());
@@ -33,8 +36,8 @@ pub(crate) fn on_freed(value: &Value) {
 }
 
 /// A lock that is held has lost its key.
-pub(crate) fn enter(keys: &Keys, value: &Value, now: Instant) {
-    let mut strays = keys.strays.borrow_mut();
+pub(crate) fn enter(ctx: &Context<'_>, value: &Value, now: Instant) {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
     take_freed_out(&mut strays, FEW);
     if value.stray().is_none() {
         value.set_stray(strays.insert(&value.lock, now));
@@ -42,27 +45,27 @@ pub(crate) fn enter(keys: &Keys, value: &Value, now: Instant) {
 }
 
 /// The lock is released, or its key is known.
-pub(crate) fn leave(keys: &Keys, value: &Value) {
+pub(crate) fn leave(ctx: &Context<'_>, value: &Value) {
     if let Some(id) = value.stray() {
-        keys.strays.borrow_mut().remove(id);
+        STRAYS.get(ctx).borrow_mut().remove(id);
         value.set_stray(None);
     }
 }
 
 /// All databases are emptied.
-pub(crate) fn forget_all(keys: &Keys) {
-    keys.strays.borrow_mut().forget_all();
+pub(crate) fn forget_all(ctx: &Context<'_>) {
+    STRAYS.get(ctx).borrow_mut().forget_all();
 }
 
 /// Handles one that was freed, or whose lease is over. False if there is none.
-pub(crate) fn step(keys: &Keys, now: Instant) -> bool {
-    let mut strays = keys.strays.borrow_mut();
+pub(crate) fn step(ctx: &Context<'_>, now: Instant) -> bool {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
     take_freed_out(&mut strays, 1) || strays.end_next(now)
 }
 
 /// How many are held, and how many hold them.
-pub(crate) fn count(keys: &Keys) -> [u64; 2] {
-    let mut strays = keys.strays.borrow_mut();
+pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
+    let mut strays = STRAYS.get(ctx).borrow_mut();
     take_freed_out(&mut strays, MANY);
     // Each of the others had a holder, at least.
     let freed = freed().len() as u64;

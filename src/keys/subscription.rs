@@ -1,12 +1,15 @@
 //! Subscribes to all events that matter to locks, once there is a lock.
 
-use crate::ffi::Context;
+use std::cell::Cell;
+
+use crate::ffi::{Context, MainThread};
 use crate::keys::evictions;
-use crate::keys::state::{self, Keys};
+
+static SUBSCRIBED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// A lock, a waiter or a value of the token clock has come to this server: from now on it needs more events.
 pub(crate) fn subscribe_once(ctx: &Context<'_>) {
-    if state::get(ctx).subscribed.replace(true) {
+    if SUBSCRIBED.get(ctx).replace(true) {
         return;
     }
     if !ctx.subscribe_for_locks() {
@@ -18,6 +21,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
     evictions::read_policy_later(ctx);
 }
 
-pub(crate) fn is_subscribed(keys: &Keys) -> bool {
-    keys.subscribed.get()
+/// Whether the module is subscribed to them.
+pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
+    SUBSCRIBED.get(ctx).get()
 }

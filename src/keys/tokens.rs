@@ -4,26 +4,27 @@ use std::cell::RefCell;
 
 use mortise_core::{Token, TokenClock};
 
-use crate::ffi::Context;
-use crate::keys::state::{self, Keys};
+use crate::ffi::{Context, MainThread};
+
+static TOKENS: MainThread<RefCell<TokenClock>> = MainThread::new(RefCell::new(TokenClock::new()));
 
 pub(crate) fn clock(ctx: &Context<'_>) -> &'static RefCell<TokenClock> {
-    &state::get(ctx).tokens
+    TOKENS.get(ctx)
 }
 
 /// The last token handed out or seen, 0 for none.
-pub(crate) fn last(keys: &Keys) -> u64 {
-    keys.tokens.borrow().last()
+pub(crate) fn last(ctx: &Context<'_>) -> u64 {
+    TOKENS.get(ctx).borrow().last()
 }
 
 /// Takes over the token clock of a file or of a primary. False if it cannot be one.
-pub(crate) fn load(keys: &Keys, last: u64) -> bool {
+pub(crate) fn load(ctx: &Context<'_>, last: u64) -> bool {
     if last == 0 {
         return true;
     }
     let Some(token) = Token::new(last) else {
         return false;
     };
-    keys.tokens.borrow_mut().raise(token);
+    TOKENS.get(ctx).borrow_mut().raise(token);
     true
 }

@@ -8,7 +8,6 @@ use mortise_core::{
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
-use crate::keys::dirty;
 use crate::time;
 use crate::totals;
 use crate::waiting::due;
@@ -17,6 +16,7 @@ use crate::waiting::queue;
 use crate::waiting::readers;
 use crate::waiting::state::{self, Waiting};
 use crate::waiting::waiters;
+use crate::work::queue as work;
 
 /// How many clients are blocked and not answered yet.
 pub(crate) fn blocked(waiting: &Waiting) -> u64 {
@@ -97,7 +97,7 @@ pub(crate) fn queue(
             drop(queues);
             if changed {
                 // The lock may be free for what it requests now.
-                dirty::mark(ctx, key);
+                work::settle(ctx, key);
             }
             waiter
         }
@@ -186,7 +186,7 @@ pub(crate) fn check(
 pub(crate) fn make_moves(ctx: &Context<'_>, plan: &WaitPlan) {
     let keys = queue::all(ctx).borrow_mut().make_moves(plan);
     for key in keys {
-        dirty::mark(ctx, key.as_ref());
+        work::settle(ctx, key.as_ref());
     }
 }
 

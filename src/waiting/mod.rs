@@ -20,8 +20,6 @@ pub(crate) mod several;
 mod state;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
-pub(crate) mod wake;
-pub(crate) mod walk;
 pub(crate) mod watched;
 
 use mortise_core::{KeyRef, OwnerRef};

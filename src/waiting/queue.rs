@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use mortise_core::{KeyId, KeyRef, OwnerRef, Queues, Removed, WaiterId};
 
 use crate::ffi::Context;
-use crate::keys::dirty;
 use crate::waiting::state::{self, Waiting};
+use crate::work::queue as work;
 
 pub(crate) fn all(ctx: &Context<'_>) -> &'static RefCell<Queues> {
     &state::get(ctx).queues
@@ -50,6 +50,6 @@ pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
 /// A waiter has left the queue: the waiters that it blocked may be granted.
 pub(super) fn mark_if_waited_at(ctx: &Context<'_>, key: &KeyId) {
     if wait_at(state::get(ctx), key.as_ref()) {
-        dirty::mark(ctx, key.as_ref());
+        work::settle(ctx, key.as_ref());
     }
 }

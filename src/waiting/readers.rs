@@ -5,12 +5,12 @@ use mortise_core::{Instant, Mode};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context};
-use crate::time::{alarms, clock};
+use crate::time::clock;
 use crate::waiting::clients::{MailCall, WantedLetters};
 use crate::waiting::deliveries;
 use crate::waiting::state::{self, Waiting};
-use crate::waiting::wake;
 use crate::waiting::watched;
+use crate::work::queue as work;
 
 /// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
@@ -131,32 +131,16 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
 
 /// The box has a letter: a waiting LOCK.MAIL gets its reply at the end of the turn.
 pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
-    let mut readers = state::get(ctx).readers.borrow_mut();
-    if readers.waiting.contains_key(&id) {
-        readers.with_letters.insert(id);
-        alarms::at_end_of_turn(ctx);
+    if is_read(state::get(ctx), id) {
+        work::answer_mail(ctx, id);
     }
 }
 
-/// Answers the LOCK.MAIL of the next box that got letters, unless they have gone. False if there is none.
-pub(crate) fn answer_next(ctx: &Context<'_>) -> bool {
-    let next = state::get(ctx)
-        .readers
-        .borrow_mut()
-        .with_letters
-        .pop_first();
-    let Some(id) = next else {
-        return false;
-    };
+/// Answers the LOCK.MAIL that waits for the box, if there are letters. What has left in the same turn has taken its letters along.
+pub(crate) fn answer(ctx: &Context<'_>, id: BoxId) {
     if has_letters_after(state::get(ctx), id, None) {
         let_go(ctx, id, None);
     }
-    true
-}
-
-/// A LOCK.MAIL has yet to be answered.
-pub(crate) fn some_to_answer(waiting: &Waiting) -> bool {
-    !waiting.readers.borrow().with_letters.is_empty()
 }
 
 /// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
@@ -166,13 +150,12 @@ pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
         return;
     };
     readers.limits.remove(&(limit, id));
-    readers.with_letters.remove(&id);
     drop(readers);
     state::get(ctx)
         .clients
         .borrow_mut()
         .answer_reader(blocked, refusal);
-    wake::wake(ctx, blocked);
+    work::wake(ctx, blocked);
 }
 
 /// Answers one LOCK.MAIL whose time is up. False if there is none.

@@ -9,9 +9,9 @@ use mortise_core::{
 use crate::config;
 use crate::error::Error;
 use crate::ffi::Context;
-use crate::keys::dirty;
 use crate::waiting::mail::{self, Mailbox};
 use crate::waiting::{blocking, due, queue, state, waiters};
+use crate::work::queue as work;
 
 /// One of the keys as the request has found it.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ pub(crate) fn take_over(
     drop(queues);
     if changed {
         for key in keys {
-            dirty::mark(ctx, key.as_ref());
+            work::settle(ctx, key.as_ref());
         }
     }
     let mailbox = mailbox.open(ctx, now);

@@ -5,12 +5,12 @@
 //! which may come back here.
 
 use std::cell::{Cell, LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use mortise_core::mail::{BoxId, Delivered};
 use mortise_core::{
-    Db, Deque, HomeKey, Homes, Instant, KeyId, KeyList, Left, Owner, Queues, SlotKey, Stake, Token,
-    Touched, WaiterId,
+    Deque, HomeKey, Homes, Instant, KeyId, KeyList, Left, Owner, Queues, Stake, Token, Touched,
+    WaiterId,
 };
 
 use crate::ffi::{Blocked, Context, MainThread};
@@ -25,9 +25,7 @@ static WAITING: MainThread<Waiting> = MainThread::new(Waiting {
     left: LazyCell::new(RefCell::default),
     clients: LazyCell::new(RefCell::default),
     deliveries: LazyCell::new(RefCell::default),
-    wake_list: RefCell::new(Deque::new()),
     readers: LazyCell::new(RefCell::default),
-    walks: RefCell::new(VecDeque::new()),
     undelivered: LazyCell::new(RefCell::default),
 });
 
@@ -51,12 +49,8 @@ pub(crate) struct Waiting {
     pub(super) clients: LazyCell<RefCell<Clients>>,
     /// Letters that clients were sent in this turn and may never read.
     pub(super) deliveries: LazyCell<RefCell<Deliveries>>,
-    /// Clients that have been answered, to be unblocked by a timer.
-    pub(super) wake_list: RefCell<Deque<Blocked>>,
     /// LOCK.MAILs that wait for letters.
     pub(super) readers: LazyCell<RefCell<Readers>>,
-    /// The walks that are under way.
-    pub(super) walks: RefCell<VecDeque<Walk>>,
     /// Grants whose client may not have got the reply.
     pub(super) undelivered: LazyCell<RefCell<Undelivered>>,
 }
@@ -81,26 +75,6 @@ pub(super) struct Delivery {
 pub(super) struct Readers {
     pub(super) waiting: BTreeMap<BoxId, (Blocked, Instant)>,
     pub(super) limits: BTreeSet<(Instant, BoxId)>,
-    /// Boxes that got letters in this turn. What leaves in the same turn takes its letters along.
-    pub(super) with_letters: BTreeSet<BoxId>,
-}
-
-/// Which keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    All,
-    /// Those that nobody holds, as far as is known.
-    Unheld,
-    Database(Db),
-    Slot(u16),
-}
-
-/// A walk that is under way.
-#[derive(Debug)]
-pub(crate) struct Walk {
-    pub(super) scope: Scope,
-    /// The last key that was visited.
-    pub(super) last: Option<SlotKey>,
 }
 
 /// A grant that has to be undone if it cannot be delivered.

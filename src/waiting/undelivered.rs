@@ -16,12 +16,12 @@ use std::rc::Rc;
 use mortise_core::{KeyId, KeyList, KeyRef, Owner, OwnerRef, WaiterId};
 
 use crate::ffi::{Context, Swap};
-use crate::keys::dirty;
 use crate::time::{self, role};
 use crate::waiting::deliveries;
 pub(crate) use crate::waiting::state::UndeliveredGrant;
 use crate::waiting::state::{self, Undelivered, Waiting};
 use crate::waiting::watched;
+use crate::work::queue as work;
 
 impl Undelivered {
     fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
@@ -186,7 +186,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     let grants = undelivered.to_undo.entry(place).or_default();
     grants.push_back(grant);
     drop(undelivered);
-    dirty::mark(ctx, key.as_ref());
+    work::settle(ctx, key.as_ref());
 }
 
 /// Marks that a grant at the key has to be undone.
@@ -219,7 +219,7 @@ pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Undel
         undelivered.to_undo.remove(&place);
     } else {
         drop(undelivered);
-        dirty::mark(ctx, key);
+        work::settle(ctx, key);
     }
     last
 }

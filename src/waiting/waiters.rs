@@ -22,7 +22,7 @@ use crate::waiting::mail;
 use crate::waiting::queue;
 use crate::waiting::state::{self, Waiting};
 use crate::waiting::undelivered::{self, UndeliveredGrant};
-use crate::waiting::wake;
+use crate::work::queue as work;
 
 /// A client that was blocked just now.
 pub(super) fn add(waiting: &Waiting, waiter: WaiterId, blocked: Blocked) {
@@ -103,7 +103,7 @@ fn answer_waiter(ctx: &Context<'_>, id: WaiterId, answer: Answer) {
         .borrow_mut()
         .answer_waiter(id, answer);
     if let Some(blocked) = blocked {
-        wake::wake(ctx, blocked);
+        work::wake(ctx, blocked);
     }
 }
 

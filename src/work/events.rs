@@ -5,14 +5,15 @@
 
 use crate::config;
 use crate::ffi::{Context, Event};
-use crate::keys::{self, arrivals, effect, evictions, leases, subscription, tokens};
+use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
 use crate::time;
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{alarms, clock, failover, role};
-use crate::waiting::walk::{self, Scope};
-use crate::waiting::{self, mail, queue, undelivered};
-use crate::work::dismissals;
+use crate::waiting::{self, mail, queue as queues, undelivered};
+use crate::work::queue;
+use crate::work::refuse;
+use crate::work::scan::Scope;
 use crate::work::slice::measured;
 
 /// The module has been registered.
@@ -39,31 +40,31 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::Slept | Event::Closed { .. } => {}
         Event::Role { primary } => on_role(ctx, primary),
         Event::Flush { db } => {
-            leases::clear(keys::state(ctx), db);
-            queue::all(ctx).borrow_mut().forget_all_holders(db);
-            walk::begin(ctx, db.map_or(Scope::All, Scope::Database));
+            leases::clear(ctx, db);
+            queues::all(ctx).borrow_mut().forget_all_holders(db);
+            queue::scan(ctx, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
-            leases::swap(keys::state(ctx), swap);
-            arrivals::swap(keys::state(ctx), swap);
+            leases::swap(ctx, swap);
+            queue::swap(ctx, swap);
             undelivered::swap(waiting::state(ctx), swap);
             mail::swap(waiting::state(ctx), swap);
             for db in [swap.0, swap.1] {
-                queue::all(ctx).borrow_mut().forget_all_holders(Some(db));
-                walk::begin(ctx, Scope::Database(db));
+                queues::all(ctx).borrow_mut().forget_all_holders(Some(db));
+                queue::scan(ctx, Scope::Database(db));
             }
         }
         Event::Syncing => time::lateness(ctx).on_sync(),
         Event::Loaded => {
-            effect::may_have_receivers(keys::state(ctx));
+            effect::may_have_receivers(ctx);
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
-            queue::all(ctx).borrow_mut().forget_all_holders(None);
-            arrivals::on_loaded(keys::state(ctx));
-            if tokens::last(keys::state(ctx)) > 0 {
+            queues::all(ctx).borrow_mut().forget_all_holders(None);
+            arrivals::on_loaded(ctx);
+            if tokens::last(ctx) > 0 {
                 subscription::subscribe_once(ctx);
             }
-            walk::begin(ctx, Scope::All);
+            queue::scan(ctx, Scope::All);
             alarms::at_end_of_turn(ctx);
         }
         Event::Cron => {
@@ -78,7 +79,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             }
         }
         Event::Forked => {
-            effect::may_have_receivers(keys::state(ctx));
+            effect::may_have_receivers(ctx);
             time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
@@ -94,7 +95,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
 
 fn on_role(ctx: &Context<'_>, primary: bool) {
     let was = role::set_primary(time::state(ctx), primary);
-    effect::may_have_receivers(keys::state(ctx));
+    effect::may_have_receivers(ctx);
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
         let (grace, max_lease) = (config::promotion_grace(ctx), config::max_lease(ctx));
@@ -111,7 +112,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         failover::forget_warning(time::state(ctx));
         failover::warn_of_short_grace(ctx);
     } else if !primary {
-        dismissals::send_all_away(ctx);
+        refuse::everybody(ctx);
         undelivered::forget_all(waiting::state(ctx));
         mail::close_all(ctx);
     }

@@ -7,7 +7,6 @@ use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
-use crate::keys;
 use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::remains;
@@ -160,7 +159,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            remains::keep_ended(keys::state(ctx), ctx.key(name), ended);
+            remains::keep_ended(ctx, ctx.key(name), ended);
         }
         Some(live)
     }
@@ -172,7 +171,7 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                remains::keep_ended(keys::state(ctx), ctx.key(name), ended);
+                remains::keep_ended(ctx, ctx.key(name), ended);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and the key's TTL with it. Drop the TTL here, too: a client set it

@@ -6,16 +6,16 @@
 
 use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 
-use crate::keys::dirty;
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
 use crate::totals;
 use crate::waiting::blocking;
 use crate::waiting::due;
-use crate::waiting::queue;
+use crate::waiting::queue as queues;
 use crate::waiting::waiters;
 use crate::work::notices::Notice;
 use crate::work::open_lock::{self, OpenLock};
+use crate::work::queue;
 
 /// How many waiters of a key are decided at once, and grants undone.
 pub(crate) const MOST: usize = 64;
@@ -31,7 +31,7 @@ impl OpenLock<'_> {
         } else {
             while !self.settle_once() {}
         }
-        if queue::all(self.ctx).borrow().any_due() {
+        if queues::all(self.ctx).borrow().any_due() {
             alarms::at_end_of_turn(self.ctx);
         }
         due::arm(self.ctx);
@@ -48,12 +48,12 @@ impl OpenLock<'_> {
             more,
         } = self.with_live(|live| {
             let mut tokens = tokens::clock(ctx).borrow_mut();
-            let mut queues = queue::all(ctx).borrow_mut();
+            let mut queues = queues::all(ctx).borrow_mut();
             queues.settle(key, live, &mut tokens, clock::wall(), MOST)
         });
         let mut granted = false;
         for other in left {
-            dirty::mark(ctx, other.as_ref());
+            queue::settle(ctx, other.as_ref());
         }
         let key = key.to_id();
         for decided in &decided {
@@ -75,7 +75,7 @@ impl OpenLock<'_> {
     fn go_on_later(&mut self, more: bool) {
         self.more = more;
         if more {
-            dirty::mark(self.ctx, self.key_ref());
+            queue::settle(self.ctx, self.key_ref());
         }
     }
 
@@ -84,7 +84,7 @@ impl OpenLock<'_> {
         let ctx = self.ctx;
         let key = self.key_ref();
         let settled = self.with_live(|live| {
-            let mut queues = queue::all(ctx).borrow_mut();
+            let mut queues = queues::all(ctx).borrow_mut();
             queues.settle_lost(key, live, MOST)
         });
         let key = key.to_id();
@@ -120,7 +120,7 @@ impl OpenLock<'_> {
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let ctx = self.ctx;
         let wait = {
-            let queues = queue::all(ctx).borrow();
+            let queues = queues::all(ctx).borrow();
             let Some((key, waiter)) = queues.waiter(id) else {
                 return true;
             };
@@ -132,7 +132,7 @@ impl OpenLock<'_> {
             }
         };
         let held = self.observe();
-        let mut queues = queue::all(ctx).borrow_mut();
+        let mut queues = queues::all(ctx).borrow_mut();
         let plan = queues.plan_wait(wait, &held, self.now);
         drop(queues);
         match blocking::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {

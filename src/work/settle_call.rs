@@ -1,12 +1,23 @@
 //! `LOCK.SETTLE`, called inside the server: a change by a timer passes the same gates as a client's write.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 
 use mortise_core::{Db, KeyId, KeyRef, WaiterId};
 
-use crate::ffi::{Context, Refusal, Refused};
-pub(crate) use crate::work::state::SettleCall;
-use crate::work::state::{self, Turn};
+use crate::ffi::{Context, MainThread, Refusal, Refused};
+
+/// The call that is under way. The command takes it from here, so any other caller of the command is refused.
+static CALL: MainThread<Cell<Option<SettleCall>>> = MainThread::new(Cell::new(None));
+
+/// A call of the module's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SettleCall {
+    /// Settles one key.
+    Key,
+    /// Grants this request all its keys.
+    Several(WaiterId),
+}
 
 /// The command that timers call inside the server.
 const SETTLE: &CStr = c"LOCK.SETTLE";
@@ -16,8 +27,9 @@ const SETTLE: &CStr = c"LOCK.SETTLE";
 /// # Errors
 /// [`Refused`] if it does not, or if the command failed.
 pub(crate) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refused> {
-    let call = SettleCall { several: None };
-    run(ctx, key.db, call, || ctx.call_write(SETTLE, key.name))
+    run(ctx, key.db, SettleCall::Key, || {
+        ctx.call_write(SETTLE, key.name)
+    })
 }
 
 /// Grants the request `id` all of these keys from a timer, if the server accepts writes to them.
@@ -25,9 +37,10 @@ pub(crate) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refused> {
 /// # Errors
 /// As for [`call`].
 pub(crate) fn call_several(ctx: &Context<'_>, keys: &[KeyId], id: WaiterId) -> Result<(), Refused> {
-    let call = SettleCall { several: Some(id) };
     let db = keys.first().map_or_else(Db::default, |first| first.db);
-    run(ctx, db, call, || ctx.call_write_several(SETTLE, keys))
+    run(ctx, db, SettleCall::Several(id), || {
+        ctx.call_write_several(SETTLE, keys)
+    })
 }
 
 fn run(
@@ -37,9 +50,9 @@ fn run(
     write: impl FnOnce() -> Result<(), Refused>,
 ) -> Result<(), Refused> {
     ctx.select(db);
-    state::get(ctx).settle_call.set(Some(call));
+    CALL.get(ctx).set(Some(call));
     let outcome = write();
-    let was_refused = state::get(ctx).settle_call.take().is_some();
+    let was_refused = CALL.get(ctx).take().is_some();
     outcome.map_err(|refused| match was_refused {
         true => refused,
         // No gate refused it: the command ran, and failed.
@@ -51,6 +64,6 @@ fn run(
 }
 
 /// The call for which the command runs now; `None` if a client sent the command. Each call is returned once.
-pub(crate) fn take(turn: &Turn) -> Option<SettleCall> {
-    turn.settle_call.take()
+pub(crate) fn take(ctx: &Context<'_>) -> Option<SettleCall> {
+    CALL.get(ctx).take()
 }

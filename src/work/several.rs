@@ -10,25 +10,24 @@ use mortise_core::{
 
 use crate::error::Error;
 use crate::ffi::{Arg, Context, Refusal};
-use crate::keys::dirty;
-use crate::keys::{self, tokens};
+use crate::keys::tokens;
 use crate::time::last_deadline;
 use crate::time::{self, clock, role};
 use crate::totals;
-use crate::waiting::queue;
+use crate::waiting::queue as queues;
 use crate::waiting::undelivered::UndeliveredGrant;
 use crate::waiting::waiters;
-use crate::work::aside;
-use crate::work::dismissals;
+use crate::work::failing;
 use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
+use crate::work::queue;
+use crate::work::refuse;
 use crate::work::settle_call;
 use crate::work::slots;
-use crate::work::state;
 
 /// Grants the next request whose keys all seem to be free. False if there is none.
 pub(crate) fn grant_next(ctx: &Context<'_>) -> bool {
-    let mut queues = queue::all(ctx).borrow_mut();
+    let mut queues = queues::all(ctx).borrow_mut();
     let Some(id) = queues.next_due() else {
         return false;
     };
@@ -46,9 +45,8 @@ fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
     let keys = keys.as_slice();
     let Some(first) = keys.first() else { return };
     // The request becomes due again when one of its keys is settled.
-    let first = first.clone();
-    if dirty::is_blocked(ctx) {
-        return dirty::hold_back(keys::state(ctx), first);
+    if queue::is_blocked(ctx) {
+        return queue::hold_back(ctx, first.as_ref());
     }
     let Err(refused) = settle_call::call_several(ctx, keys, id) else {
         return;
@@ -57,18 +55,15 @@ fn call(ctx: &Context<'_>, id: WaiterId, keys: &KeyList) {
         Refusal::SlotElsewhere => {
             let error = match slots::is_moving(ctx, first.as_ref()) {
                 true => Error::SlotMoves,
-                false => dismissals::SLOT_HAS_LEFT,
+                false => refuse::SLOT_HAS_LEFT,
             };
             waiters::refuse(ctx, id, error);
         }
         Refusal::Gate => {
-            dirty::set_gate_closed(keys::state(ctx), true);
-            dirty::hold_back(keys::state(ctx), first);
+            queue::set_gate_closed(ctx, true);
+            queue::hold_back(ctx, first.as_ref());
         }
-        Refusal::Failed => {
-            let pause = aside::pause(ctx, first.as_ref(), &refused.why);
-            aside::retry_at(state::get(ctx), clock::now().after(pause), first);
-        }
+        Refusal::Failed => failing::failed(ctx, first.as_ref(), &refused.why),
     }
 }
 
@@ -129,7 +124,7 @@ fn grant_enqueued<'c>(
         return Ok(None);
     }
     let found = {
-        let queues = queue::all(ctx).borrow();
+        let queues = queues::all(ctx).borrow();
         let waiter = queues.waiter(id).map(|(_, waiter)| waiter.clone());
         waiter.zip(queues.keys_of(id))
     };
@@ -144,7 +139,7 @@ fn grant_enqueued<'c>(
     let granted = grant_all(ctx, names, &waiter.owner, |lock| {
         let (ctx, key) = (lock.ctx, lock.key_ref());
         lock.with_live(|live| {
-            let mut queues = queue::all(ctx).borrow_mut();
+            let mut queues = queues::all(ctx).borrow_mut();
             queues.grant_last_member(key, id, live, token)
         })
     });
@@ -162,7 +157,7 @@ fn is_ready<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) -> bool {
         let checked = OpenLock::with(ctx, *name, |lock| {
             let key = lock.key_ref();
             lock.with_live(|live| {
-                let mut queues = queue::all(ctx).borrow_mut();
+                let mut queues = queues::all(ctx).borrow_mut();
                 queues.recheck_member(key, id, live)
             })
         });
@@ -170,8 +165,8 @@ fn is_ready<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) -> bool {
             Ok(ready) => ready,
             Err(error) => {
                 let key = ctx.key(*name);
-                queue::all(ctx).borrow_mut().set_not_ready(key, id);
-                dismissals::refuse_all(ctx, key, error);
+                queues::all(ctx).borrow_mut().set_not_ready(key, id);
+                refuse::at_key(ctx, key, error);
                 false
             }
         }

@@ -3,30 +3,48 @@
 //! Not all servers have an event for that. So while anybody waits, the module asks the server for
 //! its own line of CLUSTER NODES: once for all slots, however many keys have waiters.
 
-use mortise_core::{Instant, KeyRef, slot_of};
+use std::cell::{LazyCell, RefCell};
 
-use crate::ffi::{Access, Context};
+use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
+
+use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
 use crate::time::hidden::{self, Hidden};
-use crate::waiting::queue;
-use crate::waiting::walk::{self, Scope};
-use crate::work::dismissals;
-use crate::work::state::{self, Slots};
+use crate::waiting::queue as queues;
+use crate::work::queue;
+use crate::work::refuse;
+use crate::work::scan::Scope;
+
+static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// The slots of this server.
+#[derive(Debug, Default)]
+struct Slots {
+    /// Slots whose requests this server serves: its own, and those that are moving to it.
+    here: SlotSet,
+    /// Slots that are moving to it: it serves clients that follow an ASK.
+    importing: Vec<u16>,
+    /// Slots that are leaving it: it serves the keys that are still here.
+    migrating: Vec<u16>,
+    /// When the server was asked for them.
+    asked: Instant,
+}
 
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
 
-/// From the sweep: dismisses the waiters whose slot has left.
+/// From the sweep: refuses the waiters whose slot has left.
 pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
-    if queue::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
+    if queues::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
     }
     let gone: Vec<u16> = {
-        let (queues, slots) = (queue::all(ctx).borrow(), state::get(ctx).slots.borrow());
+        let (queues, slots) = (queues::all(ctx).borrow(), SLOTS.get(ctx).borrow());
         queues.waiting_keys().slots().without(&slots.here).collect()
     };
     for slot in gone {
-        dismissals::send_slot_away(ctx, slot);
+        refuse::in_slot_that_left(ctx, slot);
     }
 }
 
@@ -37,15 +55,15 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
         return false;
     };
     slots.asked = now;
-    let before = state::get(ctx).slots.replace(slots);
-    let after = state::get(ctx).slots.borrow();
+    let before = SLOTS.get(ctx).replace(slots);
+    let after = SLOTS.get(ctx).borrow();
     let new = |slot: &&u16| !before.migrating.contains(slot);
     let leaving = after.migrating.iter().filter(new);
     let coming = |slot: &&u16| !before.importing.contains(slot);
     let coming = after.importing.iter().filter(coming);
     for slot in leaving.clone().chain(coming) {
         // While keys move one by one, a missing key does not show who holds it.
-        dismissals::refuse_several(ctx, *slot);
+        refuse::several_in_slot(ctx, *slot);
     }
     let settled = before
         .importing
@@ -53,7 +71,7 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
         .filter(|slot| !after.importing.contains(slot));
     for slot in leaving.chain(settled) {
         // Keys that were held back there may be settled now.
-        walk::begin(ctx, Scope::Slot(*slot));
+        queue::scan(ctx, Scope::Slot(*slot));
     }
     true
 }
@@ -62,12 +80,12 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
 /// the waiters wait for a holder.
 pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
-    let stale = now.millis_since(state::get(ctx).slots.borrow().asked) > FRESH;
+    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
     if stale && !refresh(ctx, now) {
         return false;
     }
-    let comes = state::get(ctx)
-        .slots
+    let comes = SLOTS
+        .get(ctx)
         .borrow()
         .importing
         .contains(&slot_of(key.name));
@@ -80,11 +98,11 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
         return false;
     }
     let now = clock::now();
-    let stale = now.millis_since(state::get(ctx).slots.borrow().asked) > FRESH;
+    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
     if stale && !refresh(ctx, now) {
         return true;
     }
-    let (slots, slot) = (state::get(ctx).slots.borrow(), slot_of(key.name));
+    let (slots, slot) = (SLOTS.get(ctx).borrow(), slot_of(key.name));
     slots.importing.contains(&slot) || slots.migrating.contains(&slot)
 }
 
@@ -95,7 +113,7 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
     let Some(lock) = opened.value().map(|value| &value.lock) else {
         return true;
     };
-    let queues = queue::all(ctx).borrow();
+    let queues = queues::all(ctx).borrow();
     let head = queues.get(key).and_then(|queue| queue.iter().next());
     head.is_some_and(|head| lock.may_admit(&head.request(), now))
 }

@@ -3,21 +3,26 @@
 use mortise_core::KeyRef;
 
 use crate::ffi::{Context, Value};
-use crate::keys::{self, arrivals, dirty, evictions, leases};
-use crate::waiting::walk::{self, Scope};
-use crate::waiting::{self, queue};
+use crate::keys::{arrivals, evictions, leases};
+use crate::waiting::{self, queue as queues};
+use crate::work::queue;
+use crate::work::scan::Scope;
 
 /// The key lost its lock, or the lock its key (RENAME, MOVE).
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     arrivals::replicate_again_ahead(ctx, key, value);
-    leases::forget(keys::state(ctx), key, value);
+    leases::forget(ctx, key, value);
     evictions::on_unlinked(ctx, key, &value.lock);
-    if !value.lock.is_free() {
+    let any_unheld = || {
+        let queues = queues::all(ctx).borrow();
+        queues.waiting_keys().unheld_after(None).is_some()
+    };
+    if !value.lock.is_free() && any_unheld() {
         // RENAME and MOVE report only the key that a lock leaves: it may be at an awaited key now that was free.
-        walk::begin(ctx, Scope::Unheld);
+        queue::scan(ctx, Scope::Unheld);
     }
-    if queue::wait_at(waiting::state(ctx), key) {
-        queue::all(ctx).borrow_mut().forget_holders(key);
-        dirty::mark(ctx, key);
+    if queues::wait_at(waiting::state(ctx), key) {
+        queues::all(ctx).borrow_mut().forget_holders(key);
+        queue::settle(ctx, key);
     }
 }

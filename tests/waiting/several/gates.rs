@@ -136,7 +136,7 @@ fn a_server_whose_internal_command_fails_tries_again() {
     cmd!(conn, "ACTOR.BREAK", "LOCK.SETTLE", A);
     eventually("the lease is over", || hold_of(&mut conn, B, "h").is_none());
     eventually("the failure is logged", || {
-        server.log().contains("set aside")
+        server.log().contains("tried again later")
     });
     for key in [A, B, C] {
         assert!(holders_of(&mut conn, key).is_empty());

@@ -65,7 +65,7 @@ fn a_key_that_fails_while_nobody_waits_is_swept_once_it_can_be() {
 }
 
 #[test]
-fn a_command_serves_a_key_that_timers_have_set_aside() {
+fn a_command_serves_a_key_that_timers_could_not_settle() {
     let server = server();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
@@ -73,10 +73,32 @@ fn a_command_serves_a_key_that_timers_have_set_aside() {
     send!(b, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     server.await_blocked(&b);
     break_key(&server, "key");
-    eventually("it is set aside", || {
+    eventually("a timer has tried", || {
         server.log().contains("'key' in database 0 cannot be")
     });
     // Any command that opens the key settles it.
     cmd!(conn, "LOCK.RENEW", "key", "nobody", 1_000);
     granted(&mut b);
+}
+
+#[test]
+fn a_failing_lock_that_goes_is_forgotten() {
+    let server = server();
+    let mut conn = server.connect();
+    let failures = || {
+        server
+            .log()
+            .matches("'key' in database 0 cannot be")
+            .count()
+    };
+    for times in 1..3 {
+        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
+        break_key(&server, "key");
+        // Each failure is logged, because nothing is known of the last one any more.
+        eventually("it fails", || failures() == times);
+        assert_eq!(server.gauge("held_back"), 1);
+        cmd!(conn, "DEL", "key");
+        cmd!(conn, "ACTOR.MEND");
+        eventually("it is forgotten", || server.gauge("held_back") == 0);
+    }
 }

@@ -1,0 +1,314 @@
+//! The one queue of deferred work: what has to be done without a command, and where.
+//!
+//! Commands and callbacks put work here, because a callback must not write, replicate or wake. Timers do it before the event
+//! loop turns (`run`): the most important kind first, and work of one kind in the order in which it came. The same work at the
+//! same place is queued once, so a thousand waiters that leave one queue together need one settle.
+//!
+//! A key is remembered by the home of its database, because SWAPDB moves locks.
+
+use std::cell::{LazyCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::mail::BoxId;
+use mortise_core::{HomeKey, Homes, KeyId, KeyRef, LeaseTables, Remains, WaiterId};
+
+use crate::error::Error;
+use crate::ffi::{Blocked, Context, MainThread, Swap};
+use crate::time::alarms;
+use crate::work::scan::{Scan, Scope};
+
+static QUEUE: MainThread<LazyCell<RefCell<WorkQueue>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// A piece of work.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Unblock a client that has been answered.
+    Wake(Blocked),
+    /// Answer the LOCK.MAIL that waits for the box, which got a letter.
+    AnswerMail(BoxId),
+    /// Settle a key at which a waiter may be granted, or a grant has to be undone.
+    Settle(HomeKey),
+    /// Refuse waiters, one after the other.
+    Refuse(Refusal),
+    /// Settle the keys of a scan, one after the other.
+    Scan(Scan),
+    /// Enter a lock that came by COPY, RESTORE or a load into the lease order.
+    Enter(HomeKey),
+    /// Replicate the leases of such a lock once more.
+    ReplicateLeases(HomeKey),
+    /// Drop some of the holds whose lease is over, of which the lock has very many.
+    DropEnded(HomeKey),
+    /// Count and free holds that have left their lock, one after the other.
+    FreeHolds(EndedHolds),
+    /// Free the tables of databases that were emptied, a few entries at a time.
+    FreeTables(LeaseTables),
+}
+
+/// The kinds of work, the most important first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Wake,
+    AnswerMail,
+    Settle,
+    Refuse,
+    Scan,
+    Enter,
+    ReplicateLeases,
+    DropEnded,
+    Free,
+}
+
+const KINDS: usize = Kind::Free as usize + 1;
+
+/// Where work has to be done. Work of one kind is queued once for each place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Box(BoxId),
+    Key(HomeKey),
+    Scope(Scope),
+    /// Only the requests for several keys there.
+    Several(Scope),
+}
+
+/// Waiters that all get the same error: at a key that became another type, in a slot that has left, on a server that is no
+/// longer a primary.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// At which keys.
+    pub(crate) scan: Scan,
+    /// The key whose waiters are being refused.
+    pub(crate) key: Option<KeyId>,
+    /// Only requests for several keys.
+    pub(crate) only_several: bool,
+    /// The last waiter to be refused: those that came later are not concerned.
+    pub(crate) last: WaiterId,
+    pub(crate) error: Error,
+}
+
+/// Holds that have left their lock together.
+#[derive(Debug)]
+pub(crate) struct EndedHolds {
+    pub(crate) key: KeyId,
+    pub(crate) holds: Box<Remains>,
+    /// Their leases are over, which has not been counted yet.
+    pub(crate) expired: bool,
+}
+
+impl Work {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Wake(_) => Kind::Wake,
+            Self::AnswerMail(_) => Kind::AnswerMail,
+            Self::Settle(_) => Kind::Settle,
+            Self::Refuse(_) => Kind::Refuse,
+            Self::Scan(_) => Kind::Scan,
+            Self::Enter(_) => Kind::Enter,
+            Self::ReplicateLeases(_) => Kind::ReplicateLeases,
+            Self::DropEnded(_) => Kind::DropEnded,
+            Self::FreeHolds(_) | Self::FreeTables(_) => Kind::Free,
+        }
+    }
+
+    /// Its place, if it is queued once for each.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::AnswerMail(id) => Some(Place::Box(*id)),
+            Self::Settle(key) | Self::ReplicateLeases(key) | Self::DropEnded(key) => {
+                Some(Place::Key(key.clone()))
+            }
+            Self::Scan(scan) => Some(Place::Scope(scan.scope().clone())),
+            Self::Refuse(refusal) => Some(match refusal.only_several {
+                true => Place::Several(refusal.scan.scope().clone()),
+                false => Place::Scope(refusal.scan.scope().clone()),
+            }),
+            Self::Wake(_) | Self::Enter(_) | Self::FreeHolds(_) | Self::FreeTables(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct WorkQueue {
+    /// By kind, then in the order in which it came.
+    order: BTreeMap<(Kind, u64), Work>,
+    /// The places of what is queued and has not begun.
+    places: BTreeSet<(Kind, Place)>,
+    /// How much of each kind there is.
+    len: [usize; KINDS],
+    last: u64,
+    /// Where the databases of keys are now.
+    homes: Homes,
+    /// Keys that the server did not let us write. They are settled when it does.
+    held_back: BTreeSet<HomeKey>,
+    /// The server has refused a write that a timer tried.
+    gate_closed: bool,
+}
+
+impl WorkQueue {
+    fn push(&mut self, work: Work) {
+        let kind = work.kind();
+        if let Some(place) = work.place()
+            && !self.places.insert((kind, place))
+        {
+            return;
+        }
+        self.last += 1;
+        self.put(kind, self.last, work);
+    }
+
+    fn put(&mut self, kind: Kind, number: u64, work: Work) {
+        self.len[kind as usize] += 1;
+        self.order.insert((kind, number), work);
+    }
+
+    fn take(&mut self, kind: Kind) -> Option<(u64, Work)> {
+        if self.len[kind as usize] == 0 {
+            return None;
+        }
+        let mut queued = self.order.range((kind, 0)..=(kind, u64::MAX));
+        let at = *queued.next()?.0;
+        let work = self.order.remove(&at)?;
+        self.len[kind as usize] -= 1;
+        if let Some(place) = work.place() {
+            self.places.remove(&(kind, place));
+        }
+        Some((at.1, work))
+    }
+}
+
+fn queue(ctx: &Context<'_>) -> &'static RefCell<WorkQueue> {
+    QUEUE.get(ctx)
+}
+
+fn push(ctx: &Context<'_>, work: Work) {
+    queue(ctx).borrow_mut().push(work);
+    alarms::at_end_of_turn(ctx);
+}
+
+fn push_key(ctx: &Context<'_>, key: KeyRef<'_>, work: fn(HomeKey) -> Work) {
+    push(ctx, work(home_key(ctx, key)));
+}
+
+/// Unblocks a client before the event loop turns.
+pub(crate) fn wake(ctx: &Context<'_>, blocked: Blocked) {
+    push(ctx, Work::Wake(blocked));
+}
+
+/// Answers the LOCK.MAIL that waits for the box, before the event loop turns.
+pub(crate) fn answer_mail(ctx: &Context<'_>, id: BoxId) {
+    push(ctx, Work::AnswerMail(id));
+}
+
+/// Settles the key before the event loop turns: a waiter may be granted there, or a grant has to be undone.
+pub(crate) fn settle(ctx: &Context<'_>, key: KeyRef<'_>) {
+    push_key(ctx, key, Work::Settle);
+}
+
+/// Settles the keys with waiters in `scope`, for a change that no event of a single key shows: a flush, a swap, the end of a
+/// load or of the grace, a slot that changes hands.
+pub(crate) fn scan(ctx: &Context<'_>, scope: Scope) {
+    push(ctx, Work::Scan(Scan::over(scope)));
+}
+
+/// Refuses waiters.
+pub(crate) fn refuse(ctx: &Context<'_>, refusal: Refusal) {
+    push(ctx, Work::Refuse(refusal));
+}
+
+/// Enters the lock at the key into the lease order.
+pub(crate) fn enter(ctx: &Context<'_>, key: KeyRef<'_>) {
+    push_key(ctx, key, Work::Enter);
+}
+
+/// Replicates the leases of the key's lock once more, as soon as writes are not paused.
+pub(crate) fn replicate_leases(ctx: &Context<'_>, key: KeyRef<'_>) {
+    push_key(ctx, key, Work::ReplicateLeases);
+}
+
+/// Drops the holds of the key's lock whose lease is over, a few at a time.
+pub(crate) fn drop_ended(ctx: &Context<'_>, key: KeyRef<'_>) {
+    push_key(ctx, key, Work::DropEnded);
+}
+
+/// Counts and frees holds that have left their lock.
+pub(crate) fn free_holds(ctx: &Context<'_>, holds: EndedHolds) {
+    push(ctx, Work::FreeHolds(holds));
+}
+
+/// Frees the tables of databases that were emptied.
+pub(crate) fn free_tables(ctx: &Context<'_>, tables: LeaseTables) {
+    if !tables.is_empty() {
+        push(ctx, Work::FreeTables(tables));
+    }
+}
+
+/// The first work of that kind, and its number, by which it can be put back.
+pub(crate) fn take(ctx: &Context<'_>, kind: Kind) -> Option<(u64, Work)> {
+    queue(ctx).borrow_mut().take(kind)
+}
+
+/// Puts back work that was taken and is not done yet: it goes on before other work of its kind.
+pub(crate) fn put_back(ctx: &Context<'_>, number: u64, work: Work) {
+    queue(ctx).borrow_mut().put(work.kind(), number, work);
+}
+
+/// How much work of that kind there is.
+pub(crate) fn len(ctx: &Context<'_>, kind: Kind) -> usize {
+    queue(ctx).borrow().len[kind as usize]
+}
+
+/// Whether there is nothing to do but to wake clients.
+pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
+    let queue = queue(ctx).borrow();
+    queue.order.len() == queue.len[Kind::Wake as usize]
+}
+
+/// The key, in a form that stays true wherever SWAPDB puts its database.
+pub(crate) fn home_key(ctx: &Context<'_>, key: KeyRef<'_>) -> HomeKey {
+    queue(ctx).borrow().homes.home_key(key)
+}
+
+/// The key with the number that its database has now.
+pub(crate) fn key_of(ctx: &Context<'_>, key: &HomeKey) -> KeyId {
+    queue(ctx).borrow().homes.key_of(key)
+}
+
+/// Notes that two databases have changed places, and with them their locks.
+pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
+    queue(ctx).borrow_mut().homes.swap(one, other);
+}
+
+/// Keeps the key until the server accepts writes to it.
+pub(crate) fn hold_back(ctx: &Context<'_>, key: KeyRef<'_>) {
+    let mut queue = queue(ctx).borrow_mut();
+    let key = queue.homes.home_key(key);
+    queue.held_back.insert(key);
+}
+
+/// One of the keys that were held back, if the server accepts writes now.
+pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<HomeKey> {
+    if is_blocked(ctx) {
+        return None;
+    }
+    queue(ctx).borrow_mut().held_back.pop_first()
+}
+
+/// How many keys are held back.
+pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
+    queue(ctx).borrow().held_back.len()
+}
+
+/// Records that the server has refused a write by a timer, or that it may be tried again.
+pub(crate) fn set_gate_closed(ctx: &Context<'_>, closed: bool) {
+    queue(ctx).borrow_mut().gate_closed = closed;
+}
+
+/// Whether the server has refused a write that a timer tried.
+pub(crate) fn is_gate_closed(ctx: &Context<'_>) -> bool {
+    queue(ctx).borrow().gate_closed
+}
+
+/// Whether no key can be settled from a timer just now.
+pub(crate) fn is_blocked(ctx: &Context<'_>) -> bool {
+    is_gate_closed(ctx) || ctx.avoid_replication_traffic()
+}

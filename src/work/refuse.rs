@@ -1,0 +1,85 @@
+//! Refuses waiters that all get the same error: at a key that became another type, in a slot that has left, on a server that is
+//! no longer a primary. There may be a hundred thousand of them, so they are refused one at a time.
+//!
+//! A refusal does not concern requests that come to wait after it was queued.
+
+use mortise_core::{KeyRef, Queue};
+
+use crate::error::Error;
+use crate::ffi::Context;
+use crate::waiting::{self, queue as queues, waiters};
+use crate::work::queue::{self, Refusal};
+use crate::work::scan::{Scan, Scope, Step};
+
+pub(super) const SLOT_HAS_LEFT: Error =
+    Error::Unblocked("the key's slot is no longer on this server, ask again");
+
+/// Refuses all waiters at the key.
+pub(crate) fn at_key(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
+    begin(ctx, Scope::Key(key.to_id()), false, error);
+}
+
+/// Refuses all waiters of a slot that has left this server.
+pub(crate) fn in_slot_that_left(ctx: &Context<'_>, slot: u16) {
+    begin(ctx, Scope::Slot(slot), false, SLOT_HAS_LEFT);
+}
+
+/// Refuses the requests for several keys of a slot that begins to move, key by key: they cannot be granted meanwhile.
+pub(super) fn several_in_slot(ctx: &Context<'_>, slot: u16) {
+    begin(ctx, Scope::Slot(slot), true, Error::SlotMoves);
+}
+
+/// Refuses everybody: this server is no primary any more.
+pub(crate) fn everybody(ctx: &Context<'_>) {
+    let error = Error::Unblocked("this server is no longer the primary, ask again");
+    begin(ctx, Scope::All, false, error);
+}
+
+fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {
+    let last = {
+        let queues = queues::all(ctx).borrow();
+        if queues.is_empty() {
+            return;
+        }
+        queues.last_id()
+    };
+    let refusal = Refusal {
+        scan: Scan::over(scope),
+        key: None,
+        only_several,
+        last,
+        error,
+    };
+    queue::refuse(ctx, refusal);
+}
+
+/// Refuses one waiter, or goes to the next key. `None` after the last key.
+pub(super) fn step(ctx: &Context<'_>, mut refusal: Refusal) -> Option<Refusal> {
+    let Some(key) = &refusal.key else {
+        match refusal.scan.step(&queues::all(ctx).borrow()) {
+            Step::Key(key) => refusal.key = Some(key),
+            Step::Passed => {}
+            Step::End => return None,
+        }
+        return Some(refusal);
+    };
+    let next = {
+        let queues = queues::all(ctx).borrow();
+        let queue = queues.get(key.as_ref());
+        let next = match refusal.only_several {
+            true => queue.and_then(Queue::first_several),
+            false => queue.and_then(|queue| queue.iter().find(|waiter| waiter.id <= refusal.last)),
+        };
+        next.map(|waiter| waiter.id)
+    };
+    if let Some(id) = next {
+        waiters::refuse(ctx, id, refusal.error.clone());
+        return Some(refusal);
+    }
+    // A later waiter may have waited for one that is gone.
+    if queues::wait_at(waiting::state(ctx), key.as_ref()) {
+        queue::settle(ctx, key.as_ref());
+    }
+    refusal.key = None;
+    Some(refusal)
+}
