@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use mortise_core::KeyRef;
 
 use crate::ffi::{self, Context, Source, Value};
-use crate::keys::{arrivals, effect, leases, saved, strays, tokens};
+use crate::keys::{arrivals, effect, leases, saved, tokens};
 use crate::work::unlinked;
 
 /// The type `mort-lock`.
@@ -41,10 +41,6 @@ impl ffi::DataType for LockType {
 
     fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
         unlinked::on_unlinked(ctx, key, value);
-    }
-
-    fn freed(value: &Value) {
-        strays::on_freed(value);
     }
 
     fn memory(value: &Value, name_len: usize) -> usize {

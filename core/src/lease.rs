@@ -7,7 +7,6 @@
 //!
 //! A sparse order keeps its buckets in the sorted map alone while it has few entries.
 
-mod strays;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -16,7 +15,6 @@ use std::num::NonZeroU32;
 use crate::slab::Slab;
 use crate::types::Instant;
 
-pub use strays::{StrayId, Strays};
 pub use tables::{LeaseTables, Listed};
 
 /// Width of a bucket, as a power of two in milliseconds.

@@ -9,8 +9,7 @@
 //! * [`Mail`]: boxes and letters, for requests that wait without a blocked connection.
 //! * [`Left`]: owners that have left a key (`LOCK.LEAVE … FOR`).
 //! * [`TokenClock`]: where fencing tokens come from.
-//! * [`LeaseOrder`]: locks by when their leases end. [`LeaseTables`] keeps one for each database, and [`Strays`] does for
-//!   locks whose keys are unknown.
+//! * [`LeaseOrder`]: locks by when their leases end. [`LeaseTables`] keeps one for each database.
 //! * [`Map`] and [`Deque`]: collections that grow in steps, because clients can make them large.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
 
@@ -52,7 +51,7 @@ pub use histogram::Histogram;
 pub use hold::Holds;
 pub use homes::{HomeKey, Homes};
 pub use key::{Db, KeyId, KeyList, KeyRef};
-pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed, StrayId, Strays};
+pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed};
 pub use left::Left;
 pub use live::Live;
 pub use lock::Lock;

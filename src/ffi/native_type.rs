@@ -45,9 +45,6 @@ pub(crate) trait DataType: 'static {
     /// The key lost its lock, or the lock its key (RENAME, MOVE). The same.
     fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
 
-    /// The server frees a lock, perhaps on another thread, and without its lock.
-    fn freed(value: &Value);
-
     /// Bytes that the value takes whose key has a name of `name_len` bytes.
     fn memory(value: &Value, name_len: usize) -> usize;
 
@@ -80,7 +77,7 @@ pub(super) fn register<T: DataType>(ctx: &Context<'_>) -> bool {
         aof_rewrite: Some(aof_rewrite::<T>),
         mem_usage: None,
         digest: Some(digest),
-        free: Some(free::<T>),
+        free: Some(free),
         aux_load: Some(aux_load::<T>),
         // For servers that do not know `aux_save2`.
         aux_save: Some(aux_save::<T>),
@@ -282,11 +279,10 @@ unsafe extern "C" fn aux_load<T: DataType>(
 }
 
 /// May run on a background thread: has no context.
-unsafe extern "C" fn free<T: DataType>(value: *mut c_void) {
+unsafe extern "C" fn free(value: *mut c_void) {
     catch("freeing a lock", || {
         // SAFETY: the server gives back what `set`, `rdb_load` or `copy` gave it, once.
-        let value = unsafe { Box::from_raw(value.cast::<Value>()) };
-        T::freed(&value);
+        drop(unsafe { Box::from_raw(value.cast::<Value>()) });
     });
 }
 

@@ -1,28 +1,31 @@
 //! Which lock of each database loses its first hold next, and how many hold: all code that changes a lock keeps this up to date. Primaries
 //! act on it; replicas keep it so that promotion costs nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use mortise_core::{Db, Instant, KeyRef, LeaseId, LeaseOrder, LeaseTables, ShortBytes};
 
 use crate::ffi::{Context, MainThread, Swap, Value};
-use crate::keys::strays;
-use crate::time::{self, clock, last_deadline, role};
+use crate::time::{self, last_deadline, role};
 use crate::work::queue;
 
+/// The latest end of a lease of a lock that lost its key while it was held.
+static UNLISTED_UNTIL: MainThread<Cell<Instant>> =
+    MainThread::new(Cell::new(Instant::from_millis(0)));
 static TABLES: MainThread<RefCell<LeaseTables>> = MainThread::new(RefCell::new(LeaseTables::new()));
 
-/// How many locks are held, and how many hold them.
+/// How many locks are held, and how many hold them. A lock that came by RENAME or MOVE counts from the first command that
+/// names it.
 pub(crate) fn count(ctx: &Context<'_>) -> [u64; 2] {
     let tables = TABLES.get(ctx).borrow();
-    let [locks, holders] = strays::count(ctx);
-    [tables.locks() + locks, tables.holders() + holders]
+    [tables.locks(), tables.holders()]
 }
 
 /// When the last lease ends, as far as it may still be held.
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     match count(ctx) {
-        [0, _] => Instant::default(),
+        // Locks without a key that is known may live on under another name.
+        [0, _] => UNLISTED_UNTIL.get(ctx).get(),
         _ => last_deadline::get(time::state(ctx)),
     }
 }
@@ -45,11 +48,10 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         queue::drop_ended(ctx, key);
         deadline = live;
     }
-    strays::leave(ctx, value);
     let mut tables = TABLES.get(ctx).borrow_mut();
     let holders = value.lock.len() as u32;
     let listed = tables.follow(key, value.listed(), holders, deadline, now);
-    value.set_listed(listed);
+    value.set_listed(Some(listed));
 }
 
 /// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
@@ -57,11 +59,12 @@ pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     if let Some(listed) = value.listed() {
         let mut tables = TABLES.get(ctx).borrow_mut();
         tables.forget(key, listed);
-        value.set_stray(None);
+        value.set_listed(None);
     }
-    match value.lock.is_free() {
-        true => strays::leave(ctx, value),
-        false => strays::enter(ctx, value, clock::now()),
+    if !value.lock.is_free() {
+        UNLISTED_UNTIL
+            .get(ctx)
+            .set(last_deadline::get(time::state(ctx)));
     }
 }
 
@@ -84,7 +87,7 @@ pub(crate) fn drop_stale(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant) {
 /// The database, or every one, is emptied.
 pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
     if db.is_none() {
-        strays::forget_all(ctx);
+        UNLISTED_UNTIL.get(ctx).take();
     }
     let gone = TABLES.get(ctx).borrow_mut().clear(db);
     queue::free_tables(ctx, gone);

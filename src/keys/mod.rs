@@ -12,6 +12,5 @@ pub(crate) mod evictions;
 pub(crate) mod leases;
 pub(crate) mod remains;
 pub(crate) mod saved;
-pub(crate) mod strays;
 pub(crate) mod subscription;
 pub(crate) mod tokens;

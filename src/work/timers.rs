@@ -14,7 +14,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{arrivals, effect, evictions, leases, strays};
+use crate::keys::{arrivals, effect, evictions, leases};
 use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
@@ -128,7 +128,6 @@ fn tick(ctx: &Context<'_>) {
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
     }
-    more = more || check_strays(ctx, now);
     sweeps.ticks.set(sweeps.ticks.get().wrapping_add(1));
     if sweeps.ticks.get().is_multiple_of(WATCHED_TICKS) {
         watched::stop_watching(ctx);
@@ -178,17 +177,6 @@ fn check_replicas(ctx: &Context<'_>, now: Instant) {
     if found.caught_up {
         queue::scan(ctx, Scope::All);
     }
-}
-
-/// One slice of work on the locks whose keys are not known. True if there is more to do at once.
-fn check_strays(ctx: &Context<'_>, now: Instant) -> bool {
-    let mut slice = Slice::begin();
-    while strays::step(ctx, now) {
-        if slice.is_over() {
-            return true;
-        }
-    }
-    false
 }
 
 /// One slice of work on the leases that are over. True if there is more to do at once.

@@ -8,6 +8,6 @@ mod loss;
 mod memory;
 mod memory_safety;
 mod moving;
+mod renamed;
 mod room;
 mod storm;
-mod strays;

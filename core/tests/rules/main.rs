@@ -15,4 +15,3 @@ mod queues;
 mod requests;
 mod several;
 mod steps;
-mod strays;
