@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{
-    BoxId, BoxLimits, Delivered, Leaving, Letter, NotYours, Numbered, Outcome, Posted,
-    UndeliveredLetter, Undo, Withdrawn, age,
+    BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
+    Undo, Withdrawn, age,
 };
 
 use letter::undelivered;
@@ -269,27 +269,6 @@ impl Mail {
             })
             .collect();
         delivered.into_iter()
-    }
-
-    /// Up to where the box was delivered. [`Mail::undeliver`] can go back to it.
-    pub fn delivered(&self, id: BoxId) -> Delivered {
-        let found = self.boxes.get(&id);
-        Delivered {
-            number: found.map_or(0, |found| found.delivered),
-            since: found.and_then(|found| found.delivered_since),
-        }
-    }
-
-    /// No client has read the letters that were delivered after `delivered`.
-    pub fn undeliver(&mut self, id: BoxId, delivered: Delivered) {
-        if let Some(found) = self.boxes.get_mut(&id) {
-            found.delivered = delivered.number;
-            let next = found.letters.first_key_value();
-            let since = delivered
-                .since
-                .filter(|_| next.is_some_and(|(next, _)| *next <= delivered.number));
-            self.set_delivered_since(id, since);
-        }
     }
 
     /// The box has letters after `after`.

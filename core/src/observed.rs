@@ -195,12 +195,6 @@ impl ObservedReaders {
         self.with(|readers| readers.next_deadline()).flatten()
     }
 
-    /// When the first lease ends that is not over at `now`.
-    pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
-        self.with(|readers| readers.next_live_deadline(now))
-            .flatten()
-    }
-
     /// Calls `act` with each that holds at `now`, by owner in byte order, until it answers false.
     /// `act` must not ask these readers anything.
     pub fn each(&self, now: Instant, mut act: impl FnMut(&Owner) -> bool) {

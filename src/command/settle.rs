@@ -31,7 +31,6 @@ impl Command for Settle {
             return Ok(());
         }
         let undelivered = undelivered::take(ctx, ctx.key(name), MOST);
-        let undelivered = undelivered::not_received(ctx, undelivered);
         let settled = OpenLock::with(ctx, name, |lock| {
             lock.live();
             lock.take_back(undelivered);

@@ -44,10 +44,6 @@ pub(crate) enum Event {
     Forked,
     /// A setting has changed.
     Config,
-    /// The event loop has slept. Only while clients are watched.
-    Slept,
-    /// A client is being closed. The same.
-    Closed { client: u64 },
 }
 
 /// The handlers of events and evictions, see [`answer_with`].
@@ -80,12 +76,6 @@ const FOR_LOCKS: [u64; 4] = [
     raw::REDISMODULE_EVENT_CONFIG,
 ];
 
-/// Subscribed only while replies to waiters may be lost.
-const FOR_CLIENTS: [u64; 2] = [
-    raw::REDISMODULE_EVENT_CLIENT_CHANGE,
-    raw::REDISMODULE_EVENT_EVENTLOOP,
-];
-
 /// Subscribes to the events that are needed from the start; false if the server refuses.
 pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
     ctx.subscribe_to(&FROM_THE_START)
@@ -95,28 +85,6 @@ impl Context<'_> {
     /// Subscribes to the events that matter if there are locks; false if the server refuses.
     pub(crate) fn subscribe_for_locks(&self) -> bool {
         self.subscribe_to(&FOR_LOCKS)
-    }
-
-    /// Subscribes to closing clients and to the event loop's sleep; false if the server refuses.
-    pub(crate) fn watch_clients(&self) -> bool {
-        self.subscribe_to(&FOR_CLIENTS)
-    }
-
-    /// Ends these subscriptions. From a timer only: elsewhere the server may be handling such an
-    /// event.
-    pub(crate) fn unwatch_clients(&self) {
-        for id in FOR_CLIENTS {
-            let event = raw::RedisModuleEvent { id, dataver: 1 };
-            // SAFETY: no callback ends the subscription.
-            unsafe {
-                api!(
-                    RedisModule_SubscribeToServerEvent,
-                    self.as_ptr(),
-                    event,
-                    None
-                )
-            };
-        }
     }
 
     fn subscribe_to(&self, events: &[u64]) -> bool {
@@ -187,18 +155,6 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
             Some(Event::Forked)
         }
         raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
-        raw::REDISMODULE_EVENT_EVENTLOOP
-            if subevent == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP =>
-        {
-            Some(Event::Slept)
-        }
-        raw::REDISMODULE_EVENT_CLIENT_CHANGE
-            if subevent == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED =>
-        {
-            // SAFETY: a CLIENT_CHANGE event carries this struct.
-            let info = unsafe { &*data.cast::<raw::RedisModuleClientInfo>() };
-            Some(Event::Closed { client: info.id })
-        }
         _ => None,
     }
 }

@@ -91,21 +91,6 @@ impl Context<'_> {
         self.ask(c"CLUSTER", &[c"NODES"], |reply| unsafe { text(reply) })
     }
 
-    /// The client is one that the server closes when it has written its last reply, after QUIT or an error of protocol.
-    pub(crate) fn closes_after_reply(&self, client: u64) -> bool {
-        let Ok(id) = CString::new(client.to_string()) else {
-            return false;
-        };
-        // SAFETY: the reply is not freed before this returns.
-        let line = self.ask(c"CLIENT", &[c"LIST", c"ID", &id], |reply| unsafe {
-            text(reply)
-        });
-        let line = line.unwrap_or_default();
-        let mut fields = line.split(|byte| *byte == b' ');
-        let flags = fields.find_map(|field| field.strip_prefix(b"flags="));
-        flags.is_some_and(|flags| flags.contains(&b'c'))
-    }
-
     /// Calls a command that changes nothing, with up to three arguments, and reads its reply.
     fn ask<T>(
         &self,

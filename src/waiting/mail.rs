@@ -264,7 +264,6 @@ fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
         granted: undo.granted,
         token: undo.token,
         before: undo.before.map(|before| *before),
-        delivered: false,
     }
 }
 

@@ -9,7 +9,6 @@
 mod answer;
 pub(crate) mod blocking;
 pub(crate) mod clients;
-mod deliveries;
 pub(crate) mod due;
 pub(crate) mod left;
 pub(crate) mod mail;
@@ -20,7 +19,6 @@ pub(crate) mod several;
 mod state;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
-pub(crate) mod watched;
 
 use mortise_core::{KeyRef, OwnerRef};
 

@@ -7,9 +7,7 @@ use crate::error::Error;
 use crate::ffi::{Blocked, Context};
 use crate::time::clock;
 use crate::waiting::clients::{MailCall, WantedLetters};
-use crate::waiting::deliveries;
 use crate::waiting::state::{self, Waiting};
-use crate::waiting::watched;
 use crate::work::queue as work;
 
 /// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
@@ -62,19 +60,13 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     let now = clock::now_micros();
     let listened = post.listened(Instant::from_millis(now / 1_000));
     let mut mail = post.mail.borrow_mut();
-    let before = mail.delivered(id);
     let letters = mail.deliver(id, call.count, listened);
-    let is_delivered = letters.len() > 0;
     ctx.reply_array(3);
     ctx.reply_integer(id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
     ctx.reply_array(letters.len());
     for letter in letters {
         reply_letter(ctx, letter, now);
-    }
-    // In a script or a transaction the command runs under another client's id, or none.
-    if is_delivered && !ctx.denies_blocking() && watched::watch(ctx) {
-        deliveries::add(state::get(ctx), &mail, ctx.client_id(), id, before);
     }
 }
 

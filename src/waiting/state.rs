@@ -4,10 +4,10 @@
 //! copies out what it needs, drops the borrow, and only then calls the server or another part,
 //! which may come back here.
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use mortise_core::mail::{BoxId, Delivered};
+use mortise_core::mail::BoxId;
 use mortise_core::{
     Deque, HomeKey, Homes, Instant, KeyId, KeyList, Left, Owner, Queues, Stake, Token, Touched,
     WaiterId,
@@ -19,12 +19,9 @@ use crate::waiting::post::Post;
 
 static WAITING: MainThread<Waiting> = MainThread::new(Waiting {
     post: LazyCell::new(Post::default),
-    watches_clients: Cell::new(false),
-    watching_was_of_use: Cell::new(false),
     queues: LazyCell::new(RefCell::default),
     left: LazyCell::new(RefCell::default),
     clients: LazyCell::new(RefCell::default),
-    deliveries: LazyCell::new(RefCell::default),
     readers: LazyCell::new(RefCell::default),
     undelivered: LazyCell::new(RefCell::default),
 });
@@ -37,38 +34,16 @@ pub(crate) fn get(ctx: &Context<'_>) -> &'static Waiting {
 pub(crate) struct Waiting {
     /// The boxes, and the requests by mail.
     pub(super) post: LazyCell<Post>,
-    /// The server notifies this module of clients that close.
-    pub(super) watches_clients: Cell<bool>,
-    /// A client was sent a grant or a letter since `stop_watching` last checked, so those notices were of use.
-    pub(super) watching_was_of_use: Cell<bool>,
     /// The queue of each key.
     pub(super) queues: LazyCell<RefCell<Queues>>,
     /// Owners that have left a key for good.
     pub(super) left: LazyCell<RefCell<Left>>,
     /// Every blocked client, and what it waits for.
     pub(super) clients: LazyCell<RefCell<Clients>>,
-    /// Letters that clients were sent in this turn and may never read.
-    pub(super) deliveries: LazyCell<RefCell<Deliveries>>,
     /// LOCK.MAILs that wait for letters.
     pub(super) readers: LazyCell<RefCell<Readers>>,
     /// Grants whose client may not have got the reply.
     pub(super) undelivered: LazyCell<RefCell<Undelivered>>,
-}
-
-/// Letters that were delivered since the event loop slept.
-#[derive(Debug, Default)]
-pub(super) struct Deliveries {
-    pub(super) by_box: BTreeMap<BoxId, Delivery>,
-    /// The id of a client, and a box whose letters it got.
-    pub(super) by_client: BTreeSet<(u64, BoxId)>,
-}
-
-#[derive(Debug)]
-pub(super) struct Delivery {
-    /// The last letter that was delivered before this turn.
-    pub(super) before: Delivered,
-    /// Clients, and the last letter that each got.
-    pub(super) to: Vec<(u64, Delivered)>,
 }
 
 #[derive(Debug, Default)]
@@ -89,8 +64,6 @@ pub(crate) struct UndeliveredGrant {
     /// The hold's token then: one that is made anew has another.
     pub(crate) token: Token,
     pub(crate) before: Option<Stake>,
-    /// Its client got a reply. If the server closed that client for the memory that it took, the reply was still written.
-    pub(crate) delivered: bool,
 }
 
 /// Every grant whose client may not have got the reply.
@@ -98,8 +71,6 @@ pub(crate) struct UndeliveredGrant {
 pub(super) struct Undelivered {
     pub(super) in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
     pub(super) by_owner: BTreeSet<(Owner, WaiterId)>,
-    /// By the id of its client, the grant in flight whose reply was written since the event loop slept.
-    pub(super) delivered: BTreeMap<u64, WaiterId>,
     /// By key, the grants to be undone when it is settled.
     pub(super) to_undo: ToUndo,
     /// Where the databases of those keys are now.

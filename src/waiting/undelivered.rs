@@ -1,15 +1,12 @@
 //! Grants to waiters whose client has not got the reply yet, and how they are undone.
 //!
 //! ```text
-//!  granted ──► in flight ──┬─ reply written ──► sent ──┬─ the event loop sleeps ────► forgotten
-//!                          │                           └─ closed before it sleeps ──┐
-//!                          └─ client gone before the reply ───────────────────────► undone when the key is settled
+//!  granted ──► in flight ──┬─ reply written ──────────────► done
+//!                          └─ client gone before the reply ─► undone when the key is settled
 //! ```
 //!
-//! A client that the server is about to close (its user deleted, its output limit passed) is asked
-//! for its reply like any other, and what is replied is thrown away. The only sign of this is that the server closes it before the event
-//! loop sleeps, because until then no client has read its reply. A client that closes its connection itself after a written reply (QUIT in
-//! the same pipeline) keeps its grant.
+//! A reply that the server takes and then throws away, because it closes the client in the same turn, counts as written: such a
+//! grant lasts for its lease.
 
 use std::rc::Rc;
 
@@ -17,14 +14,12 @@ use mortise_core::{KeyId, KeyList, KeyRef, Owner, OwnerRef, WaiterId};
 
 use crate::ffi::{Context, Swap};
 use crate::time::{self, role};
-use crate::waiting::deliveries;
 pub(crate) use crate::waiting::state::UndeliveredGrant;
 use crate::waiting::state::{self, Undelivered, Waiting};
-use crate::waiting::watched;
 use crate::work::queue as work;
 
 impl Undelivered {
-    fn land(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
+    fn take_in_flight(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
         let grant = self.in_flight.remove(&id)?;
         self.by_owner.remove(&(grant.owner.clone(), id));
         Some(grant)
@@ -44,23 +39,10 @@ pub(crate) fn granted(waiting: &Waiting, id: WaiterId, grant: UndeliveredGrant) 
     undelivered.in_flight.insert(id, grant);
 }
 
-/// `client` gets the reply of the grant of `id` now; false if that was withdrawn. From now on the
-/// module needs events of closing clients and of the event loop.
-pub(crate) fn delivered(ctx: &Context<'_>, id: WaiterId, client: u64) -> bool {
+/// The client gets the reply of the grant of `id` now. False if that was withdrawn.
+pub(crate) fn delivered(ctx: &Context<'_>, id: WaiterId) -> bool {
     let mut undelivered = state::get(ctx).undelivered.borrow_mut();
-    if !undelivered.in_flight.contains_key(&id) {
-        return false;
-    }
-    if let Some(grant) = undelivered.in_flight.get_mut(&id) {
-        grant.delivered = true;
-    }
-    let before = undelivered.delivered.insert(client, id);
-    before.and_then(|before| undelivered.land(before));
-    drop(undelivered);
-    if !watched::watch(ctx) {
-        on_slept(state::get(ctx));
-    }
-    true
+    undelivered.take_in_flight(id).is_some()
 }
 
 /// The owner has left the key: its undelivered grants are void. A grant of several keys is given
@@ -74,8 +56,8 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
     let mut withdrawn = Vec::new();
     for id in ids {
         let grant = undelivered.in_flight.get(&id);
-        if grant.is_some_and(|grant| grant.is_at(key) && !grant.delivered) {
-            withdrawn.extend(undelivered.land(id));
+        if grant.is_some_and(|grant| grant.is_at(key)) {
+            withdrawn.extend(undelivered.take_in_flight(id));
         }
     }
     drop(undelivered);
@@ -122,48 +104,11 @@ impl UndeliveredGrant {
     }
 }
 
-/// The event loop slept: the replies have been written.
-pub(crate) fn on_slept(waiting: &Waiting) {
-    deliveries::on_slept(waiting);
-    let mut undelivered = waiting.undelivered.borrow_mut();
-    if undelivered.delivered.is_empty() {
-        return;
-    }
-    let delivered = std::mem::take(&mut undelivered.delivered);
-    for id in delivered.values() {
-        undelivered.land(*id);
-    }
-}
-
-/// A client is being closed.
-pub(crate) fn on_closed(ctx: &Context<'_>, client: u64) {
-    let delivered = state::get(ctx)
-        .undelivered
-        .borrow_mut()
-        .delivered
-        .remove(&client);
-    if delivered.is_none() && !deliveries::knows(state::get(ctx), client) {
-        return;
-    }
-    let reads_replies = ctx.closes_after_reply(client);
-    if !reads_replies {
-        deliveries::on_closed(state::get(ctx), client);
-    }
-    let Some(id) = delivered else { return };
-    if reads_replies {
-        state::get(ctx).undelivered.borrow_mut().land(id);
-    } else {
-        lost(ctx, id);
-    }
-}
-
 /// The server has dropped the client of `id`, which got no reply.
 pub(crate) fn not_delivered(ctx: &Context<'_>, id: WaiterId) {
-    lost(ctx, id);
-}
-
-fn lost(ctx: &Context<'_>, id: WaiterId) {
-    let grant = state::get(ctx).undelivered.borrow_mut().land(id);
+    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let grant = undelivered.take_in_flight(id);
+    drop(undelivered);
     if let Some(grant) = grant {
         give_back(ctx, grant);
     }
@@ -189,7 +134,7 @@ pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
     work::settle(ctx, key.as_ref());
 }
 
-/// Marks that a grant at the key has to be undone.
+/// Whether a grant at the key has to be undone.
 pub(crate) fn any_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
     let undelivered = waiting.undelivered.borrow();
     !undelivered.to_undo.is_empty()
@@ -224,19 +169,7 @@ pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Undel
     last
 }
 
-/// Those of `grants` that nobody can have received. Asks the server for a setting: no key may be open.
-pub(crate) fn not_received(
-    ctx: &Context<'_>,
-    mut grants: Vec<UndeliveredGrant>,
-) -> Vec<UndeliveredGrant> {
-    // A server that closes clients for the memory that they take does so after their last reply.
-    if grants.iter().any(|grant| grant.delivered) && ctx.setting(c"maxmemory-clients") != Some(0) {
-        grants.retain(|grant| !grant.delivered);
-    }
-    grants
-}
-
-/// Marks that the grants at the key need not be undone.
+/// Forgets the grants at the key that were to be undone.
 pub(crate) fn forget_at(waiting: &Waiting, key: KeyRef<'_>) {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let place = undelivered.homes.home_key(key);

@@ -51,7 +51,6 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
                 granted: stake.touched,
                 token: stake.token,
                 before,
-                delivered: false,
             };
             undelivered::granted(state::get(ctx), waiter.id, undelivered);
             Answer::Token(grant.token())
@@ -133,9 +132,7 @@ pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) 
     state::get(ctx).clients.borrow_mut().set_delivered(blocked);
     match &wanted.answer {
         // Except if its owner has left the key meanwhile.
-        Some(Answer::Token(token))
-            if undelivered::delivered(ctx, wanted.waiter, ctx.client_id()) =>
-        {
+        Some(Answer::Token(token)) if undelivered::delivered(ctx, wanted.waiter) => {
             ctx.reply_integer(token.get() as i64);
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),

@@ -28,16 +28,11 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
 }
 
 pub(crate) fn on_event(ctx: &Context<'_>, event: Event) {
-    match event {
-        Event::Slept => undelivered::on_slept(waiting::state(ctx)),
-        Event::Closed { client } => undelivered::on_closed(ctx, client),
-        _ => measured(ctx, || on_change(ctx, event)),
-    }
+    measured(ctx, || on_change(ctx, event));
 }
 
 fn on_change(ctx: &Context<'_>, event: Event) {
     match event {
-        Event::Slept | Event::Closed { .. } => {}
         Event::Role { primary } => on_role(ctx, primary),
         Event::Flush { db } => {
             leases::clear(ctx, db);

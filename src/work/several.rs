@@ -264,7 +264,6 @@ fn take_back<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], owner: &Owner, granted
             granted: granted.stake.touched,
             token: granted.token(),
             before: None,
-            delivered: false,
         };
         // If the key holds something else by now, there is nothing to undo.
         let _ = OpenLock::with(ctx, *name, |lock| lock.take_back(vec![grant]));

@@ -18,7 +18,7 @@ use crate::keys::{arrivals, effect, evictions, leases};
 use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
-use crate::waiting::{due, mail, watched};
+use crate::waiting::{due, mail};
 use crate::work::failing;
 use crate::work::queue;
 use crate::work::run;
@@ -31,7 +31,6 @@ use crate::work::slots;
 static SWEEPS: MainThread<Sweeps> = MainThread::new(Sweeps {
     polled: Cell::new(Instant::from_millis(0)),
     unheld: RefCell::new(Scan::over(Scope::Unheld)),
-    ticks: Cell::new(0),
 });
 
 struct Sweeps {
@@ -39,8 +38,6 @@ struct Sweeps {
     polled: Cell<Instant>,
     /// The scan over the keys that nobody holds.
     unheld: RefCell<Scan>,
-    /// How often the sweep timer has fired.
-    ticks: Cell<u64>,
 }
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
@@ -50,8 +47,6 @@ const BETWEEN_SLICES: u64 = 1;
 /// How often at most the module polls what has no event, in milliseconds: with each sweep, except
 /// between slices.
 const POLL_EVERY: u64 = 90;
-/// After so many sweeps without a reply to a waiter, clients are no longer watched.
-const WATCHED_TICKS: u64 = 100;
 /// After how many milliseconds the sweep returns to a key that it could not settle.
 const PUT_OFF: u64 = 1_000;
 
@@ -127,10 +122,6 @@ fn tick(ctx: &Context<'_>) {
             poll(ctx, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
-    }
-    sweeps.ticks.set(sweeps.ticks.get().wrapping_add(1));
-    if sweeps.ticks.get().is_multiple_of(WATCHED_TICKS) {
-        watched::stop_watching(ctx);
     }
     let pause = match more {
         true => BETWEEN_SLICES,

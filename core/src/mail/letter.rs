@@ -171,13 +171,6 @@ pub enum Leaving {
     Letter,
 }
 
-/// Up to where the letters of a box were delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Delivered {
-    pub(super) number: u64,
-    pub(super) since: Option<Instant>,
-}
-
 /// The box belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYours;

@@ -249,10 +249,6 @@ fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     mail.expect(WaiterId(1), id);
     mail.post(WaiterId(1), 2, later);
-    let undelivered = mail.delivered(id);
-    assert_eq!(mail.deliver(id, 9, Instant::from_millis(0)).len(), 1);
-    assert!(!mail.hand_on(&key(0), name, &first), "it is delivered");
-    mail.undeliver(id, undelivered);
     assert!(!mail.hand_on(&key(1), name, &first));
     assert!(mail.hand_on(&key(0), name, &first));
     mail.close(id);
@@ -363,7 +359,6 @@ fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
                 };
                 post(&mut mail, id, number, letter(its, number));
             }
-            let before = mail.delivered(id);
             drop(mail.deliver(id, count, read));
             assert_eq!(with_unread(&mail, read), (count > 0).then_some(id));
             if deletes {
@@ -373,29 +368,6 @@ fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
             }
             let found = with_unread(&mail, read.after(1));
             assert_eq!(found, overdue.then_some(id), "{count} {deletes}");
-            mail.undeliver(id, before);
-            assert_eq!(with_unread(&mail, read.after(1)), None);
         }
-    }
-}
-
-#[test]
-fn a_letter_that_was_delivered_before_stays_so_when_later_ones_were_not_read() {
-    let read = Instant::from_millis(10);
-    for deletes in [false, true] {
-        let mut mail = Mail::new();
-        let id = mail.make(b"box", b"", 1, read);
-        for number in 2..5 {
-            post(&mut mail, id, number, letter(GRANTED, number));
-        }
-        drop(mail.deliver(id, 1, read));
-        let before = mail.delivered(id);
-        drop(mail.deliver(id, 9, read.after(1)));
-        if deletes {
-            mail.ask(id, Some(2), read.after(1));
-        }
-        mail.undeliver(id, before);
-        let overdue = with_unread(&mail, read.after(1));
-        assert_eq!(overdue, (!deletes).then_some(id), "{deletes}");
     }
 }

@@ -36,11 +36,6 @@ pub(crate) enum Op {
         mailbox: u8,
         count: usize,
     },
-    /// Delivers to a client that never reads it.
-    TellInVain {
-        mailbox: u8,
-        count: usize,
-    },
     Withdraw {
         key: u8,
         owner: u8,
@@ -100,7 +95,6 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
         3 => (0..BOXES, proptest::option::of(0..5_u8)).prop_map(|(mailbox, forgets)| Op::Ask { mailbox, forgets }),
         3 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::Tell { mailbox, count }),
-        1 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::TellInVain { mailbox, count }),
         1 => (0..2_u8, 0..OWNERS).prop_map(|(key, owner)| Op::Withdraw { key, owner }),
         1 => (0..2_u8, 0..OWNERS, any::<bool>()).prop_map(|(key, owner, write)| Op::AskAgain { key, owner, write }),
         1 => (0..BOXES).prop_map(|mailbox| Op::Close { mailbox }),
@@ -209,12 +203,6 @@ impl Run {
                 let after = forgets.map(|nth| self.model.number_of(mailbox, nth));
                 self.mail.ask(id, after, self.now());
                 self.model.ask(mailbox, after, self.now);
-            }
-            Op::TellInVain { mailbox, count } => {
-                let (id, now) = (self.open(mailbox), self.now());
-                let before = self.mail.delivered(id);
-                self.mail.deliver(id, count, now).for_each(drop);
-                self.mail.undeliver(id, before);
             }
             Op::Tell { mailbox, count } => {
                 let (id, now) = (self.open(mailbox), self.now());
