@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::ffi::{Context, InfoWriter};
-use crate::keys::{leases, tokens};
+use crate::keys::{evictions, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::hidden;
 use crate::time::{self, clock};
@@ -43,7 +43,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ("total_timeouts", totals.timeouts.get()),
         ("total_deadlocks", totals.deadlocks.get()),
         ("total_denied", totals.denied.get()),
-        ("total_evictions", totals.evictions.get()),
+        ("evictable", u64::from(evictions::are_possible(ctx))),
         ("longest_stretch_us", slice::longest(ctx)),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (

@@ -30,7 +30,7 @@ mod totals;
 mod waiting;
 mod work;
 
-use ffi::{ClientHandlers, EventHandlers, Handlers, Module, command};
+use ffi::{ClientHandlers, Handlers, Module, command};
 
 /// Registers the module with the server.
 static MODULE: Module = Module {
@@ -59,10 +59,7 @@ static MODULE: Module = Module {
     handlers: Handlers {
         on_load: work::events::on_load,
         on_alarm: work::timers::on_alarm,
-        events: EventHandlers {
-            on_event: work::events::on_event,
-            on_evicted: keys::evictions::on_evicted,
-        },
+        on_event: work::events::on_event,
         clients: ClientHandlers {
             on_reply: waiting::on_reply,
             on_unblock: waiting::on_unblock,

@@ -35,7 +35,6 @@ pub(crate) struct Totals {
     pub(crate) timeouts: Total,
     pub(crate) deadlocks: Total,
     pub(crate) denied: Total,
-    pub(crate) evictions: Total,
     wait_times: LazyCell<RefCell<Histogram>>,
     hold_times: LazyCell<RefCell<Histogram>>,
 }
@@ -54,7 +53,6 @@ impl Totals {
             timeouts: Total::new(),
             deadlocks: Total::new(),
             denied: Total::new(),
-            evictions: Total::new(),
             wait_times: LazyCell::new(RefCell::default),
             hold_times: LazyCell::new(RefCell::default),
         }

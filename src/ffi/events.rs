@@ -1,12 +1,11 @@
 //! Events of the server.
 
-use std::os::raw::{c_char, c_int, c_void};
+use std::os::raw::{c_int, c_void};
 use std::sync::OnceLock;
 
 use mortise_core::Db;
 use redis_module::raw;
 
-use super::args::Arg;
 use super::catch::catch;
 use super::context::{Context, db_of};
 
@@ -46,20 +45,12 @@ pub(crate) enum Event {
     Config,
 }
 
-/// The handlers of events and evictions, see [`answer_with`].
-static ANSWERS: OnceLock<EventHandlers> = OnceLock::new();
+/// The handler of events, see [`answer_with`].
+static ANSWER: OnceLock<fn(&Context<'_>, Event)> = OnceLock::new();
 
-/// The handlers of server events.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventHandlers {
-    pub(crate) on_event: fn(&Context<'_>, Event),
-    /// A key of this name, of whatever type, was evicted.
-    pub(crate) on_evicted: fn(&Context<'_>, &[u8]),
-}
-
-/// At load time: sets the handlers of all events.
-pub(super) fn answer_with(answers: EventHandlers) {
-    ANSWERS.get_or_init(|| answers);
+/// At load time: sets the handler of all events.
+pub(super) fn answer_with(answer: fn(&Context<'_>, Event)) {
+    ANSWER.get_or_init(|| answer);
 }
 
 /// Events that are needed from the start: a change of role, the end of a load, the cron.
@@ -113,8 +104,8 @@ unsafe extern "C" fn on_event(
     catch("an event", || {
         // SAFETY: the server's context for this call; `data` is what it documents for the event.
         let (ctx, event) = unsafe { (Context::new(ctx), decode(event.id, subevent, data)) };
-        if let (Some(event), Some(answers)) = (event, ANSWERS.get()) {
-            (answers.on_event)(&ctx, event);
+        if let (Some(event), Some(answer)) = (event, ANSWER.get()) {
+            answer(&ctx, event);
         }
     });
 }
@@ -157,37 +148,4 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
         _ => None,
     }
-}
-
-impl Context<'_> {
-    /// Subscribes to evictions; false if the server refuses.
-    pub(crate) fn subscribe_to_evictions(&self) -> bool {
-        let class = raw::REDISMODULE_NOTIFY_EVICTED;
-        // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
-        let done = unsafe {
-            api!(
-                RedisModule_SubscribeToKeyspaceEvents,
-                self.as_ptr(),
-                class,
-                Some(on_evicted)
-            )
-        };
-        done == raw::REDISMODULE_OK as c_int
-    }
-}
-
-unsafe extern "C" fn on_evicted(
-    ctx: *mut raw::RedisModuleCtx,
-    _class: c_int,
-    _event: *const c_char,
-    key: *mut raw::RedisModuleString,
-) -> c_int {
-    catch("an eviction", || {
-        // SAFETY: the server's context and the key's name, both for this call.
-        let (ctx, key) = unsafe { (Context::new(ctx), Arg::new(key)) };
-        if let Some(answers) = ANSWERS.get() {
-            (answers.on_evicted)(&ctx, key.bytes());
-        }
-    });
-    raw::REDISMODULE_OK as c_int
 }

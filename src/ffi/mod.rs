@@ -52,7 +52,7 @@ pub(crate) use config::Setting;
 pub(crate) use context::{Context, Refusal, Refused};
 pub(crate) use docs::{ArgDoc, ArgKind, Docs, KeyAccess};
 pub(crate) use entry::Command;
-pub(crate) use events::{Event, EventHandlers, Swap};
+pub(crate) use events::{Event, Swap};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};
 pub(crate) use key_request::Keys;

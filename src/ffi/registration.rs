@@ -13,7 +13,7 @@ use super::config::{self, Setting};
 use super::context::Context;
 use super::docs::Docs;
 use super::entry::{self, Command};
-use super::events::{self, EventHandlers};
+use super::events::{self, Event};
 use super::info;
 use super::native_type::{self, DataType};
 use super::timer::{self, Alarm};
@@ -42,7 +42,7 @@ pub(crate) struct Handlers {
     /// The module has been registered.
     pub(crate) on_load: fn(&Context<'_>),
     pub(crate) on_alarm: fn(&Context<'_>, Alarm),
-    pub(crate) events: EventHandlers,
+    pub(crate) on_event: fn(&Context<'_>, Event),
     pub(crate) clients: ClientHandlers,
     pub(crate) write_info: info::Write,
 }
@@ -182,7 +182,6 @@ required![
     RedisModule_SignalModifiedKey,
     RedisModule_StopTimer,
     RedisModule_StringPtrLen,
-    RedisModule_SubscribeToKeyspaceEvents,
     RedisModule_SubscribeToServerEvent,
     RedisModule_UnblockClient,
     RedisModule_WrongArity,
@@ -220,7 +219,7 @@ pub(super) fn register(
     }
     let handlers = &module.handlers;
     timer::answer_with(handlers.on_alarm);
-    events::answer_with(handlers.events);
+    events::answer_with(handlers.on_event);
     block::answer_with(handlers.clients);
     info::write_with(handlers.write_info);
     if !module.data_type.0(ctx) {

@@ -71,17 +71,19 @@ impl Context<'_> {
 
     /// The server is Valkey 8.0 or 8.1.
     pub(super) fn is_valkey_8(&self) -> bool {
-        // SAFETY: the data is freed below, once; the text is read before.
+        let version = self.server_text(c"server", c"valkey_version");
+        version.is_some_and(|version| version.starts_with(b"8."))
+    }
+
+    /// A text of INFO `section`; `None` if it is not there.
+    pub(crate) fn server_text(&self, section: &CStr, field: &CStr) -> Option<Vec<u8>> {
+        // SAFETY: the data is freed below, once; the text is copied before.
         unsafe {
-            let data = api!(RedisModule_GetServerInfo, self.as_ptr(), c"server".as_ptr());
-            let version = api!(
-                RedisModule_ServerInfoGetFieldC,
-                data,
-                c"valkey_version".as_ptr()
-            );
-            let found = !version.is_null() && CStr::from_ptr(version).to_bytes().starts_with(b"8.");
+            let data = api!(RedisModule_GetServerInfo, self.as_ptr(), section.as_ptr());
+            let text = api!(RedisModule_ServerInfoGetFieldC, data, field.as_ptr());
+            let text = (!text.is_null()).then(|| CStr::from_ptr(text).to_bytes().to_vec());
             api!(RedisModule_FreeServerInfo, self.as_ptr(), data);
-            found
+            text
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
              and report this line",
         );
     }
-    evictions::read_policy_later(ctx);
+    evictions::warn_later(ctx);
 }
 
 /// Whether the module is subscribed to them.

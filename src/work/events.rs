@@ -83,7 +83,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::Config => {
             time::grace(ctx).heartbeats.on_settings();
-            evictions::read_policy(ctx);
+            evictions::warn_later(ctx);
         }
     }
 }

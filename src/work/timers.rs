@@ -68,8 +68,7 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 /// The event loop turns.
 fn turn(ctx: &Context<'_>) {
     alarms::end_of_turn_has_come(ctx);
-    evictions::read_policy_if_unknown(ctx);
-    evictions::forget_unlinked(ctx);
+    evictions::warn_if_due(ctx);
     work(ctx);
 }
 

@@ -3,7 +3,7 @@
 use mortise_core::KeyRef;
 
 use crate::ffi::{Context, Value};
-use crate::keys::{arrivals, evictions, leases};
+use crate::keys::{arrivals, leases};
 use crate::waiting::{self, queue as queues};
 use crate::work::queue;
 use crate::work::scan::Scope;
@@ -12,7 +12,6 @@ use crate::work::scan::Scope;
 pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     arrivals::replicate_again_ahead(ctx, key, value);
     leases::forget(ctx, key, value);
-    evictions::on_unlinked(ctx, key, &value.lock);
     let any_unheld = || {
         let queues = queues::all(ctx).borrow();
         queues.waiting_keys().unheld_after(None).is_some()

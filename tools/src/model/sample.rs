@@ -134,6 +134,8 @@ pub struct Facts {
     pub letters: u64,
     /// Keys whose hand-off the server refuses.
     pub held_back: u64,
+    /// The server may evict locks that are held.
+    pub evictable: bool,
     /// Since the server's start.
     pub totals: Totals,
     /// How long nothing will be granted.
@@ -177,8 +179,6 @@ pub struct Totals {
     pub deadlocks: u64,
     /// Requests answered null at once.
     pub denied: u64,
-    /// Locks that `maxmemory` took.
-    pub evictions: u64,
 }
 
 /// Percentiles in milliseconds.

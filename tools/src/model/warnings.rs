@@ -82,11 +82,8 @@ fn of_facts(facts: &Facts) -> Vec<String> {
             "{keys} not handed on, because the server refuses writes"
         ));
     }
-    if facts.totals.evictions > 0 {
-        let locks = text::plural(facts.totals.evictions, "lock");
-        found.push(format!(
-            "{locks} evicted since the start: maxmemory-policy evicts locks"
-        ));
+    if facts.evictable {
+        found.push("maxmemory-policy may evict locks that are held".to_owned());
     }
     let queued = facts.by_mail + facts.letters + facts.boxes;
     found.extend(near(

@@ -225,6 +225,7 @@ impl Info {
             boxes: self.lock("boxes"),
             letters: self.lock("letters"),
             held_back: self.lock("held_back"),
+            evictable: self.lock("evictable") == 1,
             totals: Totals {
                 grants: total("grants"),
                 reentries: total("reentries"),
@@ -235,7 +236,6 @@ impl Info {
                 timeouts: total("timeouts"),
                 deadlocks: total("deadlocks"),
                 denied: total("denied"),
-                evictions: total("evictions"),
             },
             grace_left_ms: self.lock("grace_left_ms"),
             suspect_left_ms: self.lock("suspect_left_ms"),
