@@ -6,7 +6,7 @@ use mortise_core::KeyRef;
 
 use crate::ffi::{self, Context, Source, Value};
 use crate::keys::{arrivals, effect, leases, saved, tokens};
-use crate::work::unlinked;
+use crate::work::events;
 
 /// The type `mort-lock`.
 pub(crate) struct LockType;
@@ -40,7 +40,7 @@ impl ffi::DataType for LockType {
     }
 
     fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-        unlinked::on_unlinked(ctx, key, value);
+        events::on_unlinked(ctx, key, value);
     }
 
     fn memory(value: &Value, name_len: usize) -> usize {

@@ -3,8 +3,10 @@
 //! From Redis 7.2 and Valkey 8 on the server offers each key that it removes to every listener of any event. So a server without locks
 //! gets only those listeners that it cannot do without.
 
+use mortise_core::KeyRef;
+
 use crate::config;
-use crate::ffi::{Context, Event};
+use crate::ffi::{Context, Event, Value};
 use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
 use crate::time;
 use crate::time::lag::MARGIN;
@@ -110,5 +112,23 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         refuse::everybody(ctx);
         undelivered::forget_all(waiting::state(ctx));
         mail::close_all(ctx);
+    }
+}
+
+/// The key lost its lock, or the lock its key (RENAME, MOVE).
+pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
+    arrivals::replicate_again_ahead(ctx, key, value);
+    leases::forget(ctx, key, value);
+    let any_unheld = || {
+        let queues = queues::all(ctx).borrow();
+        queues.waiting_keys().unheld_after(None).is_some()
+    };
+    if !value.lock.is_free() && any_unheld() {
+        // RENAME and MOVE report only the key that a lock leaves: it may be at an awaited key now that was free.
+        queue::scan(ctx, Scope::Unheld);
+    }
+    if queues::wait_at(waiting::state(ctx), key) {
+        queues::all(ctx).borrow_mut().forget_holders(key);
+        queue::settle(ctx, key);
     }
 }

@@ -19,4 +19,3 @@ pub(crate) mod several;
 pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod timers;
-pub(crate) mod unlinked;

@@ -48,6 +48,7 @@ pub(crate) fn is_urgent_left(ctx: &Context<'_>) -> bool {
     [Kind::Wake, Kind::AnswerMail, Kind::Settle]
         .iter()
         .any(|kind| queue::len(ctx, *kind) > 0)
+        || (queue::held_back(ctx) > 0 && !queue::is_blocked(ctx))
         || queues::all(ctx).borrow().any_due()
 }
 
