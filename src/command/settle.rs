@@ -33,7 +33,7 @@ impl Command for Settle {
         let undelivered = undelivered::take(ctx, ctx.key(name), MOST);
         let settled = OpenLock::with(ctx, name, |lock| {
             lock.live();
-            lock.take_back(undelivered);
+            lock.undo_grants(undelivered);
             lock.settle();
         });
         if let Err(error) = settled {

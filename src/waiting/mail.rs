@@ -192,7 +192,7 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
     let withdrawn = mail.withdraw(&key.to_id(), owner);
     drop(mail);
     for letter in withdrawn.grants {
-        undelivered::give_back_elsewhere(ctx, &grant_of(letter), key);
+        undelivered::undo_at_other_keys(ctx, &grant_of(letter), key);
     }
     withdrawn.any
 }
@@ -240,14 +240,14 @@ fn post(
     drop(mail);
     match posted {
         Posted::In(id) => readers::on_letter(ctx, id),
-        Posted::Returned(Some(letter)) => give_back(ctx, letter),
+        Posted::Returned(Some(letter)) => undo_later(ctx, letter),
         Posted::Returned(None) | Posted::NotByMail(_) => {}
     }
     true
 }
 
-fn give_back(ctx: &Context<'_>, letter: UndeliveredLetter) {
-    undelivered::give_back(ctx, grant_of(letter));
+fn undo_later(ctx: &Context<'_>, letter: UndeliveredLetter) {
+    undelivered::undo_later(ctx, grant_of(letter));
 }
 
 fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
@@ -267,15 +267,15 @@ fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
     }
 }
 
-/// A grant stands because another one has changed its hold since. If that one was not delivered either, undoing it has to undo both.
-pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
+/// Lets a later undelivered letter undo `grant`, too, which stands because that one has changed its hold.
+pub(crate) fn extend_undo(waiting: &Waiting, grant: &UndeliveredGrant) {
     let undo = Undo {
         granted: grant.granted,
         token: grant.token,
         before: grant.before.map(Box::new),
     };
     let mut mail = waiting.post.mail.borrow_mut();
-    mail.hand_on(&grant.key, grant.owner.as_ref(), &undo);
+    mail.extend_undo(&grant.key, grant.owner.as_ref(), &undo);
 }
 
 /// Two databases have changed places, and with them the locks of letters.
@@ -335,7 +335,7 @@ pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
     match leaving {
         None => return false,
         Some(Leaving::Letter) => {}
-        Some(Leaving::Grant(letter)) => give_back(ctx, letter),
+        Some(Leaving::Grant(letter)) => undo_later(ctx, letter),
         Some(Leaving::Request(id)) => queue::withdraw(ctx, id),
     }
     true

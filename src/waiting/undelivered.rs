@@ -63,19 +63,19 @@ pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
     drop(undelivered);
     let found = !withdrawn.is_empty();
     for grant in withdrawn {
-        give_back_elsewhere(ctx, &grant, key);
+        undo_at_other_keys(ctx, &grant, key);
     }
     found
 }
 
 /// Undoes a grant of several keys, except at `key`, where it is undone otherwise.
-pub(super) fn give_back_elsewhere(ctx: &Context<'_>, grant: &UndeliveredGrant, key: KeyRef<'_>) {
+pub(super) fn undo_at_other_keys(ctx: &Context<'_>, grant: &UndeliveredGrant, key: KeyRef<'_>) {
     if grant.keys.is_none() {
         return;
     }
     for at_one in grant.at_each_key() {
         if at_one.key.as_ref() != key {
-            give_back(ctx, at_one);
+            undo_later(ctx, at_one);
         }
     }
 }
@@ -110,18 +110,18 @@ pub(crate) fn not_delivered(ctx: &Context<'_>, id: WaiterId) {
     let grant = undelivered.take_in_flight(id);
     drop(undelivered);
     if let Some(grant) = grant {
-        give_back(ctx, grant);
+        undo_later(ctx, grant);
     }
 }
 
 /// Undoes an undelivered grant.
-pub(crate) fn give_back(ctx: &Context<'_>, grant: UndeliveredGrant) {
+pub(crate) fn undo_later(ctx: &Context<'_>, grant: UndeliveredGrant) {
     if !role::is_primary(time::state(ctx)) {
         return;
     }
     if grant.keys.is_some() {
         for at_one in grant.at_each_key() {
-            give_back(ctx, at_one);
+            undo_later(ctx, at_one);
         }
         return;
     }
@@ -195,8 +195,8 @@ pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
     true
 }
 
-/// The grant stands because another one has changed its hold since. If that one is undelivered, too, undoing it undoes both.
-pub(crate) fn hand_on(waiting: &Waiting, grant: &UndeliveredGrant) {
+/// Lets a later undelivered grant undo `grant`, too, which stands because that one has changed its hold.
+pub(crate) fn extend_undo(waiting: &Waiting, grant: &UndeliveredGrant) {
     let mut undelivered = waiting.undelivered.borrow_mut();
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();
     for id in ids {

@@ -77,7 +77,7 @@ impl OpenLock<'_> {
     }
 
     /// Undoes grants that nobody received.
-    pub(crate) fn take_back(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
+    pub(crate) fn undo_grants(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
         // If a later grant changed the same hold, that one has to be undone first. Grants of boxes come in no order, so try until nothing
         // changes.
         loop {
@@ -88,8 +88,8 @@ impl OpenLock<'_> {
             }
         }
         for grant in undelivered {
-            mail::hand_on(waiting::state(self.ctx), &grant);
-            undelivered::hand_on(waiting::state(self.ctx), &grant);
+            mail::extend_undo(waiting::state(self.ctx), &grant);
+            undelivered::extend_undo(waiting::state(self.ctx), &grant);
         }
     }
 

@@ -237,7 +237,7 @@ fn grant_all<'c>(
             Some((stake, lock.now))
         });
         let Ok((Some((stake, now)), notices)) = one else {
-            take_back(ctx, &names[nth + 1..], owner, all);
+            undo_all(ctx, &names[nth + 1..], owner, all);
             return None;
         };
         let granted = all.get_or_insert(Granted {
@@ -254,7 +254,7 @@ fn grant_all<'c>(
 }
 
 /// Undoes what was granted at these keys.
-fn take_back<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], owner: &Owner, granted: Option<Granted>) {
+fn undo_all<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], owner: &Owner, granted: Option<Granted>) {
     let Some(granted) = granted else { return };
     for name in names {
         let grant = UndeliveredGrant {
@@ -266,7 +266,7 @@ fn take_back<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], owner: &Owner, granted
             before: None,
         };
         // If the key holds something else by now, there is nothing to undo.
-        let _ = OpenLock::with(ctx, *name, |lock| lock.take_back(vec![grant]));
+        let _ = OpenLock::with(ctx, *name, |lock| lock.undo_grants(vec![grant]));
     }
     granted.notify(ctx, names);
 }

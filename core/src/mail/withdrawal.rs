@@ -58,7 +58,7 @@ impl Mail {
 
     /// A grant cannot be undone because another undelivered grant has changed its hold. Merges the two, so that undoing that one undoes
     /// both. True if it was found.
-    pub fn hand_on(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
+    pub fn extend_undo(&mut self, key: &KeyId, owner: OwnerRef<'_>, undo: &Undo) -> bool {
         for (id, number) in self.letters_of(self.lock_at(key), owner) {
             let found = self.boxes.get_mut(&id);
             let found = found.map(|found| (found.delivered, &mut found.letters));

@@ -249,8 +249,8 @@ fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     mail.expect(WaiterId(1), id);
     mail.post(WaiterId(1), 2, later);
-    assert!(!mail.hand_on(&key(1), name, &first));
-    assert!(mail.hand_on(&key(0), name, &first));
+    assert!(!mail.extend_undo(&key(1), name, &first));
+    assert!(mail.extend_undo(&key(0), name, &first));
     mail.close(id);
     match mail.next_leaving() {
         Some(Leaving::Grant(undelivered)) => assert_eq!(undelivered.undo.before, None),

@@ -277,7 +277,7 @@ impl Server {
             let undone =
                 self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
             if !undone {
-                self.mail.hand_on(key, owner, undo);
+                self.mail.extend_undo(key, owner, undo);
             }
             self.dirty.insert(key.clone());
         }
