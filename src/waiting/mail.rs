@@ -328,7 +328,7 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
 /// Empties the next piece of the boxes that were closed, and before that of what else was dropped when all of them were closed. False if
 /// there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
-    if undelivered::drop_one_forgotten(state::get(ctx)) {
+    if undelivered::drop_one_forgotten(ctx) {
         return true;
     }
     let leaving = state::get(ctx).post.mail.borrow_mut().next_leaving();

@@ -8,15 +8,47 @@
 //! A reply that the server takes and then throws away, because it closes the client in the same turn, counts as written: such a
 //! grant lasts for its lease.
 
+use std::cell::{LazyCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::rc::Rc;
 
-use mortise_core::{KeyId, KeyList, KeyRef, Owner, OwnerRef, WaiterId};
+use mortise_core::{
+    Deque, HomeKey, KeyId, KeyList, KeyRef, Owner, OwnerRef, Stake, Token, Touched, WaiterId,
+};
 
-use crate::ffi::{Context, Swap};
+use crate::ffi::{Context, MainThread, Swap};
 use crate::time::{self, role};
-pub(crate) use crate::waiting::state::UndeliveredGrant;
-use crate::waiting::state::{self, Undelivered, Waiting};
 use crate::work::queue as work;
+
+static UNDELIVERED: MainThread<LazyCell<RefCell<Undelivered>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
+/// A grant that has to be undone if it cannot be delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct UndeliveredGrant {
+    /// The first key, if they are several.
+    pub(crate) key: KeyId,
+    /// All keys of the grant, if they are several, as they were named.
+    pub(crate) keys: Option<KeyList>,
+    pub(crate) owner: Owner,
+    pub(crate) granted: Touched,
+    /// The hold's token then: one that is made anew has another.
+    pub(crate) token: Token,
+    pub(crate) before: Option<Stake>,
+}
+
+/// Every grant whose client has not got the reply.
+#[derive(Debug, Default)]
+struct Undelivered {
+    /// By request, those whose reply is on its way.
+    in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
+    /// The same by owner.
+    by_owner: BTreeSet<(Owner, WaiterId)>,
+    /// By key, those to be undone when it is settled.
+    to_undo: BTreeMap<HomeKey, Deque<UndeliveredGrant>>,
+    /// Those that need not be undone any more.
+    forgotten: Vec<btree_map::IntoIter<HomeKey, Deque<UndeliveredGrant>>>,
+}
 
 impl Undelivered {
     fn take_in_flight(&mut self, id: WaiterId) -> Option<UndeliveredGrant> {
@@ -33,22 +65,22 @@ impl Undelivered {
 }
 
 /// A settle has granted the request of `id`.
-pub(crate) fn granted(waiting: &Waiting, id: WaiterId, grant: UndeliveredGrant) {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+pub(crate) fn granted(ctx: &Context<'_>, id: WaiterId, grant: UndeliveredGrant) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     undelivered.by_owner.insert((grant.owner.clone(), id));
     undelivered.in_flight.insert(id, grant);
 }
 
 /// The client gets the reply of the grant of `id` now. False if that was withdrawn.
 pub(crate) fn delivered(ctx: &Context<'_>, id: WaiterId) -> bool {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     undelivered.take_in_flight(id).is_some()
 }
 
 /// The owner has left the key: its undelivered grants are void. A grant of several keys is given
 /// back at the others. True if there was one.
 pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.in_flight.is_empty() {
         return false;
     }
@@ -106,7 +138,7 @@ impl UndeliveredGrant {
 
 /// The server has dropped the client of `id`, which got no reply.
 pub(crate) fn not_delivered(ctx: &Context<'_>, id: WaiterId) {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let grant = undelivered.take_in_flight(id);
     drop(undelivered);
     if let Some(grant) = grant {
@@ -125,9 +157,9 @@ pub(crate) fn undo_later(ctx: &Context<'_>, grant: UndeliveredGrant) {
         }
         return;
     }
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let key = grant.key.clone();
-    let place = undelivered.homes.home_key(key.as_ref());
+    let place = work::home_key(ctx, key.as_ref());
     let grants = undelivered.to_undo.entry(place).or_default();
     grants.push_back(grant);
     drop(undelivered);
@@ -135,22 +167,19 @@ pub(crate) fn undo_later(ctx: &Context<'_>, grant: UndeliveredGrant) {
 }
 
 /// Whether a grant at the key has to be undone.
-pub(crate) fn any_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
-    let undelivered = waiting.undelivered.borrow();
-    !undelivered.to_undo.is_empty()
-        && undelivered
-            .to_undo
-            .contains_key(&undelivered.homes.home_key(key))
+pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    let undelivered = UNDELIVERED.get(ctx).borrow();
+    !undelivered.to_undo.is_empty() && undelivered.to_undo.contains_key(&work::home_key(ctx, key))
 }
 
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is
 /// settled again for the others.
 pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<UndeliveredGrant> {
-    let mut undelivered = state::get(ctx).undelivered.borrow_mut();
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     if undelivered.to_undo.is_empty() {
         return Vec::new();
     }
-    let place = undelivered.homes.home_key(key);
+    let place = work::home_key(ctx, key);
     let Some(grants) = undelivered.to_undo.get_mut(&place) else {
         return Vec::new();
     };
@@ -170,22 +199,22 @@ pub(crate) fn take(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Undel
 }
 
 /// Forgets the grants at the key that were to be undone.
-pub(crate) fn forget_at(waiting: &Waiting, key: KeyRef<'_>) {
-    let mut undelivered = waiting.undelivered.borrow_mut();
-    let place = undelivered.homes.home_key(key);
+pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
+    let place = work::home_key(ctx, key);
     undelivered.to_undo.remove(&place);
 }
 
 /// A server that is no longer a primary undoes nothing.
-pub(crate) fn forget_all(waiting: &Waiting) {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+pub(crate) fn forget_all(ctx: &Context<'_>) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let forgotten = std::mem::take(&mut undelivered.to_undo);
     undelivered.forgotten.push(forgotten.into_iter());
 }
 
 /// Drops the grants of one key that need no longer be undone. False if there are none.
-pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+pub(super) fn drop_one_forgotten(ctx: &Context<'_>) -> bool {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let Some(forgotten) = undelivered.forgotten.last_mut() else {
         return false;
     };
@@ -196,8 +225,8 @@ pub(super) fn drop_one_forgotten(waiting: &Waiting) -> bool {
 }
 
 /// Lets a later undelivered grant undo `grant`, too, which stands because that one has changed its hold.
-pub(crate) fn extend_undo(waiting: &Waiting, grant: &UndeliveredGrant) {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+pub(crate) fn extend_undo(ctx: &Context<'_>, grant: &UndeliveredGrant) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     let ids: Vec<WaiterId> = undelivered.in_flight_of(&grant.owner).collect();
     for id in ids {
         let Some(later) = undelivered.in_flight.get_mut(&id) else {
@@ -214,11 +243,9 @@ pub(crate) fn extend_undo(waiting: &Waiting, grant: &UndeliveredGrant) {
 }
 
 /// Two databases have changed places, and with them the locks whose grants may have to be undone. The waiters stay.
-pub(crate) fn swap(waiting: &Waiting, swap: Swap) {
-    let mut undelivered = waiting.undelivered.borrow_mut();
+pub(crate) fn swap(ctx: &Context<'_>, swap: Swap) {
+    let mut undelivered = UNDELIVERED.get(ctx).borrow_mut();
     for grant in undelivered.in_flight.values_mut() {
         grant.key.db = swap.of(grant.key.db);
     }
-    let Swap(one, other) = swap;
-    undelivered.homes.swap(one, other);
 }

@@ -52,7 +52,7 @@ pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Ins
                 token: stake.token,
                 before,
             };
-            undelivered::granted(state::get(ctx), waiter.id, undelivered);
+            undelivered::granted(ctx, waiter.id, undelivered);
             Answer::Token(grant.token())
         }
         Verdict::Denied => Answer::Null,

@@ -44,7 +44,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::SwapDb(swap) => {
             leases::swap(ctx, swap);
             queue::swap(ctx, swap);
-            undelivered::swap(waiting::state(ctx), swap);
+            undelivered::swap(ctx, swap);
             mail::swap(waiting::state(ctx), swap);
             for db in [swap.0, swap.1] {
                 queues::all(ctx).borrow_mut().forget_all_holders(Some(db));
@@ -110,7 +110,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         failover::warn_of_short_grace(ctx);
     } else if !primary {
         refuse::everybody(ctx);
-        undelivered::forget_all(waiting::state(ctx));
+        undelivered::forget_all(ctx);
         mail::close_all(ctx);
     }
 }

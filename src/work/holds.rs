@@ -89,7 +89,7 @@ impl OpenLock<'_> {
         }
         for grant in undelivered {
             mail::extend_undo(waiting::state(self.ctx), &grant);
-            undelivered::extend_undo(waiting::state(self.ctx), &grant);
+            undelivered::extend_undo(self.ctx, &grant);
         }
     }
 

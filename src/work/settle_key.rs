@@ -18,7 +18,7 @@ use crate::work::slots;
 pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     let key = id.as_ref();
     let has_work = queues::wait_at(waiting::state(ctx), key)
-        || undelivered::any_at(waiting::state(ctx), key)
+        || undelivered::any_at(ctx, key)
         || failing::is_failing(ctx, key);
     if !has_work || !role::is_primary(time::state(ctx)) {
         return failing::forget(ctx, key);
@@ -32,7 +32,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     match refused.kind {
         Refusal::SlotElsewhere => {
             if !slots::may_wait_on(ctx, key) {
-                undelivered::forget_at(waiting::state(ctx), key);
+                undelivered::forget_at(ctx, key);
                 refuse::at_key(ctx, key, refuse::SLOT_HAS_LEFT);
             }
         }
