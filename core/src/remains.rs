@@ -10,14 +10,14 @@ use crate::stake::Stake;
 /// Holds that have ended. No rule counts them any more.
 #[derive(Debug, Default)]
 pub struct Remains {
-    crowd: Readers,
+    readers: Readers,
     others: Vec<(Owner, Stake)>,
 }
 
 impl Remains {
-    pub(crate) fn of(crowd: Readers) -> Self {
+    pub(crate) fn of(readers: Readers) -> Self {
         let others = Vec::new();
-        Self { crowd, others }
+        Self { readers, others }
     }
 
     pub(crate) fn add(&mut self, owner: Owner, stake: Stake) {
@@ -26,16 +26,16 @@ impl Remains {
 
     /// How many are left.
     pub fn len(&self) -> usize {
-        self.crowd.len() + self.others.len()
+        self.readers.len() + self.others.len()
     }
 
-    /// None is left.
+    /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Drops any one of them.
     pub fn pop(&mut self) -> Option<(Owner, Stake)> {
-        self.others.pop().or_else(|| self.crowd.pop_apart())
+        self.others.pop().or_else(|| self.readers.pop_apart())
     }
 }

@@ -31,7 +31,7 @@ static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
 });
 
 struct Effects {
-    /// Where effects are encoded.
+    /// A buffer in which effects are encoded.
     buffer: RefCell<Vec<u8>>,
     /// A replica or the AOF may receive effects.
     has_receivers: Cell<bool>,
@@ -47,7 +47,7 @@ pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
 /// How often the server is asked whether it has replicas, in milliseconds.
 const ASK_EVERY: u64 = 1_000;
 
-/// From now on a replica or the AOF may receive effects.
+/// Notes that a replica or the AOF may receive effects from now on.
 pub(crate) fn may_have_receivers(ctx: &Context<'_>) {
     EFFECTS.get(ctx).has_receivers.set(true);
 }
@@ -70,7 +70,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     ctx.replicate(APPLY, key, &buffer);
 }
 
-/// True if there is no receiver, so that no effect need be built: the key counts as changed.
+/// Whether there is no receiver, so that no effect need be built. The key counts as changed then.
 pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
     if EFFECTS.get(ctx).has_receivers.get() {
         return false;
@@ -150,7 +150,7 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     }
 }
 
-/// From the cron: clears `has_receivers` if there are none.
+/// Clears `has_receivers` if there are none. The cron calls this.
 pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     let asked = EFFECTS.get(ctx).asked_for_replicas.get();
     // Without locks the module gets no event of forks.

@@ -49,7 +49,7 @@ impl std::fmt::Display for LoadError {
     }
 }
 
-/// From RDB, RESTORE or a full sync. The token clock learns of its tokens. A replica never refuses a token that its primary has accepted:
+/// Reads a lock from RDB, RESTORE or a full sync, and raises the token clock to its tokens. A replica never refuses a token that its primary has accepted:
 /// with a clock that is behind it would lack a lock.
 pub(crate) fn from_bytes(
     ctx: &Context<'_>,

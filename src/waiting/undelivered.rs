@@ -42,11 +42,11 @@ pub(crate) struct UndeliveredGrant {
 struct Undelivered {
     /// By request, those whose reply is on its way.
     in_flight: BTreeMap<WaiterId, UndeliveredGrant>,
-    /// The same by owner.
+    /// The owners of those, and their requests.
     by_owner: BTreeSet<(Owner, WaiterId)>,
     /// By key, those to be undone when it is settled.
     to_undo: BTreeMap<HomeKey, Deque<UndeliveredGrant>>,
-    /// Those that need not be undone any more.
+    /// Grants that need not be undone any more, and are freed one key at a time.
     forgotten: Vec<btree_map::IntoIter<HomeKey, Deque<UndeliveredGrant>>>,
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>) {
     }
 }
 
-/// From the sweep: queues the keys that are to be tried again now.
+/// Queues the keys that are to be tried again now. The sweep calls this.
 pub(crate) fn retry_due(ctx: &Context<'_>, now: Instant) {
     for _ in 0..PER_TICK {
         let mut failing = FAILING.get(ctx).borrow_mut();

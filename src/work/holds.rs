@@ -93,7 +93,7 @@ impl OpenLock<'_> {
         }
     }
 
-    /// False if another grant changed the hold since.
+    /// Undoes one grant. Returns false if another grant has changed the hold since.
     fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
         let owner = grant.owner.as_ref();
         let left = self.live().and_then(|mut live| {

@@ -25,7 +25,7 @@ pub(crate) struct OpenLock<'c> {
     pub(super) key: Key<'c>,
     /// A lock for a key that had none. `finish` puts it there: the server notifies others of a new key at once.
     made: Option<Box<Value>>,
-    /// There may be more waiters to grant: the next settle grants them.
+    /// The next settle grants further waiters.
     pub(super) more: bool,
     pub(super) notices: Notices,
 }
@@ -45,7 +45,8 @@ impl<'c> OpenLock<'c> {
         Self::with_then(ctx, name, step, |outcome| outcome)
     }
 
-    /// The same, and does `then` between closing the key and notifying: no callback of another module comes in between.
+    /// Works on a key as [`Self::with`] does, and calls `then` between closing it and notifying subscribers: no callback of
+    /// another module comes in between.
     ///
     /// # Errors
     /// As for [`Self::with`].
@@ -67,7 +68,7 @@ impl<'c> OpenLock<'c> {
         Ok(outcome)
     }
 
-    /// The same at `now`, and leaves it to the caller to notify subscribers.
+    /// Works on a key as [`Self::with`] does, at `now`, and leaves it to the caller to notify subscribers.
     ///
     /// # Errors
     /// As for [`Self::with`].
@@ -188,12 +189,12 @@ impl<'c> OpenLock<'c> {
         outcome
     }
 
-    /// Which key it is.
+    /// The key's database and name.
     pub(crate) fn key_ref(&self) -> KeyRef<'c> {
         self.ctx.key(self.name)
     }
 
-    /// There are waiters here.
+    /// Whether anybody waits here.
     pub(crate) fn has_waiters(&self) -> bool {
         // There is no need to ask the server for the key's name.
         any_waiters(self.ctx) && queue::wait_at(waiting::state(self.ctx), self.key_ref())

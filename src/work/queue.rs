@@ -67,7 +67,7 @@ enum Place {
     Box(BoxId),
     Key(HomeKey),
     Scope(Scope),
-    /// Only the requests for several keys there.
+    /// The requests for several keys in a scope.
     Several(Scope),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Refusal {
     pub(crate) scan: Scan,
     /// The key whose waiters are being refused.
     pub(crate) key: Option<KeyId>,
-    /// Only requests for several keys.
+    /// Whether it spares requests for one key.
     pub(crate) only_several: bool,
     /// The last waiter to be refused: those that came later are not concerned.
     pub(crate) last: WaiterId,

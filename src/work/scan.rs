@@ -3,11 +3,11 @@
 
 use mortise_core::{Db, KeyId, Queues, SlotKey, slot_of};
 
-/// Which of the keys with waiters.
+/// Some of the keys with waiters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     All,
-    /// Those that nobody holds, as far as is known.
+    /// The keys that nobody holds, as far as is known.
     Unheld,
     Database(Db),
     Slot(u16),

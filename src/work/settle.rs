@@ -37,7 +37,7 @@ impl OpenLock<'_> {
         due::arm(self.ctx);
     }
 
-    /// False if a cycle was broken, so that others may be granted.
+    /// Grants waiters once. Returns false if a cycle was broken, so that others may be granted.
     fn settle_once(&mut self) -> bool {
         let ctx = self.ctx;
         let key = self.key_ref();

@@ -34,7 +34,7 @@ struct Slots {
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
 
-/// From the sweep: refuses the waiters whose slot has left.
+/// Refuses the waiters whose slot has left. The sweep calls this.
 pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     if queues::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
@@ -119,7 +119,7 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
 }
 
 impl Slots {
-    /// From the text of CLUSTER NODES, whose lines are `id address flags primary ping pong epoch link slot…`.
+    /// Reads the text of CLUSTER NODES, whose lines are `id address flags primary ping pong epoch link slot…`.
     fn read(nodes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(nodes).ok()?;
         let is_own = |line: &&str| {

@@ -44,7 +44,7 @@ struct Sweeps {
 const PROBE_EVERY: u64 = 50;
 /// The pause between two slices, in milliseconds.
 const BETWEEN_SLICES: u64 = 1;
-/// How often at most the module polls what has no event, in milliseconds: with each sweep, except
+/// The shortest time between two polls of what has no event, in milliseconds: each sweep polls, except
 /// between slices.
 const POLL_EVERY: u64 = 90;
 /// After how many milliseconds the sweep returns to a key that it could not settle.
@@ -154,7 +154,7 @@ fn check_unheld(ctx: &Context<'_>) {
     }
 }
 
-/// Have enough replicas acknowledged recent data?
+/// Checks whether enough replicas have acknowledged recent data.
 fn check_replicas(ctx: &Context<'_>, now: Instant) {
     let (grace, suspect) = (
         config::promotion_grace(ctx),
@@ -169,7 +169,7 @@ fn check_replicas(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// One slice of work on the leases that are over. True if there is more to do at once.
+/// Settles locks whose leases are over, for a slice. Returns whether there is more to do at once.
 fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
     let mut name = Vec::new();

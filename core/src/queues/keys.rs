@@ -59,7 +59,7 @@ pub(crate) struct KeyNode {
     pub(crate) line: u32,
     pub(crate) len: u32,
     held: Observed,
-    /// How often all locks of its database had changed when its holders were observed.
+    /// The count of changes of its database when its holders were observed.
     changes: u32,
     /// What the holder's task hashes to, [`SHARED`] for several, [`FREE`] for none.
     holder: u64,
@@ -95,7 +95,7 @@ struct Nodes {
 struct Database {
     /// How many keys have waiters.
     keys: usize,
-    /// How often all of its locks went, or gave way to others.
+    /// Counts how often all of its locks went, or gave way to others.
     changes: u32,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Keys {
     /// The keys that nobody holds, as far as is known.
     unheld: BTreeSet<SlotKey>,
     databases: BTreeMap<Db, Database>,
-    /// How often the locks of all databases went, or gave way to others.
+    /// Counts how often the locks of all databases went, or gave way to others.
     changes_of_all: u32,
 }
 
