@@ -2,7 +2,6 @@
 import asyncio
 import inspect
 import logging
-import os
 import sys
 import threading
 
@@ -18,7 +17,7 @@ PASSWORD = sys.argv[3] if len(sys.argv) > 3 else None
 THREADS = NAME == "python-threads"
 LOCKS = mortise_lock if THREADS else mortise_lock.asyncio
 CLIENT = (redis if THREADS else redis.asyncio).Redis(port=PORT, password=PASSWORD)
-TASKS_ROUNDS, POOL = 5, 3  # rounds of each task, and permits, of one object that tasks share
+ROUNDS, POOL = 5, 3  # rounds of each task, and permits, of one object that tasks share
 logging.disable(logging.CRITICAL)
 acquired, blocks = {}, {}
 
@@ -115,18 +114,19 @@ async def leave(handle):
 async def share(handle, kind, key, tasks):
     kinds = {"lock": lambda: LOCKS.Lock(CLIENT, key), "read": lambda: LOCKS.ReadLock(CLIENT, key),
              "permits": lambda: LOCKS.Semaphore(CLIENT, key, POOL)}
-    shared, inside, most, entered, mutex = kinds[kind](), set(), [0], [0], threading.Lock()
+    shared, inside, most, entered, mutex = kinds[kind](), 0, 0, 0, threading.Lock()
 
     async def stay():
+        nonlocal inside, most, entered
         with mutex:
-            inside.add(object_of())
-            most[0], entered[0] = max(most[0], len(inside)), entered[0] + 1
-        await pause(0.001)
+            inside, entered = inside + 1, entered + 1
+            most = max(most, inside)
+        await asyncio.sleep(0.001)
         with mutex:
-            inside.discard(object_of())
+            inside -= 1
 
     async def work():
-        for _ in range(TASKS_ROUNDS):
+        for _ in range(ROUNDS):
             if THREADS:
                 with shared:
                     await stay()
@@ -142,15 +142,7 @@ async def share(handle, kind, key, tasks):
             thread.join()
     else:
         await asyncio.gather(*(work() for _ in range(int(tasks))))
-    answer(handle, "done", entered[0], most[0])
-
-
-def object_of():
-    return threading.current_thread() if THREADS else asyncio.current_task()
-
-
-async def pause(seconds):
-    await asyncio.sleep(seconds)
+    answer(handle, "done", entered, most)
 
 
 async def leaves(handle):
