@@ -8,11 +8,10 @@ use crate::read;
 
 const RULES: &str = "tools/prometheus/mortise.rules.yml";
 /// What redis_exporter serves of every server.
-const OF_THE_EXPORTER: [&str; 5] = [
+const OF_THE_EXPORTER: [&str; 4] = [
     "redis_up",
     "redis_instance_info",
     "redis_evicted_keys_total",
-    "redis_memory_max_bytes",
     "redis_exporter_last_scrape_duration_seconds",
 ];
 
