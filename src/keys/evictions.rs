@@ -9,18 +9,28 @@ use crate::time::alarms;
 
 static WARNING: MainThread<Warning> = MainThread::new(Warning {
     due: Cell::new(false),
-    written: Cell::new(false),
+    found: Cell::new(None),
 });
 
 struct Warning {
     /// The settings have to be checked.
     due: Cell<bool>,
-    /// The settings that were checked last allow evictions, which has been logged.
-    written: Cell<bool>,
+    /// Whether the settings that were checked last allow evictions, which has been logged then.
+    found: Cell<Option<bool>>,
 }
 
 /// Whether the server may evict locks that are held. Also true if the server does not show it.
 pub(crate) fn are_possible(ctx: &Context<'_>) -> bool {
+    let warning = WARNING.get(ctx);
+    match warning.found.get() {
+        Some(found) if !warning.due.get() => found,
+        // Settings may have changed.
+        _ => allows_evictions(ctx),
+    }
+}
+
+/// Whether the server's settings allow evictions, which it takes long to find out.
+fn allows_evictions(ctx: &Context<'_>) -> bool {
     let [limit] = ctx.server_info(c"memory", [c"maxmemory"]);
     let policy = ctx.server_text(c"memory", c"maxmemory_policy");
     limit != Some(0) && policy.is_none_or(|policy| policy.starts_with(b"allkeys"))
@@ -39,8 +49,9 @@ pub(crate) fn warn_if_due(ctx: &Context<'_>) {
     if !warning.due.take() {
         return;
     }
-    let possible = are_possible(ctx);
-    if warning.written.replace(possible) || !possible {
+    let possible = allows_evictions(ctx);
+    let before = warning.found.replace(Some(possible));
+    if before == Some(true) || !possible {
         return;
     }
     ctx.warn(
