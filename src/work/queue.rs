@@ -1,8 +1,8 @@
 //! The one queue of deferred work: what has to be done without a command, and where.
 //!
 //! Commands and callbacks put work here, because a callback must not write, replicate or wake. Timers do it before the event
-//! loop turns (`run`): the most important kind first, and work of one kind in the order in which it came. The same work at the
-//! same place is queued once, so a thousand waiters that leave one queue together need one settle.
+//! loop turns (`run`): the most important kind first, and work of one kind in the order in which it came. The same work on the
+//! same target is queued once, so a thousand waiters that leave one queue together need one settle.
 //!
 //! A key is remembered by the home of its database, because SWAPDB moves locks.
 
@@ -61,9 +61,9 @@ pub(crate) enum Kind {
 
 const KINDS: usize = Kind::Free as usize + 1;
 
-/// Where work has to be done. Work of one kind is queued once for each place.
+/// What work is done on. Work of one kind is queued once for each target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Target {
     Box(BoxId),
     Key(HomeKey),
     Scope(Scope),
@@ -110,17 +110,17 @@ impl Work {
         }
     }
 
-    /// Its place, if it is queued once for each.
-    fn place(&self) -> Option<Place> {
+    /// Its target, if it is queued once for each.
+    fn target(&self) -> Option<Target> {
         match self {
-            Self::AnswerMail(id) => Some(Place::Box(*id)),
+            Self::AnswerMail(id) => Some(Target::Box(*id)),
             Self::Settle(key) | Self::ReplicateLeases(key) | Self::DropEnded(key) => {
-                Some(Place::Key(key.clone()))
+                Some(Target::Key(key.clone()))
             }
-            Self::Scan(scan) => Some(Place::Scope(scan.scope().clone())),
+            Self::Scan(scan) => Some(Target::Scope(scan.scope().clone())),
             Self::Refuse(refusal) => Some(match refusal.only_several {
-                true => Place::Several(refusal.scan.scope().clone()),
-                false => Place::Scope(refusal.scan.scope().clone()),
+                true => Target::Several(refusal.scan.scope().clone()),
+                false => Target::Scope(refusal.scan.scope().clone()),
             }),
             Self::Wake(_) | Self::Enter(_) | Self::FreeHolds(_) | Self::FreeTables(_) => None,
         }
@@ -131,8 +131,8 @@ impl Work {
 struct WorkQueue {
     /// By kind, then in the order in which it came.
     order: BTreeMap<(Kind, u64), Work>,
-    /// The places of what is queued and has not begun.
-    places: BTreeSet<(Kind, Place)>,
+    /// The targets of what is queued and has not begun.
+    targets: BTreeSet<(Kind, Target)>,
     /// How much of each kind there is.
     len: [usize; KINDS],
     last: u64,
@@ -147,8 +147,8 @@ struct WorkQueue {
 impl WorkQueue {
     fn push(&mut self, work: Work) {
         let kind = work.kind();
-        if let Some(place) = work.place()
-            && !self.places.insert((kind, place))
+        if let Some(target) = work.target()
+            && !self.targets.insert((kind, target))
         {
             return;
         }
@@ -169,8 +169,8 @@ impl WorkQueue {
         let at = *queued.next()?.0;
         let work = self.order.remove(&at)?;
         self.len[kind as usize] -= 1;
-        if let Some(place) = work.place() {
-            self.places.remove(&(kind, place));
+        if let Some(target) = work.target() {
+            self.targets.remove(&(kind, target));
         }
         Some((at.1, work))
     }
