@@ -2,6 +2,8 @@
 //!
 //! With an AOF, replicating during a pause would crash the server.
 
+use std::time::{Duration, Instant};
+
 use mortise_harness::{
     Conn, Server, Shutdown, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
     lock_info, queue_of, text, waiter,
@@ -252,4 +254,41 @@ fn a_shutdown_that_waits_for_a_replica_hands_nothing_over_and_does_not_crash() {
     replica.cont_signal();
     assert!(b.try_recv().is_err());
     drop(c.try_recv());
+}
+
+#[test]
+fn all_waiters_that_a_pause_held_back_are_granted_as_soon_as_it_is_over() {
+    const KEYS: usize = 20_000;
+    // A slice of some hundred keys each 50 ms would take four seconds, and more on a busy machine.
+    const SOON: Duration = Duration::from_secs(2);
+    let server = Server::builder()
+        .alone()
+        .module_arg("mail-timeout", "60000")
+        .start();
+    let mut conn = server.connect();
+    let acquire = |n| command!("LOCK.ACQUIRE", format!("key:{n}"), "a", 600_000);
+    conn.pipeline(&(0..KEYS).map(acquire).collect::<Vec<_>>());
+    let wait = |n| {
+        let mut wait = command!("LOCK.ACQUIRE", format!("key:{n}"), "b", 600_000);
+        wait.arg(&["WAIT", "0", "MAIL", "box", "HOLDS", "1"]);
+        wait
+    };
+    conn.pipeline(&(0..KEYS).map(wait).collect::<Vec<_>>());
+    let mut changes: Vec<_> = (0..KEYS)
+        .map(|n| command!("DEL", format!("key:{n}")))
+        .collect();
+    changes.insert(0, command!("MULTI"));
+    changes.push(command!("CLIENT", "PAUSE", PAUSE, "WRITE"));
+    changes.push(command!("EXEC"));
+    conn.pipeline(&changes);
+    eventually("all are held back", || {
+        server.gauge("held_back") == KEYS as i64
+    });
+    cmd!(conn, "CLIENT", "UNPAUSE");
+    let since = Instant::now();
+    eventually("all are granted", || {
+        server.gauge("total_handoffs") == KEYS as i64
+    });
+    let took = since.elapsed();
+    assert!(took < SOON, "{took:?}");
 }
