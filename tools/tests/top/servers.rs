@@ -1,6 +1,6 @@
 //! Servers that go and come back, that hang, and that are several.
 
-use mortise_harness::{Cluster, Server, cmd, eventually, granted, queue, waiter};
+use mortise_harness::{Cluster, Server, cmd, granted, queue, waiter};
 
 use crate::terminal::line_with;
 use crate::{builder, top};
