@@ -11,7 +11,7 @@ use crate::ffi::Context;
 use crate::time::hidden::Hidden;
 use crate::time::lag::{self, MARGIN};
 use crate::time::role;
-use crate::time::state::{self, Time};
+use crate::time::state::{self, ShortGrace, Time};
 
 /// The leases that the promise has to outlast.
 #[derive(Clone, Copy, Debug)]
@@ -89,14 +89,6 @@ fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
         ));
     }
     missing
-}
-
-/// Settings for which a grace may be too short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ShortGrace {
-    grace: u64,
-    promotion_grace: Option<u64>,
-    max_lease: u64,
 }
 
 /// Warns once for each choice of settings that a grace is too short for the leases.

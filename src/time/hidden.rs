@@ -3,8 +3,14 @@
 //! Where a promise rests on a hidden setting, the module assumes the strictest value. It logs once which promise costs what, and
 //! `INFO lock` names the setting.
 
-use crate::ffi::Context;
-use crate::time::state;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::ffi::{Context, MainThread};
+
+/// What the server was found to hide. Here and not in `state`, whose parts note it.
+static HIDDEN: MainThread<RefCell<BTreeSet<Hidden>>> =
+    MainThread::new(RefCell::new(BTreeSet::new()));
 
 /// Something that the module cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +52,7 @@ impl Hidden {
 
 /// The module cannot read it, and a promise rests on it.
 pub(crate) fn note(ctx: &Context<'_>, what: Hidden) {
-    let is_new = state::get(ctx).hidden.borrow_mut().insert(what);
+    let is_new = HIDDEN.get(ctx).borrow_mut().insert(what);
     if is_new {
         ctx.warn(&format!(
             "the server hides {} (its command is renamed or forbidden): {}",
@@ -58,7 +64,7 @@ pub(crate) fn note(ctx: &Context<'_>, what: Hidden) {
 
 /// What is hidden, for `INFO lock`.
 pub(crate) fn names(ctx: &Context<'_>) -> String {
-    let hidden = state::get(ctx).hidden.borrow();
+    let hidden = HIDDEN.get(ctx).borrow();
     let names: Vec<_> = hidden.iter().map(|what| what.name()).collect();
     names.join(", ")
 }

@@ -2,16 +2,13 @@
 //!
 //! Each field has cells of its own, so that a borrow of one part is in nobody's way.
 
-use std::cell::{Cell, LazyCell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::{Cell, LazyCell};
 
 use mortise_core::Instant;
 
 use crate::config;
 use crate::ffi::{Context, MainThread};
-use crate::time::failover::ShortGrace;
 use crate::time::grace::Grace;
-use crate::time::hidden::Hidden;
 use crate::time::lateness::Lateness;
 
 static TIME: MainThread<Time> = MainThread::new(Time {
@@ -19,7 +16,6 @@ static TIME: MainThread<Time> = MainThread::new(Time {
     last_deadline: Cell::new(Instant::from_millis(0)),
     due: Cell::new(None),
     warned_of: Cell::new(None),
-    hidden: RefCell::new(BTreeSet::new()),
     grace: LazyCell::new(Grace::default),
     lateness: LazyCell::new(Lateness::default),
 });
@@ -38,12 +34,18 @@ pub(crate) struct Time {
     pub(super) due: Cell<Option<Instant>>,
     /// The settings that a warning was last considered for.
     pub(super) warned_of: Cell<Option<ShortGrace>>,
-    /// What the server hides.
-    pub(super) hidden: RefCell<BTreeSet<Hidden>>,
     /// What forbids granting and renewing.
     pub(super) grace: LazyCell<Grace>,
     /// How late the data of this replica may have been.
     pub(super) lateness: LazyCell<Lateness>,
+}
+
+/// Settings for which a grace may be too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShortGrace {
+    pub(super) grace: u64,
+    pub(super) promotion_grace: Option<u64>,
+    pub(super) max_lease: u64,
 }
 
 impl Time {

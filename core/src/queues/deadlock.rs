@@ -27,7 +27,7 @@
 //! * A task that was reached at two keys has been reached everywhere: at the first one it leads to its waits at all other keys, and at the second one to those at the first.
 //!
 //! **Why it ends.** Each task is reached at most twice, what a key leads to only grows, and each look at a waiter, a holder or a key takes one of
-//! [`MOST_STEPS`]. Long queues and many readers are followed a page at a time, in turn with all else, so that a crowd hides no small cycle elsewhere.
+//! [`MOST_STEPS`](budget::MOST_STEPS). Long queues and many readers are followed a page at a time, in turn with all else, so that a crowd hides no small cycle elsewhere.
 //!
 //! **Why what it reports is a cycle.** Each task is stored with the step that led to it: a request of a task that was reached before, and its key. A step is an edge of the graph,
 //! or several at one key. So from the step that closes the cycle the steps lead back to the wait.
@@ -38,88 +38,24 @@
 //! **Requests for several keys** hold nothing while they wait. So a wait for one that stands ahead is not *firm*: it is given up before it makes a deadlock
 //! (`moves.rs`). A first search follows firm waits only; a cycle that it finds is a deadlock. A second one follows all.
 
+mod budget;
 mod graph;
 mod moves;
 mod search;
+mod wait;
 
 pub use moves::WaitPlan;
+pub use wait::Wait;
 
-use std::cell::Cell;
-
+use budget::Budget;
 use graph::{Start, Step};
 use search::Search;
+use wait::Follow;
 
 use super::Queues;
-use super::waiters::{Rank, Waiters};
 use crate::key::KeyId;
 use crate::observed::Observed;
-use crate::owner::Owner;
-use crate::request::Terms;
 use crate::types::Instant;
-
-/// How many steps all searches for one request take at most. One step looks at one waiter, holder or key. A ring of a thousand tasks that hold a
-/// lock and wait at a key takes some three thousand.
-const MOST_STEPS: usize = 4_000;
-
-/// A wait that is about to begin, or that stands in its queue.
-#[derive(Clone, Debug)]
-pub struct Wait {
-    /// Where.
-    pub key: KeyId,
-    /// Whose.
-    pub owner: Owner,
-    /// For what.
-    pub terms: Terms,
-    /// Where it joins the queue. If its owner waits there already, it stands no further behind than that.
-    pub rank: Rank,
-}
-
-impl Wait {
-    fn is_upgrade(&self) -> bool {
-        self.rank == Rank::Upgrade
-    }
-
-    /// Moves to the head, or ahead of all that were moved there; it does not stand in its queue yet. Those that move there later do not
-    /// push it back: it keeps its place. False if it stands ahead of all anyway.
-    fn move_ahead(&mut self, waiters: &mut Waiters) -> bool {
-        self.rank = match self.rank {
-            Rank::Last => Rank::Head,
-            Rank::Head | Rank::Reserved(_) => Rank::Reserved(waiters.nodes.reserve()),
-            Rank::Front | Rank::Upgrade => return false,
-        };
-        true
-    }
-}
-
-/// The steps that the searches for one request may still take.
-#[derive(Debug)]
-struct Budget(Cell<usize>);
-
-impl Budget {
-    const fn new() -> Self {
-        Self(Cell::new(MOST_STEPS))
-    }
-
-    fn step(&self, times: usize) {
-        self.0.set(self.0.get().saturating_sub(times));
-    }
-
-    fn is_spent(&self) -> bool {
-        self.0.get() == 0
-    }
-
-    fn steps(&self) -> usize {
-        MOST_STEPS - self.0.get()
-    }
-}
-
-/// Which waits a search follows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Follow {
-    Every,
-    /// Not those for a request for several keys that stands ahead.
-    Firm,
-}
 
 /// A cycle that a wait closes.
 struct Cycle {

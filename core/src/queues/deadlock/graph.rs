@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::super::Queues;
 use super::super::waiters::{EXCLUSIVE, LIMITED, MEMBER, Position, WRITES};
-use super::{Budget, Follow, Wait};
+use super::budget::Budget;
+use super::wait::{Follow, Wait};
 use crate::admission::{self, compatible};
 use crate::key::KeyId;
 use crate::observed::Observed;

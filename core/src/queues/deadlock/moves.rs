@@ -12,8 +12,10 @@
 
 use super::super::waiters::{Head, Position, Rank};
 use super::super::{Queues, WaiterId};
+use super::Cycle;
+use super::budget::Budget;
 use super::graph::{START, Start, Step};
-use super::{Budget, Cycle, Follow, Wait};
+use super::wait::{Follow, Wait};
 use crate::key::KeyId;
 use crate::observed::Observed;
 use crate::owner::Owner;

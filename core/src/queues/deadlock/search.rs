@@ -4,8 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::super::waiters::{MEMBER, Position, SEVERAL_KEYS};
-use super::Follow;
 use super::graph::{Holders, Place, Reach, START, Start, Step};
+use super::wait::Follow;
 use crate::observed::{Observed, ObservedReaders};
 use crate::owner::{Owner, OwnerRef};
 use crate::tree::NIL;
