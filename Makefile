@@ -58,8 +58,7 @@ test-programs: setup
 	@scripts/test --build
 
 .PHONY: lint
-lint: setup ## Check circles of files, clippy, and that the documentation of the code builds
-	scripts/circles
+lint: setup ## Run clippy, and check that the documentation of the code builds
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package mortise-client --all-features --all-targets -- -D warnings
 	cargo clippy --package mortise-bench --features clients -- -D warnings

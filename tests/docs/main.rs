@@ -1,4 +1,4 @@
-//! The documentation is true, and the script that searches for circles of files finds them.
+//! The documentation is true, and no files use each other in a circle.
 
 mod blocks;
 mod circles;
