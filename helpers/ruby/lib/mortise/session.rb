@@ -156,7 +156,7 @@ module Mortise
     def wait(command, limit)
       @wire.open? ? leave_first([command]) : check_server
       @keeper.wake(urgent: false)
-      noticed(@waits.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], limit + LATE))
+      noticed(@waits.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], [limit + LATE - (TIMEOUT * 1000), 0].max))
     end
 
     # Whether the server confirms the hold for so long from now on. If that is unknown, what kept the server from replying.
