@@ -1,19 +1,16 @@
 package mortise;
 
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 
-/** A lock that is held, until {@link #unlock} or until it is lost. */
+/** A lock that is held, or several that were taken at once, until {@link #unlock} or until it is lost. */
 public final class Held implements AutoCloseable {
-    private static final long NEVER = Long.MIN_VALUE / 2;
-    private static final int MOST_OWNER = 255; // bytes
-
     private final Locks locks;
-    private final String key;
+    private final List<String> keys;
     private final String owner;
     private final long lease;
     private final long limit; // of maxHold
@@ -25,24 +22,31 @@ public final class Held implements AutoCloseable {
     private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
     private boolean passing; // it is being passed on: nobody may rely on it
-    private long rests; // the lock stays taken until then: of atLeast
     private boolean upgrading; // the token may be another one than is known
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
-    Held(Locks locks, Node node, Locks.Request r, String key, String owner, long token) {
+    Held(Locks locks, Node node, Locks.Request r, String owner, long token) {
         this.locks = locks;
         this.node = node;
-        this.key = key;
+        this.keys = r.keys();
         this.owner = owner;
-        this.lease = r.lease();
+        this.lease = r.lease;
         this.limit = Clock.now() + r.maxHold;
-        this.rests = r.atLeast == 0 ? NEVER : Clock.now() + r.atLeast;
         this.token = token;
     }
 
+    /** The key, or the first of several. */
     public String key() {
-        return key;
+        return keys.get(0);
+    }
+
+    public List<String> keys() {
+        return keys;
+    }
+
+    private LockException.Lost gone() {
+        return new LockException.Lost(String.join(", ", keys));
     }
 
     /**
@@ -56,7 +60,7 @@ public final class Held implements AutoCloseable {
     /** The token, if the lock is held at this moment. */
     public long check() {
         if (!isHeld()) {
-            throw new LockException.Lost(key);
+            throw gone();
         }
         return token;
     }
@@ -64,10 +68,10 @@ public final class Held implements AutoCloseable {
     /**
      * The words of a command that runs the given one only while the lock is held, which the server checks in the same moment; else its
      * reply is an error that begins with {@code NOTHELD}. For data on the lock's server, in the slot of its key. Send it
-     * over a client that does not repeat commands by itself.
+     * over a client that does not repeat commands by itself. Of several locks, the server checks the first.
      */
     public List<String> guard(String... command) {
-        var words = new ArrayList<>(List.of("LOCK.GUARD", key, owner, "" + token));
+        var words = new ArrayList<>(List.of("LOCK.GUARD", key(), owner, "" + token));
         words.addAll(List.of(command));
         return words;
     }
@@ -83,7 +87,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back. If a server does not answer, the release is repeated in the background.
+     * Gives the lock back. If a server does not answer, the library leaves the lock in the background.
      *
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused if the server's user may not release it: the library leaves the lock, if it may do that
@@ -92,38 +96,13 @@ public final class Held implements AutoCloseable {
         settle(release());
     }
 
-    /** Awaits the answer to a release, and reports a loss or that it is forbidden. */
-    void settle(CompletableFuture<Object> released) {
-        Object reply = released == null ? null : released.join();
-        if (released == null ? wasLost : isGone(reply)) {
-            throw new LockException.Lost(key);
-        } else if (isForbidden(reply)) {
-            throw (LockException) reply;
-        }
-    }
-
-    /** Awaits the answers to several releases, and reports one failure: a loss, if there is any. */
-    static void settleAll(List<Runnable> settles) {
-        RuntimeException failed = null;
-        for (Runnable settle : settles) {
-            try {
-                settle.run();
-            } catch (LockException e) {
-                failed = failed instanceof LockException.Lost ? failed : e;
-            }
-        }
-        if (failed != null) {
-            throw failed;
-        }
-    }
-
     @Override
     public void close() {
         unlock();
     }
 
     /** Sends the release, once: null if the lock is over already. What is not answered is left. */
-    CompletableFuture<Object> release() {
+    CompletableFuture<List<Object>> release() {
         follow();
         return locks.get(() -> {
             if (!state()) {
@@ -131,39 +110,37 @@ public final class Held implements AutoCloseable {
             }
             locks.job(+1);
             end();
-            CompletableFuture<Object> rest = rests > Clock.now() ? node.send(farewell()) : CompletableFuture.completedFuture(null);
-            return rest.thenCompose(reply -> reply == null ? sendRelease() : CompletableFuture.completedFuture(reply)).thenApply(reply -> {
-                if (reply instanceof LockException && !isGone(reply)) {
-                    locks.tell(key, this::farewell);
+            return each(key -> List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)).thenApply(replies -> {
+                if (replies.stream().anyMatch(Held::isFailure)) {
+                    locks.leave(keys, owner);
                 }
                 locks.job(-1);
-                return reply;
+                return replies;
             });
         });
     }
 
-    /** Nothing has to rest, or what was revoked cannot. */
-    private CompletableFuture<Object> sendRelease() {
-        return locks.get(() -> {
-            rests = NEVER;
-            return node.send("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token);
+    /** Awaits the answers to a release, and reports a loss or that it is forbidden. */
+    void settle(CompletableFuture<List<Object>> released) {
+        List<Object> replies = released == null ? List.of() : released.join();
+        if (released == null ? wasLost : replies.stream().anyMatch(Held::isGone)) {
+            throw gone();
+        }
+        replies.stream().filter(Held::isForbidden).findFirst().ifPresent(reply -> {
+            throw (LockException) reply;
         });
     }
 
-    /** The words that end the lock for good, whatever became of it: the rest of atLeast goes to a name that nobody uses. */
-    private String[] farewell() {
-        long left = locks.get(() -> rests) - Clock.now();
-        if (left <= 0) {
-            return Locks.leaving(key, owner);
-        }
-        String rest = "rest:" + owner;
-        boolean fits = rest.getBytes(StandardCharsets.UTF_8).length <= MOST_OWNER;
-        return new String[] {"LOCK.PASS", key, owner, fits ? rest : "rest:" + locks.newName(null, null), "" + left, "TOKEN", "" + token};
+    /** The replies to a command for each of the keys, which go out together. Under the mutex. */
+    private CompletableFuture<List<Object>> each(Function<String, List<String>> command) {
+        var replies = keys.stream().map(key -> node.send(command.apply(key).toArray(String[]::new))).toList();
+        return CompletableFuture.allOf(replies.toArray(CompletableFuture[]::new))
+            .thenApply(all -> replies.stream().map(CompletableFuture::join).toList());
     }
 
     /**
      * Gives the lock to another name with that lease, and nobody is granted in between. Returns the new token: a program that knows the
-     * token and the name goes on with {@link Locks.Request#takeOver}. What the lock had of {@link Locks.Request#atLeast} ends.
+     * token and the name goes on with {@link Locks.Request#takeOver}.
      *
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused after which it is held as before
@@ -176,60 +153,75 @@ public final class Held implements AutoCloseable {
         follow();
         locks.job(+1);
         try {
-            boolean held = locks.get(() -> {
+            CompletableFuture<List<Object>> replies = locks.get(() -> {
                 if (passing) {
-                    throw new IllegalStateException("the lock " + key + " is being passed on already");
+                    throw new IllegalStateException("the lock " + key() + " is being passed on already");
                 }
-                return passing = state();
+                passing = state();
+                return passing ? each(key -> List.of("LOCK.PASS", key, this.owner, owner, "" + ms, "TOKEN", "" + token)) : null;
             });
-            if (!held) {
-                throw new LockException.Lost(key);
+            if (replies == null) {
+                throw gone();
             }
-            Object reply = node.send("LOCK.PASS", key, this.owner, owner, "" + ms, "TOKEN", "" + token).join();
-            return locks.get(() -> passed(reply, owner));
+            List<Object> arrived = replies.join();
+            return locks.get(() -> passed(arrived, owner));
         } finally {
             locks.job(-1);
         }
     }
 
-    private long passed(Object reply, String heir) {
+    /**
+     * Unlocks it, but keeps it taken for that long from now: a job then runs once in that time, however short it is. It passes the lock to a
+     * name that nobody uses, and throws what {@link #passTo} does.
+     */
+    public void keepFor(Duration time) {
+        passTo(locks.newName(null, null), time);
+    }
+
+    /** Acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. */
+    private long passed(List<Object> replies, String heir) {
         passing = false;
-        if (reply instanceof LockException.Refused refused && !isGone(reply)) { // it has changed nothing
+        List<LockException> failures = replies.stream().filter(Held::isFailure).map(LockException.class::cast).toList();
+        boolean isNonePassed = failures.size() == replies.size();
+        if (isNonePassed && failures.get(0) instanceof LockException.Refused refused) { // it has changed nothing
             renewal = Math.min(renewal, Clock.now());
             locks.keeper.lookBy(renewal);
             throw refused;
+        } else if (replies.stream().anyMatch(Held::isGone)) {
+            lose();
+            throw gone();
+        } else if (!failures.isEmpty()) {
+            lose();
+            locks.leave(keys, heir);
+            throw failures.get(0);
         }
-        rests = NEVER;
-        if (reply instanceof Long passed) {
-            if (!over) {
-                end();
-            }
-            return passed;
+        if (!over) {
+            end();
         }
-        lose();
-        if (reply instanceof LockException unknown && !isGone(reply)) {
-            locks.leave(key, heir);
-            throw unknown;
-        }
-        throw new LockException.Lost(key);
+        return replies.stream().mapToLong(Long.class::cast).max().orElseThrow();
     }
 
     /** Keeps only that many permits of a semaphore, and returns as {@link #release}. */
-    CompletableFuture<Object> keepPermits(int left) {
+    CompletableFuture<List<Object>> keepPermits(int left) {
         follow();
         return locks.get(() -> !state() ? null
-            : node.send("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token).thenApply(reply -> {
-                if (Long.valueOf(left).equals(reply)) {
-                    return reply;
+            : each(key -> List.of("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token)).thenApply(replies -> {
+                if (replies.get(0) instanceof Long) {
+                    return replies;
                 }
                 locks.with(this::lose);
-                return isForbidden(reply) ? reply : null;
+                return isForbidden(replies.get(0)) ? replies : null;
             }));
     }
 
     /** Whether this reply proves that nothing is held: there is no such hold, or the key was overwritten. */
     private static boolean isGone(Object reply) {
         return reply == null || reply instanceof LockException.Refused refused && refused.code().equals("WRONGTYPE");
+    }
+
+    /** Whether this reply proves nothing about a hold. */
+    private static boolean isFailure(Object reply) {
+        return reply instanceof LockException && !isGone(reply);
     }
 
     private static boolean isForbidden(Object reply) {
@@ -239,11 +231,11 @@ public final class Held implements AutoCloseable {
     /** Keeps only a read hold: waiting readers are granted. */
     void downgrade() {
         follow();
-        node.send("LOCK.RLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);
-        Object reply = node.send("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
+        node.send("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);
+        Object reply = node.send("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
         if (!Long.valueOf(1).equals(reply)) {
             locks.with(this::lose);
-            settle(CompletableFuture.completedFuture(isForbidden(reply) ? reply : null));
+            throw isForbidden(reply) ? (LockException) reply : gone();
         }
     }
 
@@ -251,12 +243,16 @@ public final class Held implements AutoCloseable {
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
         follow();
         locks.with(() -> upgrading = true);
+        var words = new ArrayList<>(List.of("LOCK.WLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
+        var asked = node.ask(words, owner, left);
         try {
-            var words = new ArrayList<>(List.of("LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
-            long granted = node.ask(words, owner, left, interruptible).token();
-            locks.with(() -> token = Math.max(token, granted));
+            Node.Answer answer = Node.await(asked, Locks.FOREVER, interruptible);
+            if (answer.error() != null) {
+                throw answer.error();
+            }
+            locks.with(() -> token = Math.max(token, answer.token()));
             check();
-            return granted != 0;
+            return answer.token() != 0;
         } catch (LockException.Refused e) { // it has changed nothing
             if (isGone(e)) {
                 locks.with(this::lose);
@@ -265,6 +261,7 @@ public final class Held implements AutoCloseable {
             throw e;
         } catch (RuntimeException | InterruptedException e) {
             locks.with(this::lose);
+            asked.complete(Node.Answer.failed(new LockException.Unanswered("nobody waits any more", e)));
             throw e;
         } finally {
             locks.with(() -> upgrading = false);
@@ -277,21 +274,23 @@ public final class Held implements AutoCloseable {
         renewal = until == limit ? limit : begun + lease / 3;
     }
 
-    /** Asks once more where more than half of the lease has gone by the time the grant is known. */
-    void confirm(boolean interruptible) throws InterruptedException {
+    /** Asks once more where more than half of the lease has gone by the time the grant is known. Whether it is held then. */
+    CompletableFuture<Boolean> confirm() {
         long sent = Clock.now();
         if (until - sent > lease / 2 || until == limit) {
-            return;
+            return CompletableFuture.completedFuture(true);
         }
-        Object reply = Node.await(renew(), Locks.FOREVER, interruptible);
-        if (!Long.valueOf(token).equals(reply) || Clock.now() >= until) {
-            throw new LockException.Unanswered("the grant was told too late", null);
-        }
-        extend(sent);
+        return locks.get(this::renew).thenApply(replies -> locks.get(() -> {
+            boolean isConfirmed = replies.stream().allMatch(Long.valueOf(token)::equals) && Clock.now() < until;
+            if (isConfirmed) {
+                extend(sent);
+            }
+            return isConfirmed;
+        }));
     }
 
-    private CompletableFuture<Object> renew() {
-        return node.send("LOCK.RENEW", key, owner, "" + lease);
+    private CompletableFuture<List<Object>> renew() {
+        return each(key -> List.of("LOCK.RENEW", key, owner, "" + lease));
     }
 
     /** Renews it if that is due, and returns when to check again. Under the mutex, like the next ones. */
@@ -303,7 +302,7 @@ public final class Held implements AutoCloseable {
         if (sent >= renewal - lease / 12 && renewal < limit && !passing) {
             renewal = limit;
             long known = token;
-            renew().thenAccept(reply -> locks.with(() -> renewed(sent, known, reply)));
+            renew().thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
         }
         return nextLook();
     }
@@ -313,26 +312,30 @@ public final class Held implements AutoCloseable {
         return passing ? until : Math.min(renewal, until);
     }
 
-    /** Acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */
-    private void renewed(long sent, long known, Object reply) {
+    /** Acts on the replies to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */
+    private void renewed(long sent, long known, List<Object> replies) {
         if (!state()) {
             return;
-        } else if (reply instanceof LockException && !isGone(reply)) {
+        } else if (!replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply, known))) { // gone, or revoked: then it shall be free
+            lose();
+        } else if (replies.stream().anyMatch(Held::isFailure)) {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
-        } else if (reply instanceof Long now && (now == token || now == known || upgrading && now > token)) { // before an upgrade or after
+        } else {
             extend(sent);
-        } else { // gone, or revoked: then it shall be free
-            rests = NEVER;
-            lose();
         }
         locks.keeper.lookBy(nextLook());
+    }
+
+    /** Whether it is the hold's token, before an upgrade or after. */
+    private boolean isToken(Object reply, long known) {
+        return reply instanceof Long now && (now == token || now == known || upgrading && now > token);
     }
 
     /** Finds the lock's node: in a cluster its slot may move, and Sentinel may name another primary. */
     void follow() {
         try {
-            Node now = locks.node(key);
+            Node now = locks.node(key());
             locks.with(() -> node = now);
         } catch (LockException e) {
             // Nobody knows now.
@@ -351,7 +354,7 @@ public final class Held implements AutoCloseable {
     private void lose() {
         if (!over) {
             wasLost = true;
-            locks.tell(key, this::farewell);
+            locks.leave(keys, owner);
             end();
             lost.completeAsync(() -> null, locks.listeners);
         }

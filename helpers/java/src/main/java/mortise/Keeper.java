@@ -1,6 +1,5 @@
 package mortise;
 
-import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledFuture;
@@ -29,18 +28,15 @@ final class Keeper implements AutoCloseable {
     }
 
     /** Makes what was granted the caller's, if the locks are not closed. */
-    List<Held> start(List<Held> granted) {
+    void start(Held held) {
         locks.with(() -> {
             if (locks.isClosing()) {
                 throw new LockException.Closed();
             }
-            for (Held held : granted) {
-                locks.job(+1);
-                lookBy(held.nextLook());
-                holds.add(held);
-            }
+            locks.job(+1);
+            lookBy(held.nextLook());
+            holds.add(held);
         });
-        return granted;
     }
 
     void forget(Held held) {

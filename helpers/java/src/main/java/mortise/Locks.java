@@ -31,8 +31,6 @@ public final class Locks implements AutoCloseable {
     static final long FOREVER = Duration.ofDays(36_500).toMillis();
     static final long FIRST_PAUSE = 20;
     static final long LAST_PAUSE = 500;
-    /** For how long late requests under a name that has left change nothing. */
-    private static final String AWAY = "60000";
     private static final Duration LEASE = Duration.ofSeconds(30);
 
     final Client client;
@@ -118,7 +116,7 @@ public final class Locks implements AutoCloseable {
 
     private void end(Duration limit) {
         closing.complete(null);
-        with(() -> nodes.values().forEach(node -> node.giveUp(p -> true, new LockException.Closed())));
+        get(() -> List.copyOf(nodes.values())).forEach(node -> node.giveUp(p -> true, new LockException.Closed()));
         keeper.releaseAll();
         job(0);
         try {
@@ -141,7 +139,6 @@ public final class Locks implements AutoCloseable {
         long lease = LEASE.toMillis();
         long wait = FOREVER;
         long maxHold = FOREVER;
-        long atLeast; // 0 for none
         int permits = 1;
         int limit; // of a semaphore; 0 for none
         String task;
@@ -192,15 +189,6 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Keeps the lock taken for that long after its grant, however early it is unlocked. A shorter lease is raised to it, so that
-         * this also holds if the program dies.
-         */
-        public Request atLeast(Duration atLeast) {
-            this.atLeast = Times.atLeast("atLeast", Times.LEAST_LEASE, atLeast);
-            return this;
-        }
-
-        /**
          * Goes on with a lock that was passed on to the name {@code owner} by that token: see {@link Held#passTo}. Of several that
          * try, one gets it.
          *
@@ -215,9 +203,14 @@ public final class Locks implements AutoCloseable {
             }
         }
 
-        /** Its lease, in ms. */
-        long lease() {
-            return Math.max(lease, atLeast);
+        /**
+         * Goes on with a lock that another program holds by the name {@code owner} and that token, under the same name: to unlock it here,
+         * say. The other one must not go on with it.
+         *
+         * @throws LockException.Lost if that hold is over
+         */
+        public Held resume(String owner, long token) {
+            return others.resume(this, owner, token);
         }
 
         /**
@@ -226,31 +219,54 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if it is held by others for that long
          */
         public Held acquire() throws InterruptedException {
-            more = List.of();
-            return acquireAll().get(0);
+            return start(List.of()).await();
         }
 
         /**
-         * Takes the lock together with those of other keys, to write: all in one instant, or none. Nothing is held while it waits. In a
-         * cluster all keys are in one slot, as by a {hash tag}.
+         * The same without a thread that waits: the future completes with the lock, or with the exception that {@link #acquire} throws. A
+         * future that is cancelled leaves nothing behind. What depends on it may block: it has threads of its own.
+         */
+        public CompletableFuture<Held> acquireAsync() {
+            return start(List.of()).future();
+        }
+
+        /**
+         * Takes the lock together with those of other keys, to write: all in one instant, or none. Nothing is held while it waits. It is one
+         * {@link Held}, with one token, which is lost as soon as one of the locks is. In a cluster all keys are in one slot, as by a
+         * {hash tag}.
          *
          * @throws LockException.Busy if one of them is held by others for that long
          */
-        public MultiHeld acquireWith(String... keys) throws InterruptedException {
+        public Held acquireWith(String... keys) throws InterruptedException {
+            return several(keys).await();
+        }
+
+        /** The same as a future: see {@link #acquireAsync}. */
+        public CompletableFuture<Held> acquireWithAsync(String... keys) {
+            return several(keys).future();
+        }
+
+        private Acquisition several(String... keys) {
             if (read || limit > 0) {
                 throw new IllegalArgumentException("several locks are taken to write only");
             }
-            more = List.of(keys);
-            return new MultiHeld(acquireAll());
+            return start(List.of(keys));
         }
 
-        private List<Held> acquireAll() throws InterruptedException {
-            job(+1);
-            try {
-                return Locks.this.acquire(this);
-            } finally {
-                job(-1);
-            }
+        /** Starts with the options as they are now: the request may be changed and used again meanwhile. */
+        private Acquisition start(List<String> more) {
+            var now = new Request(key);
+            now.read = read;
+            now.interruptible = interruptible;
+            now.lease = lease;
+            now.wait = wait;
+            now.maxHold = maxHold;
+            now.permits = permits;
+            now.limit = limit;
+            now.task = task;
+            now.holder = holder;
+            now.more = more;
+            return Acquisition.start(Locks.this, now);
         }
 
         List<String> keys() {
@@ -260,57 +276,15 @@ public final class Locks implements AutoCloseable {
         /** The words of the command that asks for it, without its wait. */
         List<String> words(String owner) {
             if (!more.isEmpty()) {
-                var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease(), "" + (1 + more.size())));
+                var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease, "" + (1 + more.size())));
                 words.addAll(keys());
                 return words;
             }
-            var words = new ArrayList<>(List.of(read ? "LOCK.RLOCK" : "LOCK.WLOCK", key, owner, "" + lease(), "HOLDS", "" + permits));
+            var words = new ArrayList<>(List.of(read ? "LOCK.RLOCK" : "LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "" + permits));
             if (limit > 0) {
                 words.addAll(List.of("LIMIT", "" + limit));
             }
             return words;
-        }
-    }
-
-    private List<Held> acquire(Request r) throws InterruptedException {
-        long end = Clock.now() + r.wait;
-        for (long pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LAST_PAUSE)) {
-            long left = Math.max(0, end - Clock.now());
-            try {
-                return attempt(r, left);
-            } catch (LockException e) {
-                // A server that has not answered three times, and never before, more likely has a wrong address than a problem.
-                boolean isThere = answered || pause <= 2 * FIRST_PAUSE;
-                if (!isThere || isClosing() || end - Clock.now() <= pause || !e.passes()) {
-                    throw e;
-                }
-            }
-            refresh();
-            Node.await(closing, pause, r.interruptible);
-        }
-    }
-
-    /** Asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock. */
-    private List<Held> attempt(Request r, long left) throws InterruptedException {
-        Node node = node(r.key);
-        String owner = newName(r.task, r.holder);
-        long sent = Clock.now();
-        try {
-            Node.Answer answer = node.ask(r.words(owner), owner, left, r.interruptible);
-            if (answer.token() == 0) {
-                throw new LockException.Busy(r.key);
-            }
-            var all = r.keys().stream().map(key -> new Held(this, node, r, key, owner, answer.token())).toList();
-            for (Held held : all) {
-                held.extend(Math.max(sent, answer.begun()));
-                held.confirm(r.interruptible);
-            }
-            return keeper.start(all);
-        } catch (LockException.Busy | LockException.Refused e) {
-            throw e; // it has changed nothing
-        } catch (RuntimeException | InterruptedException e) {
-            r.keys().forEach(key -> leave(key, owner));
-            throw e;
         }
     }
 
@@ -331,18 +305,9 @@ public final class Locks implements AutoCloseable {
         return task == null ? own : task + "##" + own;
     }
 
-    /** Sends LOCK.LEAVE for that name until it is answered. */
-    void leave(String key, String owner) {
-        tell(key, () -> leaving(key, owner));
-    }
-
-    static String[] leaving(String key, String owner) {
-        return new String[] {"LOCK.LEAVE", key, owner, "FOR", AWAY};
-    }
-
-    /** Repeats a command, as it has to be each time, until it is answered. */
-    void tell(String key, Supplier<String[]> words) {
-        janitor.tell(key, words);
+    /** Sends LOCK.LEAVE for that name until it is answered, for each key. */
+    void leave(List<String> keys, String owner) {
+        keys.forEach(key -> janitor.leave(key, owner));
     }
 
     /** Searches for the servers again, by one thread and ten times a second at most. */

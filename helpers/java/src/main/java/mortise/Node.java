@@ -21,8 +21,10 @@ import java.util.function.Predicate;
  */
 final class Node {
     /** How long a server may take to answer. */
-    static final Duration TIMEOUT = Duration.ofSeconds(1);
+    static final Duration TIMEOUT = Duration.ofSeconds(2);
 
+    private static final long CONNECT = 10_000; // how long a request that does not wait waits for a first connection, in ms
+    private static final long LATE = 1000; // how long after the end of a wait its answer may still come
     private static final Duration MAIL_WAIT = Duration.ofSeconds(2);
     private static final int MOST_COMMANDS = 512;
     private static final long IDLE = 10_000; // for how long a box outlives the last who waited, or the last call for letters
@@ -36,7 +38,11 @@ final class Node {
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
     /** The outcome of a request: a token and when its lease began if known, no token for denied, or why nothing can come. */
-    record Answer(long token, long begun, RuntimeException error) {}
+    record Answer(long token, long begun, RuntimeException error) {
+        static Answer failed(RuntimeException error) {
+            return new Answer(0, 0, error);
+        }
+    }
 
     Node(Locks locks, String name) {
         this.locks = locks;
@@ -105,31 +111,36 @@ final class Node {
         return e instanceof LockException.Refused refused ? refused : new LockException.Unanswered(what, e);
     }
 
-    /** Sends a request, by mail if it may wait, and awaits what becomes of it. */
-    Answer ask(List<String> words, String owner, long left, boolean interruptible) throws InterruptedException {
-        try (Pending letter = left > 0 ? expect(owner) : null) {
-            if (letter != null) {
-                words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box.name));
-            }
-            if (locks.isClosing()) { // nobody would end this wait
-                throw new LockException.Closed();
-            }
-            long end = Clock.now() + left + 2 * TIMEOUT.toMillis();
-            Object reply = reply(send(words.toArray(String[]::new)), end - Clock.now(), interruptible);
-            if (reply == null || reply instanceof Long) {
-                return new Answer(reply instanceof Long token ? token : 0, 0, null);
-            } else if (reply instanceof LockException e) {
-                throw e;
-            }
-            letter.isIn((Long) ((List<?>) reply).get(1));
-            Answer answer = await(letter.answer, end - Clock.now(), interruptible);
-            if (answer == null) {
-                throw new LockException.Unanswered("no letter from the server", letter.box.failure);
-            } else if (answer.error() != null) {
-                throw answer.error();
-            }
+    /** Sends a request, by mail if it may wait. What becomes of it, a second after the wait at the latest, or after a time-out. */
+    CompletableFuture<Answer> ask(List<String> words, String owner, long left) {
+        var answer = new CompletableFuture<Answer>();
+        if (locks.isClosing()) { // nobody would end this wait
+            answer.complete(Answer.failed(new LockException.Closed()));
             return answer;
         }
+        var arrived = new CompletableFuture<Answer>();
+        Pending letter = left > 0 ? expect(owner, arrived) : null;
+        if (letter != null) {
+            words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box.name));
+        }
+        long least = left == 0 && !locks.answered ? CONNECT : TIMEOUT.toMillis();
+        arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenAccept(end -> {
+            locks.with(() -> pending.remove(owner));
+            var why = letter == null ? new LockException.Unanswered("no answer from the server", null)
+                : new LockException.Unanswered("no letter from the server", letter.box.failure);
+            answer.complete(end != null ? end : Answer.failed(why));
+        });
+        answer.thenAccept(arrived::complete); // nobody waits any more
+        send(words.toArray(String[]::new)).thenAccept(reply -> {
+            if (reply == null || reply instanceof Long) {
+                arrived.complete(new Answer(reply instanceof Long token ? token : 0, 0, null));
+            } else if (reply instanceof LockException e) {
+                arrived.complete(Answer.failed(e));
+            } else {
+                letter.isIn((Long) ((List<?>) reply).get(1));
+            }
+        });
+        return answer;
     }
 
     /** Awaits a reply; Unanswered after that many milliseconds, because null is a reply of the server. */
@@ -174,15 +185,14 @@ final class Node {
     }
 
     /** A request that waits for a letter. */
-    final class Pending implements AutoCloseable {
+    static final class Pending {
         final Box box;
-        final CompletableFuture<Answer> answer = new CompletableFuture<>();
+        final CompletableFuture<Answer> answer;
         volatile long since; // of the box that the server put it to
-        private final String owner;
 
-        private Pending(Box box, String owner) {
+        private Pending(Box box, CompletableFuture<Answer> answer) {
             this.box = box;
-            this.owner = owner;
+            this.answer = answer;
         }
 
         private void isIn(long since) {
@@ -191,15 +201,10 @@ final class Node {
                 box.doubts = true;
             }
         }
-
-        @Override
-        public void close() {
-            locks.with(() -> pending.remove(owner));
-        }
     }
 
     /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
-    private Pending expect(String owner) {
+    private Pending expect(String owner, CompletableFuture<Answer> answer) {
         while (true) {
             Box seen = locks.get(() -> box);
             Box served = served(seen);
@@ -210,7 +215,7 @@ final class Node {
                     box = served;
                     Threads.daemon("mortise-mail " + name, () -> listen(served)).start();
                 }
-                pending.put(owner, new Pending(served, owner));
+                pending.put(owner, new Pending(served, answer));
                 return pending.get(owner);
             });
             if (letter != null) {
@@ -308,7 +313,7 @@ final class Node {
 
     /** Ends all waits: nothing will come. */
     void giveUp(Predicate<Pending> which, LockException why) {
-        locks.with(() -> pending.values().stream().filter(which).forEach(p -> p.answer.complete(new Answer(0, 0, why))));
+        locks.get(() -> pending.values().stream().filter(which).toList()).forEach(p -> p.answer.complete(Answer.failed(why)));
     }
 
     private void deliver(Map<String, Object> letter, long told) {
@@ -316,14 +321,14 @@ final class Node {
         Pending waiting = locks.get(() -> pending.get(owner));
         Answer answer = switch ((String) letter.get("result")) {
             case "granted" -> new Answer((Long) letter.get("token"), told - (Long) letter.get("age"), null);
-            case "refused" -> new Answer(0, 0, new LockException.Refused((String) letter.get("error")));
+            case "refused" -> Answer.failed(new LockException.Refused((String) letter.get("error")));
             default -> new Answer(0, 0, null);
         };
         if (waiting != null) {
             waiting.answer.complete(answer);
         } else if (answer.token != 0) {
             List<?> keys = letter.get("keys") instanceof List<?> several ? several : List.of(letter.get("key"));
-            keys.forEach(key -> locks.leave((String) key, owner));
+            locks.leave(keys.stream().map(String.class::cast).toList(), owner);
         }
     }
 

@@ -50,13 +50,13 @@ final class Others {
                 Node node = locks.node(r.key);
                 long sent = Clock.now();
                 known = false;
-                Object reply = Node.reply(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease(), "TOKEN", "" + token), PATIENCE, true);
+                Object reply = Node.reply(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease, "TOKEN", "" + token), PATIENCE, true);
                 if (reply == null && doubts) {
                     sent = Clock.now();
-                    reply = Node.reply(node.send("LOCK.RENEW", r.key, heir, "" + r.lease()), PATIENCE, true);
+                    reply = Node.reply(node.send("LOCK.RENEW", r.key, heir, "" + r.lease), PATIENCE, true);
                 }
                 if (reply instanceof Long granted) {
-                    var held = new Held(locks, node, r, r.key, heir, granted);
+                    var held = new Held(locks, node, r, heir, granted);
                     held.extend(sent);
                     known = true;
                     return start(held, heir);
@@ -73,16 +73,29 @@ final class Others {
             }
         } finally {
             if (!known) {
-                locks.leave(r.key, heir);
+                locks.leave(r.keys(), heir);
             }
         }
     }
 
-    private Held start(Held held, String heir) {
+    /** Goes on with a hold under its own name. */
+    Held resume(Locks.Request r, String owner, long token) {
+        Node node = locks.node(r.key);
+        long sent = Clock.now();
+        if (ask("LOCK.RENEW", r.key, owner, "" + r.lease, "TOKEN", "" + token) == null) {
+            throw new LockException.Lost(r.key);
+        }
+        var held = new Held(locks, node, r, owner, token);
+        held.extend(sent);
+        return start(held, owner);
+    }
+
+    private Held start(Held held, String owner) {
         try {
-            return locks.keeper.start(List.of(held)).get(0);
+            locks.keeper.start(held);
+            return held;
         } catch (LockException.Closed e) {
-            locks.leave(held.key(), heir);
+            locks.leave(held.keys(), owner);
             throw e;
         }
     }

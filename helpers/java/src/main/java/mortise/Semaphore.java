@@ -3,6 +3,7 @@ package mortise;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -146,7 +147,22 @@ public final class Semaphore {
         } finally {
             mutex.unlock();
         }
-        Held.settleAll(released);
+        settleAll(released);
+    }
+
+    /** Awaits the answers to several releases, and reports one failure: a loss, if there is any. */
+    private static void settleAll(List<Runnable> settles) {
+        LockException failed = null;
+        for (Runnable settle : settles) {
+            try {
+                settle.run();
+            } catch (LockException e) {
+                failed = failed instanceof LockException.Lost ? failed : e;
+            }
+        }
+        if (failed != null) {
+            throw failed;
+        }
     }
 
     /** What this thread gives back next. Under the mutex. */

@@ -124,7 +124,7 @@ final class Interop {
     private Inside several(int round) throws InterruptedException {
         int first = round % 3, second = (round + 1) % 3;
         var keys = List.of(key, key + ":1", key + ":2");
-        MultiHeld both = with(locks.take(keys.get(first))).acquireWith(keys.get(second));
+        Held both = with(locks.take(keys.get(first))).acquireWith(keys.get(second));
         return new Inside(both, both::isHeld, both.token(), " " + first + "," + second);
     }
 

@@ -190,9 +190,9 @@ class ShedLockTest {
     }
 
     @Test
-    void the_program_of_the_guide_runs_and_its_job_runs_once() throws Exception {
-        String page = Files.readString(Path.of("../../docs/migrating/shedlock.md"));
-        String program = page.substring(page.indexOf("```java\n") + 8).split("```")[0].replace("6379", "" + server.port);
+    void the_program_of_the_readme_runs_and_its_job_runs_once() throws Exception {
+        String page = Files.readString(Path.of("README.md"));
+        String program = page.substring(page.indexOf("```java\n", page.indexOf("## ShedLock")) + 8).split("```")[0].replace("6379", "" + server.port);
         Path folder = Files.createTempDirectory("shedlock");
         Path source = Files.writeString(folder.resolve("Report.java"), program);
         String path = System.getProperty("java.class.path");

@@ -8,11 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.stream.Stream;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Several locks at once: all or none. */
-class MultiHeldTest extends EachClient {
+class SeveralLocksTest extends EachClient {
     private boolean areFree(String... keys) {
         return List.of(keys).stream().allMatch(server::isFree);
     }
@@ -21,11 +22,12 @@ class MultiHeldTest extends EachClient {
     @EnumSource
     void several_locks_are_acquired_at_once_by_one_token_and_released_together(Via via) throws Exception {
         var locks = locks(via);
-        try (MultiHeld several = locks.take("a").acquireWith("b", "c")) {
+        try (Held several = locks.take("a").acquireWith("b", "c")) {
             assertTrue(several.isHeld() && several.check() == several.token());
-            for (Held held : several.all()) {
-                assertEquals(several.token(), held.token());
-                assertThrows(LockException.Busy.class, () -> locks.take(held.key()).wait(Duration.ZERO).acquire());
+            assertEquals(List.of("a", "b", "c"), several.keys());
+            for (String key : several.keys()) {
+                assertEquals(several.token(), locks.others.holds(key).get(0).get("token"));
+                assertThrows(LockException.Busy.class, () -> locks.take(key).wait(Duration.ZERO).acquire());
             }
         }
         assertTrue(areFree("a", "b", "c"));
@@ -60,7 +62,7 @@ class MultiHeldTest extends EachClient {
     @ParameterizedTest
     @EnumSource
     void each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported(Via via) throws Exception {
-        MultiHeld several = locks(via).take("a").lease(Duration.ofSeconds(3)).acquireWith("b");
+        Held several = locks(via).take("a").lease(Duration.ofSeconds(3)).acquireWith("b");
         long before = server.calls("lock.renew") + server.calls("LOCK.RENEW");
         eventually("both are renewed", () -> server.calls("lock.renew") + server.calls("LOCK.RENEW") >= before + 6);
         assertTrue(several.isHeld());
@@ -69,6 +71,17 @@ class MultiHeldTest extends EachClient {
         assertFalse(several.isHeld());
         assertThrows(LockException.Lost.class, several::unlock);
         assertTrue(areFree("a", "b"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void several_locks_are_passed_on_and_kept_together(Via via) throws Exception {
+        var locks = locks(via);
+        locks.take("a").acquireWith("b").passTo("job", Duration.ofMinutes(1));
+        assertTrue(Stream.of("a", "b").allMatch(key -> locks.others.holds(key).get(0).get("owner").equals("job")));
+        server.run("DEL", "a", "b");
+        locks.take("a").acquireWithAsync("b").get().keepFor(Duration.ofHours(1));
+        assertTrue(Stream.of("a", "b").allMatch(key -> (Long) locks.others.holds(key).get(0).get("lease") > 3_500_000));
     }
 
     @ParameterizedTest
