@@ -72,8 +72,8 @@ async def test_many_tasks_that_give_up_at_once_each_send_leave_while_the_others_
         assert await lock.acquire(blocking_timeout=600)
         await lock.release()
 
-    async with Lock(ar, "stock"):
-        tasks = [asyncio.create_task(use(Lock(ar, "stock"))) for _ in range(20_000)]
+    async with Lock(ar, "stock", lease=600):
+        tasks = [asyncio.create_task(use(Lock(ar, "stock", lease=600))) for _ in range(20_000)]
         await soon(lambda: server.waiters("stock") == 20_000, 240)
         left = server.commands("leave")
         for task in tasks[::2]:
