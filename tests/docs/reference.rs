@@ -183,7 +183,7 @@ fn the_settings_page_has_every_setting_with_its_default() {
     let page = pages::read("docs/settings.md");
     let settings = cmd!(conn, "CONFIG", "GET", "lock.*");
     let settings = array(&settings);
-    assert_eq!(settings.len(), 10);
+    assert_eq!(settings.len(), 12);
     for pair in settings.chunks(2) {
         let shown = cell(&page, &format!("`{}`", text(&pair[0])));
         let default = shown.split(" | ").next().unwrap();
