@@ -33,7 +33,13 @@ func KeyAt(command []string) int {
 // Refused is an error that the server replied.
 type Refused struct{ Code, Message string }
 
-func (e *Refused) Error() string { return "mortise: the server refused: " + e.Code + " " + e.Message }
+func (e *Refused) Error() string {
+	text := "mortise: the server refused: " + e.Code + " " + e.Message
+	if e.Code == "ERR" && strings.HasPrefix(e.Message, "unknown command") && strings.Contains(e.Message, "LOCK.") {
+		text += `: it has not loaded the Mortise module; load it by "loadmodule …/libmortise.so" in redis.conf, or by MODULE LOAD`
+	}
+	return text
+}
 
 // NewRefused makes a *Refused of the text of an error reply, which some clients strip of its "ERR".
 func NewRefused(text string) *Refused {

@@ -104,21 +104,22 @@ func TestALockWhosePassIsRefusedStaysHeldAndRenewed(t *testing.T) {
 	})
 }
 
-func TestALockUnlockedEarlyStaysTakenUntilItsLeastTimeIsOver(t *testing.T) {
+func TestALockStaysTakenForAWhileAfterShortWork(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(3*time.Second), mortise.Holder("billing-7"))
+		lock, held, err := locks.Lock(background, "report", mortise.Holder("billing-7"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := s.owner("report"); !strings.HasPrefix(owner, "billing-7:") {
+		owner := s.owner("report")
+		if !strings.HasPrefix(owner, "billing-7:") {
 			t.Fatal("people see", owner)
 		}
-		if err := lock.Unlock(); err != nil {
-			t.Fatal(err)
+		if err := lock.KeepFor(background, 400*24*time.Hour); !isRefused(err) || lock.Key() != "report" || s.owner("report") != owner {
+			t.Fatal("longer than the server allows:", err)
 		}
-		if owner := s.owner("report"); !strings.HasPrefix(owner, "rest:billing-7:") {
-			t.Fatal("after unlocking it is held by", owner)
+		if err := lock.KeepFor(background, 3*time.Second); err != nil || context.Cause(held) != mortise.ErrUnlocked || s.owner("report") == owner {
+			t.Fatal(err, context.Cause(held))
 		}
 		if _, _, err := locks.TryLock(background, "report"); err != mortise.ErrBusy {
 			t.Fatal(err)
@@ -132,66 +133,55 @@ func TestALockUnlockedEarlyStaysTakenUntilItsLeastTimeIsOver(t *testing.T) {
 	})
 }
 
-func TestAtLeastOutlivesTheProgramAndClose(t *testing.T) {
-	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		locks := connect()
-		if _, _, err := locks.Lock(background, "report", mortise.Lease(time.Second), mortise.AtLeast(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if left := s.holds("report")[0]["lease"].(int64); left < 50_000 {
-			t.Fatal("a program that is killed leaves it taken for", left)
-		}
-		if err := locks.Close(background); err != nil || !strings.HasPrefix(s.owner("report"), "rest:") {
-			t.Fatal(err, s.owner("report"))
-		}
-	})
+func isRefused(err error) bool {
+	var refused *mortise.Refused
+	return errors.As(err, &refused)
 }
 
-func TestAtLeastWorksInTheGraceWhenTheServerPassesNothingOn(t *testing.T) {
+func TestALockThatAnotherProgramTookIsResumedUnderItsName(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		lock, _, err := connect().Lock(background, "report", mortise.AtLeast(time.Minute))
-		if err != nil {
+		token := s.do("LOCK.ACQUIRE", "import", "job:7", 600_000).(int64)
+		locks := connect()
+		if _, _, err := locks.Resume(background, "import", "job:7", token+1); err != mortise.ErrLost {
 			t.Fatal(err)
 		}
-		owner := s.owner("report")
-		s.Save(background)
-		s.kill()
-		s.args = append(s.args, "--lock.grace", "3000")
-		s.run()
-		if err := lock.Unlock(); err != nil || s.owner("report") != owner {
-			t.Fatal(err, s.owner("report"))
+		lock, held, err := locks.Resume(background, "import", "job:7", token, mortise.Lease(3*time.Second))
+		if err != nil || lock.Token() != token || held.Err() != nil || s.owner("import") != "job:7" {
+			t.Fatal(err)
 		}
-		eventually(t, "the rest is passed on", func() bool { return strings.HasPrefix(s.owner("report"), "rest:") })
+		before := s.calls("lock.renew")
+		eventually(t, "it is renewed", func() bool { return s.calls("lock.renew") > before })
+		if err := lock.Unlock(); err != nil || !s.free("import") {
+			t.Fatal(err)
+		}
 	})
 }
 
 func TestARevokedHolderNoticesAtItsNextRenewalAndLeaves(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		for _, more := range [][]mortise.Option{nil, {mortise.AtLeast(4 * time.Second)}} {
-			lock, held, err := locks.Lock(background, "stock", append(more, mortise.Lease(3*time.Second))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if left, err := locks.Revoke(background, "stock", "nobody"); err != nil || left != 0 {
-				t.Fatal(left, err)
-			}
-			if left, err := locks.Revoke(background, "stock", s.owner("stock")); err != nil || left <= 0 || left > 4*time.Second {
-				t.Fatal(left, err)
-			}
-			<-held.Done()
-			if context.Cause(held) != mortise.ErrLost || lock.Unlock() != mortise.ErrLost {
-				t.Fatal(context.Cause(held))
-			}
-			eventually(t, "it is free", func() bool { return s.free("stock") })
+		lock, held, err := locks.Lock(background, "stock", mortise.Lease(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
 		}
+		if left, err := locks.Revoke(background, "stock", "nobody"); err != nil || left != 0 {
+			t.Fatal(left, err)
+		}
+		if left, err := locks.Revoke(background, "stock", s.owner("stock")); err != nil || left <= 0 || left > 3*time.Second {
+			t.Fatal(left, err)
+		}
+		<-held.Done()
+		if context.Cause(held) != mortise.ErrLost || lock.Unlock() != mortise.ErrLost {
+			t.Fatal(context.Cause(held))
+		}
+		eventually(t, "it is free", func() bool { return s.free("stock") })
 	})
 }
 
-func TestARevokedLockIsFreeWhenItIsUnlockedDespiteAtLeast(t *testing.T) {
+func TestARevokedLockIsFreeWhenItIsUnlocked(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		lock, _, err := locks.Lock(background, "report", mortise.AtLeast(time.Minute))
+		lock, _, err := locks.Lock(background, "report", mortise.Lease(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +197,7 @@ func TestARevokedLockIsFreeWhenItIsUnlockedDespiteAtLeast(t *testing.T) {
 func TestImpossibleOptionsAreRefused(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
-		for _, option := range []mortise.Option{mortise.AtLeast(0), mortise.AtLeast(-time.Second), mortise.Holder("a##b")} {
+		for _, option := range []mortise.Option{mortise.Holder("a##b")} {
 			if _, _, err := locks.Lock(background, "k", option); err == nil || !strings.HasPrefix(err.Error(), "mortise: ") {
 				t.Fatal(err)
 			}

@@ -2,10 +2,11 @@ package mortise
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
-// Lock is a lock that is held, until Unlock or until it is lost.
+// Lock is a lock that is held, or several that were taken at once, until Unlock or until it is lost.
 type Lock struct {
 	*request
 	locks *Locks
@@ -16,14 +17,16 @@ type Lock struct {
 	node   *node         // that granted it, or where it has moved to
 	until  time.Duration // it counts as held until then
 	next   time.Duration // when it is to be renewed
-	rests  time.Duration // the lock stays taken until then: of AtLeast
 	passes bool          // it is being passed on: nobody may rely on it
 	over   error         // ErrLost, ErrUnlocked or ErrPassed
 	cancel context.CancelCauseFunc
 }
 
-// Key is the key of the lock.
-func (k *Lock) Key() string { return k.key }
+// Key is the key of the lock, or the first of several.
+func (k *Lock) Key() string { return k.keys[0] }
+
+// Keys are the keys of the locks, in the order in which LockAll got them.
+func (k *Lock) Keys() []string { return slices.Clone(k.keys) }
 
 // Token is the fencing token, larger than that of every grant before. Send it along with what you write, and
 // refuse a write whose token is smaller than one that was seen already.
@@ -34,9 +37,10 @@ func (k *Lock) Token() int64 { return k.token }
 //	rdb.Do(held, lock.Guard("SET", "stock", 5)...)
 //
 // If it is not held, the reply is an error that begins with NOTHELD. For data on the lock's server, in the slot of
-// its key, no token has to be compared. Send it over a client that does not repeat commands by itself.
+// its key, no token has to be compared. Send it over a client that does not repeat commands by itself. Of several locks, the server checks
+// the first.
 func (k *Lock) Guard(words ...any) []any {
-	return append([]any{"LOCK.GUARD", k.key, k.owner, k.token}, words...)
+	return append([]any{"LOCK.GUARD", k.Key(), k.owner, k.token}, words...)
 }
 
 // Check returns the token if the lock is held at this moment, else ErrLost, ErrUnlocked or ErrPassed.
@@ -47,7 +51,7 @@ func (k *Lock) Check() (int64, error) {
 }
 
 // Unlock releases the lock. It returns nil if the lock was held to the last moment, else ErrLost. It takes no context, because a lock has
-// to be released above all when the context has ended. If a server does not answer, Unlock repeats the release in the background.
+// to be released above all when the context has ended. If a server does not answer, the library leaves the lock in the background.
 func (k *Lock) Unlock() error {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
@@ -55,86 +59,29 @@ func (k *Lock) Unlock() error {
 	k.locks.mu.Lock()
 	over, n := k.state(), k.node
 	k.finish(ErrUnlocked)
-	rests := k.rests > 0 && k.rests > now()
 	k.locks.mu.Unlock()
 	if over == ErrLost {
 		return ErrLost
 	} else if over != nil {
 		return nil
 	}
-	var reply any
-	if rests {
-		reply = n.call(k.locks.stopped, k.farewell()...)
+	replies := n.callAll(k.locks.stopped, k.each(func(key string) []any { return []any{"LOCK.RELEASE", key, k.owner, "ALL", "TOKEN", k.token} })...)
+	if slices.ContainsFunc(replies, isFailure) {
+		k.locks.leave(k.keys, k.owner)
 	}
-	if reply == nil { // nothing has to rest, or what was revoked cannot
-		k.locks.mu.Lock()
-		k.rests = 0
-		k.locks.mu.Unlock()
-		reply = n.call(k.locks.stopped, "LOCK.RELEASE", k.key, k.owner, "ALL", "TOKEN", k.token)
-	}
-	if isGone(reply) {
+	if slices.ContainsFunc(replies, isGone) {
 		return ErrLost
-	}
-	if _, failed := reply.(error); failed {
-		k.locks.repeat(k.key, k.farewell)
 	}
 	return nil
 }
 
-// PassTo gives the lock to another name with that lease, and nobody is granted in between. It returns the new token: a program that knows
-// the token and the name goes on with TakeOver. What the lock had of AtLeast ends. The error is ErrLost if the lock was lost before, or a
-// *Refused, after which it is held as before. When the outcome is unknown, both names leave the lock.
-func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
-	k.locks.job(+1)
-	defer k.locks.job(-1)
-	k.follow()
-	k.locks.mu.Lock()
-	over, n := k.state(), k.node
-	k.passes = over == nil
-	k.locks.mu.Unlock()
-	if over != nil {
-		return 0, over
+// each is a command for each of the keys.
+func (k *Lock) each(command func(key string) []any) [][]any {
+	commands := make([][]any, len(k.keys))
+	for i, key := range k.keys {
+		commands[i] = command(key)
 	}
-	reply := n.call(ctx, "LOCK.PASS", k.key, k.owner, owner, lease, "TOKEN", k.token)
-	k.locks.mu.Lock()
-	defer k.locks.mu.Unlock()
-	k.passes = false
-	token, passed := reply.(int64)
-	err, _ := reply.(error)
-	switch {
-	case passed:
-		k.finish(ErrPassed)
-		return token, nil
-	case isGone(reply):
-		k.rests = 0
-		k.finish(ErrLost)
-		return 0, ErrLost
-	case isRefused(err, "") && k.over == nil: // it has changed nothing
-		k.next = min(k.next, now())
-		k.keep()
-		return 0, err
-	}
-	k.rests = 0
-	k.finish(ErrLost)
-	for _, name := range []string{k.owner, owner} {
-		k.locks.leave(k.key, name)
-	}
-	return 0, err
-}
-
-// farewell ends the lock for good, whatever became of it: the rest of AtLeast goes to a name that nobody uses.
-func (k *Lock) farewell() []any {
-	k.locks.mu.Lock()
-	defer k.locks.mu.Unlock()
-	left := k.rests - now()
-	if left <= 0 {
-		return []any{"LOCK.LEAVE", k.key, k.owner, "FOR", away}
-	}
-	rest := "rest:" + k.owner
-	if len(rest) > mostOwner {
-		rest = "rest:" + k.locks.name(&request{})
-	}
-	return []any{"LOCK.PASS", k.key, k.owner, rest, left, "TOKEN", k.token}
+	return commands
 }
 
 // isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
@@ -144,36 +91,34 @@ func isGone(reply any) bool {
 	return reply == nil || isRefused(err, "WRONGTYPE")
 }
 
+// isFailure says that this reply proves nothing about a hold.
+func isFailure(reply any) bool {
+	_, failed := reply.(error)
+	return failed && !isGone(reply)
+}
+
 // granted takes the server's answer: the token, and when the lease began at the earliest.
 func (k *Lock) granted(token int64, begun time.Duration) {
 	k.token, k.limit = token, forever
 	if k.maxHold != forever {
 		k.limit = now() + k.maxHold
 	}
-	if k.atLeast > 0 {
-		k.rests = now() + k.atLeast
-	}
 	k.extend(begun)
 }
 
-// start makes the locks the caller's, if they are not closed. The context ends with the first of them.
-func (l *Locks) start(ctx context.Context, locks ...*Lock) context.Context {
+// start makes the lock the caller's, if the locks are not closed.
+func (l *Locks) start(ctx context.Context, k *Lock) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over(ctx) != nil {
-		for _, k := range locks {
-			l.leave(k.key, k.owner)
-		}
+		l.leave(k.keys, k.owner)
 		return nil
 	}
-	var held context.Context
-	held, locks[0].cancel = context.WithCancelCause(ctx)
-	for _, k := range locks {
-		l.job(+1)
-		l.holds[k] = struct{}{}
-		k.cancel = locks[0].cancel
-		k.keep()
-	}
+	held, cancel := context.WithCancelCause(ctx)
+	k.cancel = cancel
+	l.job(+1)
+	l.holds[k] = struct{}{}
+	k.keep()
 	return held
 }
 
@@ -203,7 +148,7 @@ func (k *Lock) finish(why error) {
 		return
 	}
 	if why == ErrLost {
-		k.locks.repeat(k.key, k.farewell)
+		k.locks.leave(k.keys, k.owner)
 	}
 	k.over = why
 	k.cancel(why)
@@ -217,15 +162,20 @@ func (k *Lock) confirm(ctx context.Context) error {
 		return nil
 	}
 	sent := now()
-	reply := k.node.call(ctx, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
-	if err, failed := reply.(error); failed {
-		return err
-	}
-	if reply != any(k.token) || now() >= k.until {
-		return errUnsure
+	for _, reply := range k.node.callAll(ctx, k.each(k.renewal)...) {
+		if err, failed := reply.(error); failed {
+			return err
+		}
+		if reply != any(k.token) || now() >= k.until {
+			return errUnsure
+		}
 	}
 	k.extend(sent)
 	return nil
+}
+
+func (k *Lock) renewal(key string) []any {
+	return []any{"LOCK.RENEW", key, k.owner, k.lease, "TOKEN", k.token}
 }
 
 // keep renews what is due, all of one server together, and notices lost locks. It checks once a second at least:
@@ -243,7 +193,14 @@ func (l *Locks) keep() {
 		}
 		if sent := now(); sent >= k.next-k.lease/12 {
 			k.next = forever
-			k.node.send(func(reply any) { k.renewed(sent, reply) }, "LOCK.RENEW", k.key, k.owner, k.lease, "TOKEN", k.token)
+			var replies []any
+			for _, command := range k.each(k.renewal) {
+				k.node.send(func(reply any) {
+					if replies = append(replies, reply); len(replies) == len(k.keys) { // one goroutine delivers them
+						k.renewed(sent, replies)
+					}
+				}, command...)
+			}
 		}
 		l.look = min(l.look, k.next, k.until)
 	}
@@ -258,24 +215,22 @@ func (k *Lock) keep() {
 	}
 }
 
-// renewed acts on the reply to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost.
-func (k *Lock) renewed(sent time.Duration, reply any) {
+// renewed acts on the replies to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost.
+func (k *Lock) renewed(sent time.Duration, replies []any) {
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
-	_, failed := reply.(error)
 	switch {
 	case k.state() != nil:
 		return
-	case failed && !isGone(reply):
+	case slices.ContainsFunc(replies, func(reply any) bool { return !isFailure(reply) && reply != any(k.token) }):
+		k.finish(ErrLost) // gone, or revoked: then it shall be free
+		return
+	case slices.ContainsFunc(replies, isFailure):
 		k.next = now() + k.lease/6
 		go func() {
 			k.locks.lookForServers(k.locks.stopped)
 			k.follow()
 		}()
-	case reply != any(k.token): // gone, or revoked: then it shall be free
-		k.rests = 0
-		k.finish(ErrLost)
-		return
 	default:
 		k.extend(sent)
 	}
@@ -284,7 +239,7 @@ func (k *Lock) renewed(sent time.Duration, reply any) {
 
 // follow finds the lock's node: in a cluster its slot may move.
 func (k *Lock) follow() {
-	if n, err := k.locks.node(k.locks.stopped, k.key); err == nil {
+	if n, err := k.locks.node(k.locks.stopped, k.Key()); err == nil {
 		k.locks.mu.Lock()
 		defer k.locks.mu.Unlock()
 		k.node = n

@@ -175,7 +175,7 @@ func (n *node) read(sent time.Duration, mail []any) {
 				keys = []any{letter["key"]}
 			}
 			for _, key := range keys {
-				n.locks.leave(fmt.Sprint(key), owner)
+				n.locks.leave([]string{fmt.Sprint(key)}, owner)
 			}
 		}
 	}

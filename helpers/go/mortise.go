@@ -13,8 +13,8 @@
 //	defer lock.Unlock()
 //	return sell(held, lock.Token())
 //
-// This file takes locks; lock.go is a held lock, others.go has the calls about locks of others, semaphore.go permits, multi.go several
-// locks at once, node.go a server, mail.go its later answers, client.go the interface to Redis clients.
+// This file takes locks; lock.go is a held lock, pass.go hands it over, others.go has the calls about locks of others, semaphore.go permits,
+// node.go a server, mail.go its later answers, client.go the interface to Redis clients.
 package mortise
 
 import (
@@ -23,6 +23,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,7 +53,8 @@ const (
 	// leastLease leaves some time after extend has subtracted what clocks may differ by.
 	leastLease = 3 * time.Millisecond
 	leastHold  = time.Millisecond
-	mostOwner  = 255 // bytes of a name under which the server knows a holder
+	// patience is for how long to retry a server that has never answered, if nothing else limits that.
+	patience = 10 * time.Second
 )
 
 // Option says how to take a lock.
@@ -75,23 +77,12 @@ func Task(name string) Option { return func(r *request) { r.task = name } }
 // Holder is a name for people to read, as LOCK.INFO shows it: a part of the name under which the lock is held. Without ##.
 func Holder(name string) Option { return func(r *request) { r.holder = name } }
 
-// AtLeast keeps the lock taken for d after its grant, however early it is unlocked. A shorter lease is raised to d, so that this also holds
-// if the program dies.
-func AtLeast(d time.Duration) Option {
-	return func(r *request) { r.atLeast, r.rests = min(d, forever), true }
-}
-
-// OldLocks also waits for a lock that another library has taken on the key, as a string. It polls for that. For the time in which both are
-// in use: see docs/migrating.
-func OldLocks() Option { return func(r *request) { r.oldLocks = true } }
-
 type request struct {
-	command, key, task, holder    string
-	keys                          []string // of several that are taken at once, the first is key
-	lease, wait, maxHold, atLeast time.Duration
-	permits, limit                int // of a semaphore: none of a lock
-	oldLocks, rests               bool
-	busy                          bool // somebody else held the lock at the server's last answer
+	command, task, holder string
+	keys                  []string // one, or several that are taken at once
+	lease, wait, maxHold  time.Duration
+	permits, limit        int  // of a semaphore: none of a lock
+	busy                  bool // somebody else held the lock at the server's last answer
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -102,22 +93,18 @@ func (r *request) check() error {
 	if r.maxHold < leastHold {
 		return fmt.Errorf("mortise: MaxHold must be at least %v, got %v", leastHold, r.maxHold)
 	}
-	if r.rests && r.atLeast < leastLease {
-		return fmt.Errorf("mortise: AtLeast must be at least %v, got %v", leastLease, r.atLeast)
-	}
 	if strings.Contains(r.holder, "##") {
 		return fmt.Errorf("mortise: Holder is a name without ##, not %q", r.holder)
 	}
 	if r.limit != 0 && (r.permits < 1 || r.permits > r.limit) {
 		return fmt.Errorf("mortise: permits must be between 1 and the limit of %d, got %d", r.limit, r.permits)
 	}
-	r.lease = max(r.lease, r.atLeast)
 	return nil
 }
 
-// newRequest is how a lock is asked for with these options.
-func newRequest(command, key string, options []Option) (*request, error) {
-	r := &request{command: command, key: key, lease: 30 * time.Second, wait: forever, maxHold: forever}
+// newRequest is how locks are asked for with these options.
+func newRequest(command string, keys []string, options []Option) (*request, error) {
+	r := &request{command: command, keys: keys, lease: 30 * time.Second, wait: forever, maxHold: forever}
 	for _, option := range options {
 		option(r)
 	}
@@ -178,6 +165,31 @@ func (l *Locks) TryRLock(ctx context.Context, key string, options ...Option) (*L
 	return l.RLock(ctx, key, append(options[:len(options):len(options)], Wait(0))...)
 }
 
+// LockAll takes the locks of 1 to 16 keys to write: all in one instant, or none. Nothing is held while it waits. It is one Lock, with one
+// token, which is lost as soon as one of the locks is. In a cluster the keys are in one slot, as by a {hash tag}.
+func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (*Lock, context.Context, error) {
+	if len(keys) == 0 {
+		return nil, nil, errors.New("mortise: LockAll needs a key")
+	}
+	return l.takeAll(ctx, "LOCK.MACQUIRE", slices.Clone(keys), options)
+}
+
+// TryLockAll takes the locks if that is possible at once, else it returns ErrBusy.
+func (l *Locks) TryLockAll(ctx context.Context, keys []string, options ...Option) (*Lock, context.Context, error) {
+	return l.LockAll(ctx, keys, append(options[:len(options):len(options)], Wait(0))...)
+}
+
+// Run holds the lock while work runs, which gets the lock and its context. It returns the error of work, joined with ErrLost if the lock was
+// lost before work ended.
+func (l *Locks) Run(ctx context.Context, key string, work func(ctx context.Context, lock *Lock) error, options ...Option) (err error) {
+	lock, held, err := l.Lock(ctx, key, options...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }() // also where work panics
+	return work(held, lock)
+}
+
 // Close unlocks all locks, ends all waits, and returns when the servers have answered, or when ctx ends: locks without an answer by then
 // end with their leases. It closes the client.
 func (l *Locks) Close(ctx context.Context) error {
@@ -206,44 +218,39 @@ func (l *Locks) job(more int64) {
 }
 
 func (l *Locks) take(ctx context.Context, command, key string, options []Option) (*Lock, context.Context, error) {
-	r, err := newRequest(command, key, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	locks, held, err := l.acquire(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	return locks[0], held, nil
+	return l.takeAll(ctx, command, []string{key}, options)
 }
 
-// acquire takes the lock, or several at once, which share the context.
-func (l *Locks) acquire(ctx context.Context, r *request) ([]*Lock, context.Context, error) {
+func (l *Locks) takeAll(ctx context.Context, command string, keys []string, options []Option) (*Lock, context.Context, error) {
+	r, err := newRequest(command, keys, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	return l.acquire(ctx, r)
+}
+
+func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context, error) {
 	l.job(+1)
 	defer l.job(-1)
 	waiting, cancel, end := r.limited(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
+	began := now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		locks, err := l.attempt(waiting, r, left(end))
+		lock, err := l.attempt(waiting, r, left(end))
 		if err == nil {
-			if held := l.start(ctx, locks...); held != nil {
-				return locks, held, nil
+			if held := l.start(ctx, lock); held != nil {
+				return lock, held, nil
 			}
 		}
-		old := r.oldLocks && isRefused(err, "WRONGTYPE")
-		r.busy = r.busy || old
 		if over := l.over(ctx); over != nil {
 			if r.busy && over != ErrClosed {
 				over = fmt.Errorf("%w: %w", ErrBusy, over)
 			}
 			return nil, nil, over
 		}
-		isThere := l.answered.Load() || pause <= 2*firstPause // else it has the wrong address more likely than it is in trouble
-		if !isThere || !old && !passing(err) || left(end) <= pause {
-			if old {
-				err = ErrBusy
-			}
+		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
+		if !isThere || !passing(err) || left(end) <= pause {
 			return nil, nil, err
 		}
 		sleep(waiting, pause)
@@ -257,7 +264,7 @@ func (r *request) limited(ctx context.Context) (context.Context, context.CancelF
 		waiting, cancel := context.WithCancel(ctx)
 		return waiting, cancel, forever
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, r.wait+2*timeout, errUnsure)
+	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
 	return waiting, cancel, now() + r.wait
 }
 
@@ -270,16 +277,16 @@ func left(end time.Duration) time.Duration {
 }
 
 // attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.
-func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]*Lock, error) {
-	n, err := l.node(ctx, r.key)
+func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*Lock, error) {
+	n, err := l.node(ctx, r.keys[0])
 	if err != nil {
 		return nil, err
 	}
-	owner := l.name(r)
-	command := r.words(owner)
+	k := &Lock{locks: l, node: n, request: r, owner: l.name(r)}
+	command := r.words(k.owner)
 	var letter *pending
 	if left > 0 {
-		letter = n.expect(ctx, owner)
+		letter = n.expect(ctx, k.owner)
 		defer letter.forget()
 		limit := left
 		if r.wait == forever {
@@ -298,34 +305,27 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) ([]
 	if isRefused(err, "") {
 		return nil, err // an error changes nothing
 	}
-	var locks []*Lock
-	for _, one := range r.each() {
-		k := &Lock{locks: l, node: n, request: one, owner: owner}
-		if err == nil {
-			k.granted(token, max(sent, begun))
-			err = k.confirm(ctx)
-		}
-		locks = append(locks, k)
+	if err == nil {
+		k.granted(token, max(sent, begun))
+		err = k.confirm(ctx)
 	}
 	if err != nil {
-		for _, k := range locks {
-			l.leave(k.key, k.owner)
-		}
+		l.leave(r.keys, k.owner)
 		return nil, err
 	}
-	return locks, nil
+	return k, nil
 }
 
 // words are those of the command that asks for it, without its wait.
 func (r *request) words(owner string) []any {
-	if r.keys != nil {
+	if r.command == "LOCK.MACQUIRE" {
 		words := []any{r.command, owner, r.lease, len(r.keys)}
 		for _, key := range r.keys {
 			words = append(words, key)
 		}
 		return words
 	}
-	words := []any{r.command, r.key, owner, r.lease, "HOLDS", max(1, r.permits)}
+	words := []any{r.command, r.keys[0], owner, r.lease, "HOLDS", max(1, r.permits)}
 	if r.limit > 0 {
 		words = append(words, "LIMIT", r.limit)
 	}

@@ -123,15 +123,6 @@ func TestADeadlineThatPassesWhileAnotherHoldsTheLockReportsBoth(t *testing.T) {
 		if err := <-ended; !errors.Is(err, mortise.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		s.do("SET", "j", "old")
-		ctx = deadline{background, make(chan struct{})}
-		asked := s.calls("lock.wlock")
-		go func() { _, _, err := locks.Lock(ctx, "j", mortise.OldLocks()); ended <- err }()
-		eventually(t, "it asks again", func() bool { return s.calls("lock.wlock") > asked+1 })
-		close(ctx.passed)
-		if err := <-ended; !errors.Is(err, mortise.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -226,30 +217,36 @@ func TestALockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	})
 }
 
-func TestALockOfAnotherLibraryIsWaitedForOnRequest(t *testing.T) {
+func TestAKeyThatIsNoLockIsAnErrorAtOnce(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
-		locks := connect()
-		s.do("SET", "k", "old", "NX")
+		s.do("SET", "k", "old")
 		var refused *mortise.Refused
-		if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGTYPE" {
+		if _, _, err := connect().Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGTYPE" {
 			t.Fatal(err)
 		}
-		if _, _, err := locks.TryLock(background, "k", mortise.OldLocks()); err != mortise.ErrBusy {
+	})
+}
+
+func TestTheErrorOfTheWorkIsReturnedWithTheLoss(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks, mine := connect(), errors.New("mine")
+		lose := func(err error) func(context.Context, *mortise.Lock) error {
+			return func(ctx context.Context, lock *mortise.Lock) error {
+				if token, checked := lock.Check(); checked != nil || token != lock.Token() || ctx.Err() != nil {
+					t.Error(checked, ctx.Err())
+				}
+				s.do("DEL", "k")
+				return err
+			}
+		}
+		if err := locks.Run(background, "k", lose(mine)); !errors.Is(err, mine) || !errors.Is(err, mortise.ErrLost) {
 			t.Fatal(err)
 		}
-		asked := s.calls("lock.wlock")
-		go func() {
-			eventually(t, "it is asked for again", func() bool { return s.calls("lock.wlock") > asked+1 })
-			s.do("DEL", "k")
-		}()
-		lock, _, err := locks.Lock(background, "k", mortise.OldLocks())
-		if err != nil {
+		if err := locks.Run(background, "k", lose(nil)); !errors.Is(err, mortise.ErrLost) {
 			t.Fatal(err)
 		}
-		if s.do("SET", "k", "old", "NX", "PX", 500) != nil {
-			t.Fatal("the other library did not see the lock")
-		}
-		if err := lock.Unlock(); err != nil {
+		work := func(context.Context, *mortise.Lock) error { return mine }
+		if err := locks.Run(background, "k", work); !errors.Is(err, mine) || errors.Is(err, mortise.ErrLost) || !s.free("k") {
 			t.Fatal(err)
 		}
 	})

@@ -16,9 +16,9 @@ func TestSeveralLocksAreAcquiredAtOnceByOneTokenAndReleasedTogether(t *testing.T
 		if err != nil || held.Err() != nil {
 			t.Fatal(err)
 		}
-		for _, lock := range several.Locks() {
-			if _, _, err := locks.TryLock(background, lock.Key()); err != mortise.ErrBusy || lock.Token() != several.Token() {
-				t.Fatal(lock.Key(), err)
+		for _, key := range several.Keys() {
+			if _, _, err := locks.TryLock(background, key); err != mortise.ErrBusy || s.holds(key)[0]["token"] != several.Token() {
+				t.Fatal(key, err)
 			}
 		}
 		if token, err := several.Check(); err != nil || token != several.Token() {
@@ -48,7 +48,7 @@ func TestAWaiterForSeveralLocksHoldsNoneAndIsGrantedAllWhenTheLastIsFree(t *test
 		if _, _, err := locks.TryLockAll(background, []string{"a", "b"}); err != mortise.ErrBusy {
 			t.Fatal(err)
 		}
-		taken := make(chan *mortise.MultiLock)
+		taken := make(chan *mortise.Lock)
 		go func() {
 			several, _, err := locks.LockAll(background, []string{"a", "b"})
 			if err != nil {
@@ -90,8 +90,38 @@ func TestEachOfSeveralLocksIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) 
 		if _, err := several.Check(); context.Cause(held) != mortise.ErrLost || err != mortise.ErrLost {
 			t.Fatal(context.Cause(held), err)
 		}
-		if err := several.Unlock(); err != mortise.ErrLost || !s.free("a") {
+		if err := several.Unlock(); err != mortise.ErrLost {
 			t.Fatal(err)
+		}
+		eventually(t, "the other one is left", func() bool { return s.free("a") })
+	})
+}
+
+func TestSeveralLocksArePassedOnAndKeptTogether(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		keys := []string{"a", "b"}
+		several, _, err := locks.LockAll(background, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token, err := several.PassTo(background, "job", time.Minute); err != nil || token <= several.Token() {
+			t.Fatal(token, err)
+		}
+		if s.owner("a") != "job" || s.owner("b") != "job" {
+			t.Fatal("held by", s.owner("a"), s.owner("b"))
+		}
+		s.do("DEL", "a", "b")
+		if several, _, err = locks.LockAll(background, keys); err != nil {
+			t.Fatal(err)
+		}
+		if err := several.KeepFor(background, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if left := s.holds(key)[0]["lease"].(int64); left < 3_500_000 {
+				t.Fatal(key, "is kept for", left)
+			}
 		}
 	})
 }

@@ -12,7 +12,9 @@ import (
 
 const (
 	// timeout is how long a server may take to answer a command.
-	timeout = time.Second
+	timeout = 2 * time.Second
+	// late is how long after the end of a wait its answer may still come.
+	late = time.Second
 	// away is for how long late requests under a name that has left change nothing.
 	away = time.Minute
 	// mostCommands is how many go out in one pipeline.
@@ -121,16 +123,39 @@ func (n *node) next() []command {
 
 // call sends the command and waits for its reply until ctx ends.
 func (n *node) call(ctx context.Context, args ...any) any {
-	replies := make(chan any, 1)
-	n.locks.mu.Lock()
-	n.send(func(reply any) { replies <- reply }, args...)
-	n.locks.mu.Unlock()
-	select {
-	case reply := <-replies:
-		return reply
-	case <-ctx.Done():
-		return ended(ctx)
+	return n.callAll(ctx, args)[0]
+}
+
+// callAll sends the commands, in one pipeline, and waits for their replies until ctx ends.
+func (n *node) callAll(ctx context.Context, commands ...[]any) []any {
+	type numbered struct {
+		number int
+		reply  any
 	}
+	arrived := make(chan numbered, len(commands))
+	n.locks.mu.Lock()
+	for number, args := range commands {
+		n.send(func(reply any) { arrived <- numbered{number, reply} }, args...)
+	}
+	n.locks.mu.Unlock()
+	replies := make([]any, len(commands))
+	for i := range replies {
+		replies[i] = errUnsure
+	}
+	for range commands {
+		select {
+		case one := <-arrived:
+			replies[one.number] = one.reply
+		case <-ctx.Done():
+			for i := range replies {
+				if replies[i] == any(errUnsure) {
+					replies[i] = ended(ctx)
+				}
+			}
+			return replies
+		}
+	}
+	return replies
 }
 
 // ended is why the context has ended. Its cause may be a server's refusal of another request, and must not pass for a reply to this one.
@@ -163,27 +188,28 @@ func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, tim
 	}
 }
 
-// leave sends LOCK.LEAVE for that name until it is answered.
-func (l *Locks) leave(key, owner string) {
-	l.repeat(key, func() []any { return []any{"LOCK.LEAVE", key, owner, "FOR", away} })
+// leave sends LOCK.LEAVE for that name until it is answered, for each key.
+func (l *Locks) leave(keys []string, owner string) {
+	for _, key := range keys {
+		l.job(+1)
+		go func() {
+			defer l.job(-1)
+			l.leaveOne(key, owner)
+		}()
+	}
 }
 
-// repeat sends a command, made anew each time, until it is answered.
-func (l *Locks) repeat(key string, command func() []any) {
-	l.job(+1)
-	go func() {
-		defer l.job(-1)
-		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
-			n, err := l.node(l.stopped, key)
-			if err == nil {
-				if err, _ = n.call(l.stopped, command()...).(error); err == nil || !passing(err) {
-					return
-				}
+func (l *Locks) leaveOne(key, owner string) {
+	for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
+		n, err := l.node(l.stopped, key)
+		if err == nil {
+			if err, _ = n.call(l.stopped, "LOCK.LEAVE", key, owner, "FOR", away).(error); err == nil || !passing(err) {
+				return
 			}
-			sleep(l.stopped, pause)
-			l.lookForServers(l.stopped)
 		}
-	}()
+		sleep(l.stopped, pause)
+		l.lookForServers(l.stopped)
+	}
 }
 
 func sleep(ctx context.Context, pause time.Duration) {

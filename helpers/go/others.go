@@ -6,13 +6,10 @@ import (
 	"time"
 )
 
-// patience is for how long to retry a server that does not answer, if nothing else limits that.
-const patience = 10 * time.Second
-
 // TakeOver goes on with a lock that was passed on to the name owner by that token: see Lock.PassTo. Of several that try, one gets it.
 // The error is ErrLost if the lock is not held by that name and token, or no longer.
 func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
-	r, err := newRequest("LOCK.PASS", key, options)
+	r, err := newRequest("LOCK.PASS", []string{key}, options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,18 +31,46 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 	return nil, nil, err
 }
 
+// Resume goes on with a lock that another program holds by the name owner and that token, under the same name: to unlock it here, say. The
+// other one must not go on with it. The error is ErrLost if that hold is over.
+func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
+	r, err := newRequest("LOCK.RENEW", []string{key}, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.job(+1)
+	defer l.job(-1)
+	n, err := l.node(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, sent := &Lock{locks: l, node: n, request: r, owner: owner}, now()
+	reply, err := l.ask(ctx, key, "LOCK.RENEW", key, owner, r.lease, "TOKEN", token)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case reply == nil:
+		return nil, nil, ErrLost
+	}
+	k.granted(token, sent)
+	if held := l.start(ctx, k); held != nil {
+		return k, held, nil
+	}
+	return nil, nil, l.over(ctx)
+}
+
 // takeOver asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed.
 func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
 	l := k.locks
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		var reply any
 		first, sent := pause == firstPause, now()
-		n, err := l.node(ctx, k.key)
+		n, err := l.node(ctx, k.Key())
 		if err == nil {
-			reply = n.call(ctx, "LOCK.PASS", k.key, owner, k.owner, k.lease, "TOKEN", token)
+			reply = n.call(ctx, "LOCK.PASS", k.Key(), owner, k.owner, k.lease, "TOKEN", token)
 			if reply == nil && !first {
 				sent = now()
-				reply = n.call(ctx, "LOCK.RENEW", k.key, k.owner, k.lease)
+				reply = n.call(ctx, "LOCK.RENEW", k.Key(), k.owner, k.lease)
 			}
 			err, _ = reply.(error)
 		}
@@ -60,7 +85,7 @@ func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
 		}
 		if err == ErrLost || !passing(err) || ctx.Err() != nil {
 			if !first || !known {
-				l.leave(k.key, k.owner)
+				l.leave(k.keys, k.owner)
 			}
 			return err
 		}

@@ -63,11 +63,14 @@ func claimPort() int {
 func start(t testing.TB, args ...string) *server {
 	t.Helper()
 	return startWith(t, func(port int, dir string) []string {
-		return append([]string{
-			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--enable-debug-command", "yes",
-			"--loadmodule", modulePath(),
-		}, args...)
+		return append(serverArgs(port, dir, "--loadmodule", modulePath()), args...)
 	})
+}
+
+// serverArgs are those of a server that does not know locks, and more.
+func serverArgs(port int, dir string, more ...string) []string {
+	args := []string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--enable-debug-command", "yes"}
+	return append(args, more...)
 }
 
 func startWith(t testing.TB, args func(port int, dir string) []string) *server {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ func (c *client) Do(ctx context.Context, commands [][]string) []any {
 	send(ctx, rdb, commands, replies)
 	for i, reply := range replies {
 		if refused, ok := reply.(*mortise.Refused); ok && refused.Code == "ASK" && c.cluster != nil {
-			replies[i] = c.ask(ctx, refused, commands[i])
+			replies[i] = c.ask(ctx, rdb.Options().Addr, refused, commands[i])
 		}
 	}
 	return replies
@@ -96,9 +97,9 @@ func send(ctx context.Context, rdb *redis.Client, commands [][]string, replies [
 	}
 }
 
-// ask repeats a command at the server to which its slot is moving; the first one has refused it.
-func (c *client) ask(ctx context.Context, refused *mortise.Refused, words []string) any {
-	_, addr, _ := strings.Cut(refused.Message, " ")
+// ask repeats a command at the server to which its slot is moving; the one at replied has refused it.
+func (c *client) ask(ctx context.Context, replied string, refused *mortise.Refused, words []string) any {
+	addr := target(refused.Message, replied)
 	answer := any(refused)
 	_ = c.cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
 		if rdb.Options().Addr == addr {
@@ -109,6 +110,21 @@ func (c *client) ask(ctx context.Context, refused *mortise.Refused, words []stri
 		return nil
 	})
 	return answer
+}
+
+// target is the address that an ASK names, as "slot host:port". Of IPv6 the server writes no brackets. Without a host, or where that is
+// unknown, it is the host of the server that replied.
+func target(ask, replied string) string {
+	_, named, _ := strings.Cut(ask, " ")
+	colon := strings.LastIndex(named, ":")
+	if colon < 0 {
+		return named
+	}
+	host, port := strings.Trim(named[:colon], "[]"), named[colon+1:]
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(replied)
+	}
+	return net.JoinHostPort(host, port)
 }
 
 func (c *client) Mail(ctx context.Context, words []string) any {

@@ -1,0 +1,74 @@
+package mortise
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// PassTo gives the lock to another name with that lease, and nobody is granted in between. It returns the new token: a program that knows
+// the token and the name goes on with TakeOver. The error is ErrLost if the lock was lost before, or a *Refused, after which it is held as
+// before. When the outcome is unknown, both names leave the lock.
+func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
+	return k.pass(ctx, owner, lease, ErrPassed)
+}
+
+// KeepFor unlocks the lock, but keeps it taken for d from now: a job then runs once in that time, however short it is. It passes the lock to
+// a name that nobody uses; the errors are those of PassTo.
+func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
+	_, err := k.pass(ctx, k.locks.name(&request{}), d, ErrUnlocked)
+	return err
+}
+
+func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why error) (int64, error) {
+	k.locks.job(+1)
+	defer k.locks.job(-1)
+	k.follow()
+	k.locks.mu.Lock()
+	over, n := k.state(), k.node
+	k.passes = over == nil
+	k.locks.mu.Unlock()
+	if over != nil {
+		return 0, over
+	}
+	replies := n.callAll(ctx, k.each(func(key string) []any {
+		return []any{"LOCK.PASS", key, k.owner, owner, lease, "TOKEN", k.token}
+	})...)
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	k.passes = false
+	return k.passed(replies, owner, why)
+}
+
+// passed acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. The mutex is
+// held.
+func (k *Lock) passed(replies []any, owner string, why error) (int64, error) {
+	token, refused := int64(0), true
+	var err error
+	for _, reply := range replies {
+		switch reply := reply.(type) {
+		case int64:
+			token, refused = max(token, reply), false
+		case error:
+			err = reply
+			refused = refused && isRefused(reply, "") && !isGone(reply)
+		}
+	}
+	switch {
+	case slices.ContainsFunc(replies, isGone):
+		err = ErrLost
+	case err == nil:
+		k.finish(why)
+		return token, nil
+	case refused && k.over == nil: // it has changed nothing
+		k.next = min(k.next, now())
+		k.keep()
+		return 0, err
+	}
+	k.finish(ErrLost)
+	if err != ErrLost {
+		k.locks.leave(k.keys, k.owner)
+		k.locks.leave(k.keys, owner)
+	}
+	return 0, err
+}

@@ -1,0 +1,115 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
+)
+
+// between is a client whose commands go through a function, which gets what the real client would do with one.
+type between struct {
+	mortise.Client
+	reply func(words []string, real func() any) any
+}
+
+func (b between) Do(ctx context.Context, commands [][]string) []any {
+	replies := make([]any, len(commands))
+	for i, words := range commands {
+		replies[i] = b.reply(words, func() any { return b.Client.Do(ctx, [][]string{words})[0] })
+	}
+	return replies
+}
+
+var errNoAnswer = errors.New("no answer")
+
+func TestARenewalCountsFromWhenItWasSentHoweverLateItsReplyIs(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	s := start(t)
+	sent := make(chan time.Time, 1) // of the only renewal that is answered
+	var renewals atomic.Int64
+	locks := mortise.New(between{clients["go-redis"](t, s), func(words []string, real func() any) any {
+		if words[0] != "LOCK.RENEW" {
+			return real()
+		}
+		if renewals.Add(1) > 1 {
+			return errNoAnswer
+		}
+		sent <- time.Now()
+		reply := real()
+		time.Sleep(lease / 2)
+		return reply
+	}})
+	defer locks.Close(background)
+	lock, _, err := locks.TryLock(background, "k", mortise.Lease(lease))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until((<-sent).Add(lease)))
+	if _, err := lock.Check(); err != mortise.ErrLost {
+		t.Fatal("it counts from the reply:", err)
+	}
+}
+
+func TestANameLeavesThoughItsLeaveFailsSeveralTimes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var requests, leaves atomic.Int64
+	locks := mortise.New(between{clients["go-redis"](t, s), func(words []string, real func() any) any {
+		lost := words[0] == "LOCK.WLOCK" && requests.Add(1) == 1
+		if lost {
+			real()
+		}
+		if lost || words[0] == "LOCK.LEAVE" && leaves.Add(1) <= 3 {
+			return errNoAnswer
+		}
+		return real()
+	}})
+	defer locks.Close(background)
+	lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(); err != nil || leaves.Load() != 4 {
+		t.Fatal(leaves.Load(), "leaves,", err)
+	}
+	eventually(t, "it is free", func() bool { return s.free("k") })
+}
+
+func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.do("CONFIG", "SET", "requirepass", "right")
+	rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "wrong"})
+	defer rdb.Close()
+	locks := mortise.New(goredisconn.New(rdb))
+	defer locks.Close(background)
+	var refused *mortise.Refused
+	if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGPASS" {
+		t.Fatal(err)
+	}
+	if _, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "wrong"}); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Fatal(err)
+	}
+}
+
+func TestAServerWithoutTheModuleIsReportedAtOnceWithWhatToDo(t *testing.T) {
+	s := startWith(t, func(port int, dir string) []string { return serverArgs(port, dir) })
+	for name, client := range clients {
+		locks := mortise.New(client(t, s))
+		if _, _, err := locks.Lock(background, "k"); !isRefused(err) || !strings.Contains(err.Error(), "loadmodule") {
+			t.Fatal(name, err)
+		}
+		_ = locks.Close(background)
+	}
+}
