@@ -44,13 +44,7 @@ pub(crate) fn run(scale: &Scale, report: &mut Report) {
     for _ in 0..scale.server_pairs {
         let mut one = Stand::on(Server::start());
         let mut busy = Stand::on(Server::start());
-        cmd!(
-            busy.server.connect(),
-            "LOCK.ACQUIRE",
-            "lock",
-            "a",
-            3_600_000
-        );
+        cmd!(busy.server.connect(), "LOCK.ACQUIRE lock a 3600000");
         let mut other = Stand::on(Server::builder().without_module().start());
         for round in 0..=scale.rounds {
             let batches = commands(scale.pairs);

@@ -42,18 +42,7 @@ fn server() -> Server {
 fn request(key: &str, owner: usize, mailbox: &str) -> Cmd {
     // As long as a client's owner names: a UUID and a counter.
     let owner = format!("0f8fad5b-d9cb-469f-a165-70867728950e:{owner}");
-    command!(
-        "LOCK.ACQUIRE",
-        key,
-        owner,
-        LEASE,
-        "WAIT",
-        0,
-        "MAIL",
-        mailbox,
-        "HOLDS",
-        1
-    )
+    command!("LOCK.ACQUIRE {key} {owner} {LEASE} WAIT 0 MAIL {mailbox} HOLDS 1")
 }
 
 /// Queues `count` requests by mail, in ten boxes.

@@ -78,13 +78,7 @@ fn replica_with_a_late_stream_takes_over(grace: u64, always: bool) -> bool {
 /// The holder at a primary that is cut off.
 fn holders_at(old: &Server) -> Vec<Vec<u8>> {
     let mut conn = old.connect();
-    cmd!(
-        conn,
-        "CONFIG",
-        "SET",
-        "cluster-allow-reads-when-down",
-        "yes"
-    );
+    cmd!(conn, "CONFIG SET cluster-allow-reads-when-down yes");
     let holds = lock_info(&mut conn, "key").map_or(Vec::new(), |info| info.holds);
     holds.into_iter().map(|hold| hold.owner).collect()
 }

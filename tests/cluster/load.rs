@@ -181,13 +181,7 @@ fn a_slot_that_moves_back_and_forth_atomically_leaves_no_two_inside() {
         let target = node_id(to);
         cmd!(
             conn,
-            "CLUSTER",
-            "MIGRATESLOTS",
-            "SLOTSRANGE",
-            slot,
-            slot,
-            "NODE",
-            target
+            "CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {target}"
         );
         let mut there = to.connect();
         eventually_within(PATIENCE, "the slot has moved", || {

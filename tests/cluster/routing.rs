@@ -5,18 +5,7 @@ use mortise_harness::{Cluster, Server, array, cmd, command, redis::Cmd, text, tr
 /// Every command with a key, on the key `key`.
 fn keyed_commands() -> Vec<Cmd> {
     vec![
-        command!(
-            "LOCK.ACQUIRE",
-            "key",
-            "a",
-            1_000,
-            "WAIT",
-            10,
-            "HOLDS",
-            1,
-            "FENCE",
-            1
-        ),
+        command!("LOCK.ACQUIRE key a 1000 WAIT 10 HOLDS 1 FENCE 1"),
         command!("LOCK.WLOCK", "key", "a", 1_000),
         command!("LOCK.RLOCK", "key", "a", 1_000),
         command!("LOCK.RENEW", "key", "a", 1_000, "TOKEN", 1),

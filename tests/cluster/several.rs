@@ -23,17 +23,7 @@ fn keys_of_two_slots_are_refused() {
     for more in [&[][..], &["WAIT", "0"]] {
         let ask = command!("LOCK.MACQUIRE", "m", 1_000, 2, A, "elsewhere", more);
         refused(conn.try_run(&ask), "CROSSSLOT ");
-        let inside = command!(
-            "LOCK.GUARD",
-            A,
-            "x",
-            1,
-            "LOCK.MACQUIRE",
-            "m",
-            1_000,
-            1,
-            "elsewhere"
-        );
+        let inside = command!("LOCK.GUARD {A} x 1 LOCK.MACQUIRE m 1000 1 elsewhere");
         refused(conn.try_run(&inside), "CROSSSLOT ");
     }
     assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
@@ -71,18 +61,7 @@ fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
     let ask = |owner: &str| command!("LOCK.MACQUIRE", owner, 60_000, 2, A, B, "WAIT", 0);
     let token = int(&cmd!(conn, "LOCK.MACQUIRE", "h", 60_000, 2, A, B));
     let mut blocked = from.waiter(&ask("m"));
-    let by_mail = command!(
-        "LOCK.MACQUIRE",
-        "n",
-        60_000,
-        2,
-        B,
-        A,
-        "WAIT",
-        0,
-        "MAIL",
-        &mailbox
-    );
+    let by_mail = command!("LOCK.MACQUIRE n 60000 2 {B} {A} WAIT 0 MAIL {mailbox}");
     queued(&conn.run(&by_mail));
     begin_migration(slot, from, to);
     refused(blocked.try_recv(), "TRYAGAIN ");

@@ -201,15 +201,7 @@ fn tokens_grow_over_a_migration_to_a_node_that_has_granted_nothing() {
     let slot = cluster.slot_of("key");
     let ahead = mortise_harness::wall_micros() + 1_000_000_000;
     let mut conn = from.connect();
-    let token = int(&cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        60_000,
-        "FENCE",
-        ahead
-    ));
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000 FENCE {ahead}"));
     begin_migration(slot, from, to);
     migrate("key", from, to);
     end_migration(slot, from, to);

@@ -35,15 +35,7 @@ fn a_fence_below_the_last_token_changes_nothing() {
     let mut conn = server.connect();
     let first = int(&cmd!(conn, "LOCK.ACQUIRE", "one", "a", 10_000));
     for (key, fence) in [("two", 1), ("three", first), ("four", first - 1)] {
-        let token = int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            key,
-            "a",
-            10_000,
-            "FENCE",
-            fence
-        ));
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE {key} a 10000 FENCE {fence}"));
         assert!(token > first, "{token} > {first}");
         assert!(
             token < wall_micros() + HOUR / 2,

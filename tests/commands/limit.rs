@@ -8,14 +8,7 @@ use mortise_harness::{
 fn take(conn: &mut Conn, owner: &str, holds: i64, limit: i64) -> Value {
     cmd!(
         conn,
-        "LOCK.RLOCK",
-        "pool",
-        owner,
-        60_000,
-        "HOLDS",
-        holds,
-        "LIMIT",
-        limit
+        "LOCK.RLOCK pool {owner} 60000 HOLDS {holds} LIMIT {limit}"
     )
 }
 
@@ -70,17 +63,7 @@ fn an_owner_that_holds_never_waits_for_a_limit() {
     // One more permit is free.
     assert_eq!(int(&take(&mut conn, "a", 3, 5)), token);
     // None is free: the reply is null at once despite its `WAIT`, and nothing has changed.
-    let more = cmd!(
-        conn,
-        "LOCK.RLOCK",
-        "pool",
-        "a",
-        60_000,
-        "LIMIT",
-        5,
-        "WAIT",
-        0
-    );
+    let more = cmd!(conn, "LOCK.RLOCK pool a 60000 LIMIT 5 WAIT 0");
     assert!(is_nil(&more));
     assert!(is_nil(&take(&mut conn, "a", 4, 5)));
     assert_eq!(hold_of(&mut conn, "pool", "a").unwrap().counts(), (0, 3));
@@ -113,19 +96,7 @@ fn permits_are_free_from_the_millisecond_their_lease_ends() {
         cmd!(conn, "LOCK.RLOCK", "pool", owner, 50, "LIMIT", 3);
     }
     let mut other = server.connect();
-    let wait = cmd!(
-        other,
-        "LOCK.RLOCK",
-        "pool",
-        "c",
-        60_000,
-        "HOLDS",
-        2,
-        "LIMIT",
-        3,
-        "WAIT",
-        0
-    );
+    let wait = cmd!(other, "LOCK.RLOCK pool c 60000 HOLDS 2 LIMIT 3 WAIT 0");
     assert!(int(&wait) > long);
     assert_eq!(holders_of(&mut conn, "pool"), ["c", "long"]);
 }
@@ -152,32 +123,12 @@ fn a_limit_is_refused_where_it_has_no_meaning() {
             "{error}"
         );
     }
-    let error = try_cmd!(
-        conn,
-        "LOCK.RLOCK",
-        "pool",
-        "a",
-        60_000,
-        "HOLDS",
-        4,
-        "LIMIT",
-        3
-    );
+    let error = try_cmd!(conn, "LOCK.RLOCK pool a 60000 HOLDS 4 LIMIT 3");
     assert_eq!(
         error.unwrap_err(),
         "ERR HOLDS must be at most 3 (LIMIT), got '4'"
     );
-    let error = try_cmd!(
-        conn,
-        "LOCK.RLOCK",
-        "pool",
-        "a",
-        60_000,
-        "LIMIT",
-        3,
-        "LIMIT",
-        3
-    );
+    let error = try_cmd!(conn, "LOCK.RLOCK pool a 60000 LIMIT 3 LIMIT 3");
     assert_eq!(
         error.unwrap_err(),
         "ERR syntax error: option LIMIT given twice"

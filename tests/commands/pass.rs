@@ -124,17 +124,7 @@ fn one_of_several_readers_passes_only_its_own_hold() {
 #[test]
 fn a_pass_without_a_hold_is_null_and_creates_nothing() {
     let (_server, mut conn, token) = held();
-    let last = |conn: &mut Conn| {
-        int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            "other",
-            "x",
-            60_000,
-            "HOLDS",
-            1
-        ))
-    };
+    let last = |conn: &mut Conn| int(&cmd!(conn, "LOCK.ACQUIRE other x 60000 HOLDS 1"));
     let before = last(&mut conn);
     for wrong in [1, token - 1, token + 1, (1 << 53) - 1] {
         let reply = cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000, "TOKEN", wrong);

@@ -147,15 +147,7 @@ fn a_command_in_a_transaction_gets_the_same_reply() {
 #[test]
 fn a_command_under_a_guard_gets_the_same_reply() {
     assert_same_story(|conn, command| {
-        let token = int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            "guarding",
-            "g",
-            60_000,
-            "HOLDS",
-            1
-        ));
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE guarding g 60000 HOLDS 1"));
         let token = token.to_string();
         conn.try_cmd(&[&["LOCK.GUARD", "guarding", "g", &token], command].concat())
     });

@@ -209,15 +209,7 @@ fn an_upgraded_hold_is_released_only_by_its_new_token() {
     let mut conn = server.connect();
     let read = hold(&mut conn, "a", 0, 1);
     let write = int(&cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000));
-    assert!(is_nil(&cmd!(
-        conn,
-        "LOCK.RELEASE",
-        "key",
-        "a",
-        "ALL",
-        "TOKEN",
-        read
-    )));
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE key a ALL TOKEN {read}")));
     let released = cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL", "TOKEN", write);
     assert_eq!(int(&released), 0);
 }

@@ -47,14 +47,7 @@ fn revoking_an_owner_without_a_hold_is_null() {
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     assert!(is_nil(&cmd!(conn, "LOCK.REVOKE", "key", "b")));
     for wrong in [1, token - 1, token + 1, (1 << 53) - 1] {
-        assert!(is_nil(&cmd!(
-            conn,
-            "LOCK.REVOKE",
-            "key",
-            "a",
-            "TOKEN",
-            wrong
-        )));
+        assert!(is_nil(&cmd!(conn, "LOCK.REVOKE key a TOKEN {wrong}")));
     }
     // Late requests of an owner that has left change nothing.
     cmd!(conn, "LOCK.RLOCK", "left", "c", 60_000);
@@ -95,15 +88,7 @@ fn a_renewal_of_a_revoked_hold_is_null_and_adds_nothing_to_its_lease() {
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     cmd!(conn, "LOCK.REVOKE", "key", "a");
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 600_000)));
-    assert!(is_nil(&cmd!(
-        conn,
-        "LOCK.RENEW",
-        "key",
-        "a",
-        600_000,
-        "TOKEN",
-        token
-    )));
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW key a 600000 TOKEN {token}")));
     let after = hold(&mut conn, "a");
     assert!((30_000..=60_000).contains(&after.lease), "{after:?}");
 }

@@ -132,10 +132,7 @@ fn top_stops_after_ten_thousand_hidden_locks() {
         queue!(
             conn,
             format!("box{mailbox}"),
-            "LOCK.ACQUIRE",
-            key,
-            owner,
-            600_000
+            "LOCK.ACQUIRE {key} {owner} 600000"
         );
     };
     let hidden = |n: usize| format!("b:{n}");

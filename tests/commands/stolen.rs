@@ -74,23 +74,8 @@ fn a_stolen_token_without_the_owner_name_has_no_effect() {
     let (_server, mut thief, token) = held();
     let error = try_cmd!(thief, "LOCK.GUARD", "key", "b", token, "GET", "data").unwrap_err();
     assert!(error.starts_with("NOTHELD"), "{error}");
-    assert!(is_nil(&cmd!(
-        thief,
-        "LOCK.RELEASE",
-        "key",
-        "b",
-        "TOKEN",
-        token
-    )));
-    assert!(is_nil(&cmd!(
-        thief,
-        "LOCK.RENEW",
-        "key",
-        "b",
-        60_000,
-        "TOKEN",
-        token
-    )));
+    assert!(is_nil(&cmd!(thief, "LOCK.RELEASE key b TOKEN {token}")));
+    assert!(is_nil(&cmd!(thief, "LOCK.RENEW key b 60000 TOKEN {token}")));
 }
 
 #[test]
@@ -99,15 +84,7 @@ fn a_stolen_task_name_can_get_others_refused_as_deadlocks() {
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE", "k1", "task##1", 60_000);
     cmd!(conn, "LOCK.ACQUIRE", "k2", "victim", 60_000);
-    let _thief = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "k2",
-        "task##thief",
-        60_000,
-        "WAIT",
-        0
-    );
+    let _thief = waiter!(server, "LOCK.ACQUIRE k2 task##thief 60000 WAIT 0");
     let error = try_cmd!(conn, "LOCK.ACQUIRE", "k1", "victim", 60_000, "WAIT", 0).unwrap_err();
     assert!(error.starts_with("DEADLOCK"), "{error}");
 }
@@ -116,9 +93,7 @@ fn a_stolen_task_name_can_get_others_refused_as_deadlocks() {
 fn only_the_user_of_a_box_can_read_it_and_take_its_letters() {
     let (server, mut conn, _) = held();
     let since = queue!(conn, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
-    cmd!(
-        conn, "ACL", "SETUSER", "thief", "on", "nopass", "~*", "+@all"
-    );
+    cmd!(conn, "ACL SETUSER thief on nopass ~* +@all");
     let mut thief = server.connect();
     cmd!(thief, "AUTH", "thief", "any");
     let error = try_cmd!(thief, "LOCK.MAIL", "box").unwrap_err();

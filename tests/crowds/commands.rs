@@ -27,18 +27,7 @@ fn crowded(builder: Builder) -> (Server, Conn) {
     });
     let writers = (0..WAITERS).map(|n| {
         let owner = format!("w{n}");
-        command!(
-            "LOCK.WLOCK",
-            "key",
-            owner,
-            600_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        )
+        command!("LOCK.WLOCK key {owner} 600000 WAIT 0 MAIL box HOLDS 1")
     });
     run_many(&mut conn, writers, drop);
     assert_eq!(server.gauge("waiters"), WAITERS as i64);
@@ -117,18 +106,7 @@ fn commands_at_a_crowded_key_cost_no_more_while_all_keys_with_waiters_are_checke
     }
     let waiting = (0..2_000).map(|n| {
         let key = format!("key:{n}");
-        command!(
-            "LOCK.ACQUIRE",
-            key,
-            "b",
-            600_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        )
+        command!("LOCK.ACQUIRE {key} b 600000 WAIT 0 MAIL box HOLDS 1")
     });
     run_many(&mut other, waiting, drop);
     let plain = cost(&mut conn, &renewals());
@@ -205,18 +183,7 @@ fn the_longest_stretch_counts_commands() {
     cmd!(conn, "LOCK.ACQUIRE", "other", "a", 600_000);
     let writers = (0..WAITERS).map(|n| {
         let owner = format!("o{n}");
-        command!(
-            "LOCK.WLOCK",
-            "other",
-            owner,
-            600_000,
-            "WAIT",
-            0,
-            "MAIL",
-            "box",
-            "HOLDS",
-            1
-        )
+        command!("LOCK.WLOCK other {owner} 600000 WAIT 0 MAIL box HOLDS 1")
     });
     run_many(&mut conn, writers, drop);
     let batch = [

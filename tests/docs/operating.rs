@@ -153,25 +153,11 @@ fn scene(server: &Server, heading: &str) -> Vec<Conn> {
             for n in 1..=3 {
                 let mut web = server.connect();
                 cmd!(web, "CLIENT", "SETNAME", format!("web-{n}"));
-                web.submit(&command!(
-                    "LOCK.ACQUIRE",
-                    "orders:42",
-                    format!("web-{n}"),
-                    30_000,
-                    "WAIT",
-                    60_000
-                ));
+                web.submit(&command!("LOCK.ACQUIRE orders:42 web-{n} 30000 WAIT 60000"));
                 server.await_blocked(&web);
                 waiting.push(web);
             }
-            queue!(
-                conn,
-                "a box",
-                "LOCK.ACQUIRE",
-                "orders:42",
-                "report-9",
-                30_000
-            );
+            queue!(conn, "a box", "LOCK.ACQUIRE orders:42 report-9 30000");
             waiting
         }
         _ => Vec::new(),

@@ -107,15 +107,7 @@ fn every_example_in_python_that_waits_is_granted_in_its_turn() {
         cmd!(conn, "LOCK.ACQUIRE", "stock:42", "other", 60_000);
         let child = start(&example, &server);
         eventually("it waits", || server.gauge("waiters") == 1);
-        let next = waiter!(
-            server,
-            "LOCK.ACQUIRE",
-            "stock:42",
-            "next",
-            60_000,
-            "WAIT",
-            0
-        );
+        let next = waiter!(server, "LOCK.ACQUIRE stock:42 next 60000 WAIT 0");
         cmd!(conn, "LOCK.RELEASE", "stock:42", "other");
         assert_ends_well(child);
         assert_eq!(server.gauge("total_handoffs"), 2);

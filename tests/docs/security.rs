@@ -70,16 +70,7 @@ fn a_locker_may_acquire_and_release_its_locks_and_nothing_else() {
     assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "b", "FOR", 1_000)), 1);
     assert!(!is_nil(&cmd!(conn, "LOCK.RLOCK", key, "c", 60_000)));
     // The commands that clients send when they connect.
-    cmd!(
-        conn,
-        "HELLO",
-        3,
-        "AUTH",
-        "locker",
-        "locker-password",
-        "SETNAME",
-        "me"
-    );
+    cmd!(conn, "HELLO 3 AUTH locker locker-password SETNAME me");
     cmd!(conn, "INFO", "server");
     refused(
         &mut conn,
@@ -188,18 +179,14 @@ fn on_servers_with_module_categories_locks_have_their_own() {
     let (server, mut root) = server();
     if !server.version().is_7_2_or_later() {
         // Removing `@write` does not forbid locks here, as the page says.
-        cmd!(
-            root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all", "-@write"
-        );
+        cmd!(root, "ACL SETUSER u on nopass ~* +@all -@write");
         let mut conn = server.connect();
         cmd!(conn, "AUTH", "u", "any");
         int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
         assert!(try_cmd!(root, "ACL", "SETUSER", "u", "+@lock").is_err());
         return;
     }
-    cmd!(
-        root, "ACL", "SETUSER", "u", "on", "nopass", "~*", "-@all", "+@lock"
-    );
+    cmd!(root, "ACL SETUSER u on nopass ~* -@all +@lock");
     let mut conn = server.connect();
     cmd!(conn, "AUTH", "u", "any");
     int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));

@@ -69,12 +69,7 @@ fn a_primary_that_wants_no_replicas_grants_alone() {
     for owner in ["a", "b", "c", "d", "e"] {
         int(&cmd!(
             primary.connect(),
-            "LOCK.ACQUIRE",
-            "key",
-            owner,
-            1_000,
-            "WAIT",
-            0
+            "LOCK.ACQUIRE key {owner} 1000 WAIT 0"
         ));
     }
     assert_eq!(primary.gauge("replicas_late"), 0);

@@ -78,15 +78,7 @@ fn a_failover_keeps_holds_and_unblocks_waiters() {
     assert_eq!((hold.counts(), hold.token), ((2, 0), token));
     assert!(hold.lease > lease - 10_000);
     assert_eq!(
-        int(&cmd!(
-            conn,
-            "LOCK.RENEW",
-            "key",
-            "a",
-            60_000,
-            "TOKEN",
-            token
-        )),
+        int(&cmd!(conn, "LOCK.RENEW key a 60000 TOKEN {token}")),
         token
     );
     cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
@@ -140,13 +132,7 @@ fn tokens_grow_over_a_promotion_that_lost_the_last_grants() {
     link.cut();
     let mut last = 0;
     for n in 0..1_000 {
-        last = int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            format!("lost-{n}"),
-            "a",
-            60_000
-        ));
+        last = int(&cmd!(conn, "LOCK.ACQUIRE lost-{n} a 60000"));
     }
     old.sigkill();
     promote(&new);
@@ -166,26 +152,12 @@ fn tokens_ahead_of_the_clock_grow_over_a_promotion_that_lost_the_last_grants() {
     link.cut();
     let mut last = 0;
     for n in 0..1_000 {
-        last = int(&cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            format!("lost-{n}"),
-            "a",
-            60_000
-        ));
+        last = int(&cmd!(conn, "LOCK.ACQUIRE lost-{n} a 60000"));
     }
     assert!(last > ahead);
     old.sigkill();
     promote(&new);
-    assert!(
-        int(&cmd!(
-            new.connect(),
-            "LOCK.ACQUIRE",
-            "lost-999",
-            "b",
-            60_000
-        )) > last
-    );
+    assert!(int(&cmd!(new.connect(), "LOCK.ACQUIRE lost-999 b 60000")) > last);
 }
 
 #[test]

@@ -110,15 +110,7 @@ fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
     let clients = clients(&watched, SAFE, Stay::Mixed);
     let old = watched.primary.port();
     await_granted(&watched.primary, 1_000);
-    let mut waiter = waiter!(
-        watched.primary,
-        "LOCK.ACQUIRE",
-        "other",
-        "b",
-        1_000,
-        "WAIT",
-        0
-    );
+    let mut waiter = waiter!(watched.primary, "LOCK.ACQUIRE other b 1000 WAIT 0");
     let promoted = watched.fail_over();
     clients.go_to(promoted.port());
     let granted_or_gone = waiter.recv_within(PATIENCE).expect("answered");

@@ -183,10 +183,7 @@ impl Watched {
 pub(crate) fn demand(server: &Server, replicas: u64) {
     cmd!(
         server.connect(),
-        "CONFIG",
-        "SET",
-        "min-replicas-to-write",
-        replicas
+        "CONFIG SET min-replicas-to-write {replicas}"
     );
 }
 

@@ -102,17 +102,7 @@ fn when_memory_is_full_only_commands_inside_that_need_none_run() {
     cmd!(conn, "CONFIG", "SET", "maxmemory", 1);
     let set = try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "more", "x");
     assert_error(set, "OOM ");
-    let acquire = try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.ACQUIRE",
-        "more",
-        "a",
-        1_000
-    );
+    let acquire = try_cmd!(conn, "LOCK.GUARD key a {token} LOCK.ACQUIRE more a 1000");
     assert_error(acquire, "OOM ");
     assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
     assert_eq!(
@@ -123,16 +113,7 @@ fn when_memory_is_full_only_commands_inside_that_need_none_run() {
         int(&cmd!(conn, "LOCK.GUARD", "key", "a", token, "DEL", "data")),
         1
     );
-    let release = cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "key",
-        "a"
-    );
+    let release = cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE key a");
     assert_eq!(int(&release), 0);
     cmd!(conn, "CONFIG", "SET", "maxmemory", 0);
     assert_eq!(int(&cmd!(conn, "EXISTS", "more")), 0);

@@ -16,13 +16,7 @@ fn assert_is_not_let_through(conn: &mut Conn, key: &str, owner: &str, token: i64
     assert_not_held(try_cmd!(conn, "LOCK.GUARD", key, owner, token));
     assert_not_held(try_cmd!(
         conn,
-        "LOCK.GUARD",
-        key,
-        owner,
-        token,
-        "SET",
-        "data",
-        "late"
+        "LOCK.GUARD {key} {owner} {token} SET data late"
     ));
     assert!(is_nil(&cmd!(conn, "GET", "data")));
 }

@@ -194,16 +194,7 @@ fn a_command_inside_runs_in_the_callers_database() {
     let mut conn = server.connect();
     cmd!(conn, "SELECT", 5);
     let token = held(&mut conn, "key");
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "SET",
-        "data",
-        "value"
-    );
+    cmd!(conn, "LOCK.GUARD key a {token} SET data value");
     assert_eq!(text(&cmd!(conn, "GET", "data")), "value");
     assert_eq!(
         text(&cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data")),

@@ -19,16 +19,7 @@ fn scene() -> (Server, Conn, i64, Conn) {
 #[test]
 fn a_release_inside_hands_the_lock_to_the_next_waiter() {
     let (_server, mut a, token, mut b) = scene();
-    let left = cmd!(
-        a,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "key",
-        "a"
-    );
+    let left = cmd!(a, "LOCK.GUARD key a {token} LOCK.RELEASE key a");
     assert_eq!(int(&left), 0);
     assert!(granted(&mut b) > token);
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
@@ -40,16 +31,7 @@ fn a_release_of_another_lock_inside_hands_that_lock_on() {
     let (server, mut a, token, _b) = scene();
     cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
     let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 0);
-    cmd!(
-        a,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "other",
-        "a"
-    );
+    cmd!(a, "LOCK.GUARD key a {token} LOCK.RELEASE other a");
     granted(&mut c);
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
 }
@@ -114,17 +96,7 @@ fn a_lock_acquired_inside_shows_the_connection_of_the_guard() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
-    let second = cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.ACQUIRE",
-        "second",
-        "a",
-        60_000
-    );
+    let second = cmd!(conn, "LOCK.GUARD key a {token} LOCK.ACQUIRE second a 60000");
     assert!(int(&second) > token);
     let hold = hold_of(&mut conn, "second", "a").unwrap();
     assert_eq!(hold.client, conn.client_id());
@@ -169,17 +141,7 @@ fn a_downgrade_inside_lets_waiting_readers_in() {
     cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
     let mut readers =
         ["b", "c"].map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "key",
-        "a",
-        "WRITE"
-    );
+    cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE key a WRITE");
     readers.iter_mut().for_each(|reader| {
         granted(reader);
     });
@@ -193,15 +155,7 @@ fn commands_inside_that_read_locks_reply() {
     assert_eq!(mortise_harness::LockInfo::read(&info).waiters, 1);
     let top = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.TOP");
     assert_eq!(mortise_harness::array(&top).len(), 1);
-    assert!(is_nil(&cmd!(
-        a,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.INFO",
-        "none"
-    )));
+    assert!(is_nil(&cmd!(a, "LOCK.GUARD key a {token} LOCK.INFO none")));
     assert_eq!(lock_info(&mut a, "key").unwrap().waiters, 1);
 }
 
@@ -222,34 +176,14 @@ fn an_owner_that_has_left_cannot_guard_though_it_holds_in_another_way() {
     cmd!(conn, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
     cmd!(conn, "RENAME", "copy", "key");
     assert_not_held(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
-    assert_not_held(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "SET",
-        "data",
-        "late"
-    ));
+    assert_not_held(try_cmd!(conn, "LOCK.GUARD key a {token} SET data late"));
     assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
 }
 
 #[test]
 fn leaving_inside_lets_the_waiter_in() {
     let (_server, mut a, token, mut b) = scene();
-    let left = cmd!(
-        a,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.LEAVE",
-        "key",
-        "a",
-        "FOR",
-        1_000
-    );
+    let left = cmd!(a, "LOCK.GUARD key a {token} LOCK.LEAVE key a FOR 1000");
     assert_eq!(int(&left), 1);
     assert!(granted(&mut b) > token);
 }
@@ -262,47 +196,15 @@ fn a_request_by_mail_made_inside_waits_and_its_letter_belongs_to_the_caller() {
     cmd!(conn, "LOCK.ACQUIRE", "wanted", "b", 60_000);
     let queued = cmd!(
         conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.ACQUIRE",
-        "wanted",
-        "a",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1,
-        "MAIL",
-        "box"
+        "LOCK.GUARD key a {token} LOCK.ACQUIRE wanted a 60000 WAIT 0 HOLDS 1 MAIL box"
     );
     let since = int(&array(&queued)[1]);
     assert_eq!(queue_of(&mut conn, "wanted"), ["a"]);
     // Inside, LOCK.MAIL does not wait, though there is no letter yet.
-    let none = cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.MAIL",
-        "box",
-        "WAIT",
-        2_000
-    );
+    let none = cmd!(conn, "LOCK.GUARD key a {token} LOCK.MAIL box WAIT 2000");
     assert_eq!(int(&array(&none)[0]), since);
     assert!(array(&array(&none)[2]).is_empty());
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "wanted",
-        "b"
-    );
+    cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE wanted b");
     let letters = cmd!(conn, "LOCK.MAIL", "box");
     assert_eq!(array(&array(&letters)[2]).len(), 1);
     assert_eq!(holders_of(&mut conn, "wanted"), ["a"]);
@@ -335,16 +237,7 @@ fn a_value_written_to_the_locks_own_key_inside_stays() {
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
     cmd!(conn, "LOCK.RLOCK", "other", "b", 600_000);
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "RENAME",
-        "other",
-        "key"
-    );
+    cmd!(conn, "LOCK.GUARD key a {token} RENAME other key");
     assert_eq!(holders_of(&mut conn, "key"), ["b"]);
     assert_eq!(server.gauge("holders"), 1);
     let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);

@@ -57,18 +57,7 @@ fn the_server_knows_the_keys_of_both_commands() {
     for (inside, expected) in cases {
         assert_eq!(keys(&mut conn, inside), *expected, "{inside:?}");
     }
-    let described = cmd!(
-        conn,
-        "COMMAND",
-        "GETKEYSANDFLAGS",
-        "LOCK.GUARD",
-        "key",
-        "a",
-        1,
-        "SET",
-        "x",
-        1
-    );
+    let described = cmd!(conn, "COMMAND GETKEYSANDFLAGS LOCK.GUARD key a 1 SET x 1");
     let flags: Vec<String> = array(&described)
         .iter()
         .map(|key| {
@@ -93,41 +82,15 @@ fn guards_with_keys_of_two_slots_are_refused_like_any_command() {
     let cluster = Cluster::start(1, Server::builder);
     let mut conn = cluster.primaries[0].connect();
     let token = held(&mut conn, "{a}lock");
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "{a}lock",
-        "a",
-        token,
-        "SET",
-        "{a}data",
-        "1"
-    );
+    cmd!(conn, "LOCK.GUARD {{a}}lock a {token} SET {{a}}data 1");
     assert_error(
-        try_cmd!(
-            conn,
-            "LOCK.GUARD",
-            "{a}lock",
-            "a",
-            token,
-            "SET",
-            "{b}data",
-            "1"
-        ),
+        try_cmd!(conn, "LOCK.GUARD {{a}}lock a {token} SET {{b}}data 1"),
         "CROSSSLOT ",
     );
     assert_error(
         try_cmd!(
             conn,
-            "LOCK.GUARD",
-            "{a}lock",
-            "a",
-            token,
-            "MSET",
-            "{a}data",
-            "1",
-            "{b}data",
-            "1"
+            "LOCK.GUARD {{a}}lock a {token} MSET {{a}}data 1 {{b}}data 1"
         ),
         "CROSSSLOT ",
     );
@@ -135,13 +98,7 @@ fn guards_with_keys_of_two_slots_are_refused_like_any_command() {
     cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "PING");
     cmd!(
         conn,
-        "LOCK.GUARD",
-        "{a}lock",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "{a}lock",
-        "a"
+        "LOCK.GUARD {{a}}lock a {token} LOCK.RELEASE {{a}}lock a"
     );
 }
 

@@ -85,26 +85,8 @@ fn a_refused_guard_and_a_guard_without_a_command_append_nothing() {
     let token = held(&mut conn, "key");
     let written = appended_by(&server, |conn| {
         cmd!(conn, "LOCK.GUARD", "key", "a", token);
-        assert_not_held(try_cmd!(
-            conn,
-            "LOCK.GUARD",
-            "key",
-            "b",
-            token,
-            "SET",
-            "data",
-            1
-        ));
-        assert_not_held(try_cmd!(
-            conn,
-            "LOCK.GUARD",
-            "none",
-            "a",
-            token,
-            "SET",
-            "data",
-            1
-        ));
+        assert_not_held(try_cmd!(conn, "LOCK.GUARD key b {token} SET data 1"));
+        assert_not_held(try_cmd!(conn, "LOCK.GUARD none a {token} SET data 1"));
         assert!(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "MULTI").is_err());
     });
     assert!(written.is_empty(), "{written:?}");
@@ -136,16 +118,7 @@ fn a_hand_off_inside_is_replicated_in_its_order() {
     let written = appended_by(&server, |conn| {
         cmd!(conn, "MULTI");
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 1);
-        cmd!(
-            conn,
-            "LOCK.GUARD",
-            "key",
-            "a",
-            token,
-            "LOCK.RELEASE",
-            "key",
-            "a"
-        );
+        cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE key a");
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 2);
         cmd!(conn, "SET", "other", 3);
         cmd!(conn, "EXEC");
@@ -186,40 +159,12 @@ fn a_replica_and_the_file_hold_what_the_primary_holds() {
         );
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "SPOP", "set");
         let lock = format!("lock-{n}");
-        cmd!(
-            conn,
-            "LOCK.GUARD",
-            "key",
-            "a",
-            token,
-            "LOCK.RLOCK",
-            &lock,
-            "a",
-            600_000
-        );
+        cmd!(conn, "LOCK.GUARD key a {token} LOCK.RLOCK {lock} a 600000");
         if n % 3 == 0 {
-            cmd!(
-                conn,
-                "LOCK.GUARD",
-                "key",
-                "a",
-                token,
-                "RENAME",
-                &lock,
-                format!("moved-{n}")
-            );
+            cmd!(conn, "LOCK.GUARD key a {token} RENAME {lock} moved-{n}");
         }
     }
-    cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "other",
-        "b"
-    );
+    cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE other b");
     eventually("c is in", || holders_of(&mut conn, "other") == ["c"]);
     assert_same_data(&primary, &replica);
     let commands = replica.info("commandstats");
@@ -244,17 +189,7 @@ fn a_replica_attached_during_guarded_writes_agrees() {
     for n in 0..2_000 {
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "counter");
         let lock = format!("lock-{}", n % 20);
-        cmd!(
-            conn,
-            "LOCK.GUARD",
-            "key",
-            "a",
-            token,
-            "LOCK.RLOCK",
-            lock,
-            "a",
-            600_000
-        );
+        cmd!(conn, "LOCK.GUARD key a {token} LOCK.RLOCK {lock} a 600000");
     }
     wait_for_sync(&primary, &replica);
     assert_same_data(&primary, &replica);

@@ -98,16 +98,7 @@ fn replies_are_those_of_the_command_in_resp2_and_resp3() {
     compare(&mut conn, token);
     let map = cmd!(conn, "LOCK.GUARD", "key", "a", token, "HGETALL", "hash");
     assert!(matches!(map, Value::Map(_)), "{map:?}");
-    let score = cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "ZSCORE",
-        "zset",
-        "low"
-    );
+    let score = cmd!(conn, "LOCK.GUARD key a {token} ZSCORE zset low");
     assert_eq!(score, Value::Double(1.5));
 }
 

@@ -36,25 +36,10 @@ fn a_user_with_permission_for_both_commands_may_run_one_inside_the_other() {
 #[test]
 fn without_the_command_inside_a_guard_is_refused_and_nothing_runs() {
     let (server, mut conn, token) = as_user(&["~*", "+lock.guard", "+get"]);
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} SET data 1"));
     assert_no_permission(try_cmd!(
         conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "SET",
-        "data",
-        "1"
-    ));
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "LOCK.RELEASE",
-        "key",
-        "a"
+        "LOCK.GUARD key a {token} LOCK.RELEASE key a"
     ));
     assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "FLUSHALL"));
     assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
@@ -63,15 +48,7 @@ fn without_the_command_inside_a_guard_is_refused_and_nothing_runs() {
 #[test]
 fn without_permission_for_the_guard_it_is_refused() {
     let (_server, mut conn, token) = as_user(&["~*", "+@all", "-lock.guard"]);
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "GET",
-        "data"
-    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
     assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
 }
 
@@ -94,15 +71,7 @@ fn without_permission_for_the_key_inside_a_guard_is_refused() {
 #[test]
 fn without_permission_for_the_key_of_the_lock_a_guard_is_refused() {
     let (_server, mut conn, token) = as_user(&["~data", "+@all"]);
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "GET",
-        "data"
-    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
     assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
 }
 
@@ -111,31 +80,14 @@ fn with_permission_to_read_a_key_a_guard_can_only_read_it() {
     let (_server, mut conn, token) = as_user(&["~key", "%R~data", "+@all"]);
     let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
     assert_eq!(text(&got), "secret");
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "SET",
-        "data",
-        "1"
-    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} SET data 1"));
 }
 
 #[test]
 fn permission_to_read_the_key_of_the_lock_is_enough() {
     let (_server, mut conn, token) = as_user(&["%R~key", "~data", "+@all"]);
     cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "DEL",
-        "key"
-    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} DEL key"));
 }
 
 #[test]
@@ -175,7 +127,7 @@ fn in_transactions_and_scripts_the_permissions_are_the_callers() {
     let read = cmd!(conn, "EVAL", script, 2, "key", "data", token, "GET", "data");
     assert_eq!(text(&read), "secret");
     let written = try_cmd!(
-        conn, "EVAL", script, 2, "key", "data", token, "SET", "data", "1"
+        conn, "EVAL", script, 2, "key", "data", token, "SET", "data", 1
     );
     assert_no_permission(written);
     assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
@@ -184,15 +136,7 @@ fn in_transactions_and_scripts_the_permissions_are_the_callers() {
 #[test]
 fn a_denial_inside_is_written_to_the_acl_log() {
     let (server, mut conn, token) = as_user(&["~*", "+lock.guard"]);
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        "a",
-        token,
-        "GET",
-        "data"
-    ));
+    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
     let log = cmd!(server.connect(), "ACL", "LOG");
     let entry = as_map(&array(&log)[0]);
     assert_eq!(text(&entry["object"]), "get");

@@ -115,9 +115,7 @@ fn upgrading_replicas_and_then_their_primary_keeps_every_lock_and_its_token() {
     let port = replicas[promoted].port();
     cmd!(
         replicas[1 - promoted].connect(),
-        "REPLICAOF",
-        "127.0.0.1",
-        port
+        "REPLICAOF 127.0.0.1 {port}"
     );
     follow("upgrade-roles", &mut primary, &modules[0]);
     for (replica, module) in replicas.iter_mut().zip(&modules[1..]) {

@@ -31,13 +31,7 @@ fn nothing_reads_or_writes_memory_that_a_callback_has_freed() {
             match event {
                 "lock.release" => cmd!(
                     conn,
-                    "LOCK.GUARD",
-                    "key",
-                    "guarded",
-                    guarded,
-                    "LOCK.RELEASE",
-                    "key",
-                    "one"
+                    "LOCK.GUARD key guarded {guarded} LOCK.RELEASE key one"
                 ),
                 "lock.acquire" => cmd!(conn, "LOCK.RLOCK", "key", "new", 60_000),
                 _ => cmd!(conn, "PING"),

@@ -119,15 +119,7 @@ fn undelivered_grants_of_one_hold_whose_boxes_close_one_after_the_other_are_all_
     queue!(a, "box", "LOCK.RLOCK", "key", "b", 60_000);
     // The other box is made, and closes, half a second later.
     cmd!(a, "LOCK.ACQUIRE", "brief", "a", 500);
-    granted(&mut waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "brief",
-        "c",
-        1,
-        "WAIT",
-        0
-    ));
+    granted(&mut waiter!(server, "LOCK.ACQUIRE brief c 1 WAIT 0"));
     queue!(a, "other", "LOCK.WLOCK", "key", "b", 60_000);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     let hold = hold_of(&mut a, "key", "b").expect("b holds by both");

@@ -7,9 +7,7 @@ use mortise_harness::{Server, cmd, command, eventually, granted, holders_of, que
 fn a_grant_whose_letter_the_server_throws_away_lasts_for_its_lease() {
     let server = Server::builder().module_arg("mail-timeout", "300").start();
     let mut a = server.connect();
-    cmd!(
-        a, "ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"
-    );
+    cmd!(a, "ACL SETUSER guest on nopass ~* &* +@all");
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     let mut reader = server.connect();
     cmd!(reader, "AUTH", "guest", "");

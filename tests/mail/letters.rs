@@ -254,16 +254,7 @@ fn a_box_is_routed_like_a_key_but_is_no_key() {
     let mut conn = server.connect();
     let error = try_cmd!(conn, "COMMAND", "GETKEYS", "LOCK.MAIL", "box").unwrap_err();
     assert!(error.contains("no key arguments"), "{error}");
-    cmd!(
-        conn,
-        "ACL",
-        "SETUSER",
-        "u",
-        "on",
-        "nopass",
-        "+@all",
-        "~nothing*"
-    );
+    cmd!(conn, "ACL SETUSER u on nopass +@all ~nothing*");
     cmd!(conn, "AUTH", "u", "any");
     assert_eq!(mail!(conn, "box").letters, []);
 }

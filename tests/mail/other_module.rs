@@ -8,15 +8,7 @@ fn a_module_without_a_user_can_wait_by_mail() {
     server.load_actor();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let reply = a.run(&request!(
-        "box",
-        0,
-        "ACTOR.CALL",
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        60_000
-    ));
+    let reply = a.run(&request!("box", 0, "ACTOR.CALL LOCK.ACQUIRE key b 60000"));
     let since = queued(&reply);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     let told = Mail::read(&cmd!(a, "ACTOR.CALL", "LOCK.MAIL", "box", "WAIT", 0));

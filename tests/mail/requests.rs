@@ -101,19 +101,7 @@ fn a_repeated_request_keeps_its_place_and_takes_the_new_terms() {
     cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 10_000);
     queue!(a, "box", "LOCK.ACQUIRE", "key", "c", 10_000);
-    let again = cmd!(
-        a,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        20_000,
-        "WAIT",
-        50_000,
-        "MAIL",
-        "other",
-        "HOLDS",
-        3
-    );
+    let again = cmd!(a, "LOCK.ACQUIRE key b 20000 WAIT 50000 MAIL other HOLDS 3");
     queued(&again);
     let info = lock_info(&mut a, "key").unwrap();
     let queue: Vec<_> = info

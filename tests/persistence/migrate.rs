@@ -17,17 +17,7 @@ const KEYS: [&str; 4] = ["write", "both", "read", "brief"];
 fn take_locks(conn: &mut Conn) {
     cmd!(conn, "LOCK.ACQUIRE", "write", "a", 600_000);
     let ahead = wall_micros() + HALF_AN_HOUR;
-    cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "both",
-        "a",
-        600_000,
-        "HOLDS",
-        7,
-        "FENCE",
-        ahead
-    );
+    cmd!(conn, "LOCK.ACQUIRE both a 600000 HOLDS 7 FENCE {ahead}");
     cmd!(conn, "LOCK.RLOCK", "both", "a", 600_000, "HOLDS", i32::MAX);
     for n in 0..20 {
         let (owner, lease) = (format!("reader:{n}"), 600_000 + 1_000 * n);

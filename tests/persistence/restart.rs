@@ -134,15 +134,7 @@ fn changes_after_the_data_was_written_come_back_as_well() {
 fn a_hold_that_came_back_is_renewed_fenced_and_released_by_its_token() {
     for way in ALL {
         let mut server = way.start();
-        let token = int(&cmd!(
-            server.connect(),
-            "LOCK.ACQUIRE",
-            "key",
-            "a",
-            60_000,
-            "HOLDS",
-            2
-        ));
+        let token = int(&cmd!(server.connect(), "LOCK.ACQUIRE key a 60000 HOLDS 2"));
         cmd!(server.connect(), "LOCK.RLOCK", "read", "a", 60_000);
         way.come_back(&mut server);
         let mut conn = server.connect();
@@ -248,15 +240,7 @@ fn a_token_clock_ahead_of_the_wall_clock_jumps_by_a_minute_after_a_restart() {
     for way in ALL {
         let mut server = way.start();
         let last = wall_micros() + HALF_AN_HOUR;
-        cmd!(
-            server.connect(),
-            "LOCK.ACQUIRE",
-            "key",
-            "a",
-            60_000,
-            "FENCE",
-            last
-        );
+        cmd!(server.connect(), "LOCK.ACQUIRE key a 60000 FENCE {last}");
         way.come_back(&mut server);
         let mut conn = server.connect();
         assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, last);

@@ -23,15 +23,7 @@ fn rewrite(server: &Server) {
 /// Acquires a lock with a token far ahead of the wall clock, and releases it, so that no key has the token.
 fn token_ahead(conn: &mut Conn) -> i64 {
     let ahead = wall_micros() + 3_500_000_000;
-    let token = int(&cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        60_000,
-        "FENCE",
-        ahead
-    ));
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000 FENCE {ahead}"));
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
     token
 }

@@ -126,12 +126,7 @@ fn a_replica_accepts_leases_beyond_its_own_bounds() {
     let ahead = wall_micros() + 1_800_000_000;
     cmd!(
         primary.connect(),
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        86_400_000,
-        "FENCE",
-        ahead
+        "LOCK.ACQUIRE key a 86400000 FENCE {ahead}"
     );
     assert_same_holds(&primary, &replica);
     assert_eq!(

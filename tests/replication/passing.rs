@@ -56,17 +56,7 @@ fn a_replica_has_the_grants_and_the_shorter_lease_of_a_pass() {
     cmd!(conn, "LOCK.RLOCK", "key", "a", 86_400_000);
     cmd!(conn, "LOCK.RLOCK", "key", "other", 600_000);
     let _first = waiter!(primary, "LOCK.WLOCK", "key", "w", 1_000, "WAIT", 0);
-    let _own = waiter!(
-        primary,
-        "LOCK.RLOCK",
-        "key",
-        "b",
-        1_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        7
-    );
+    let _own = waiter!(primary, "LOCK.RLOCK key b 1000 WAIT 0 HOLDS 7");
     cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000);
     assert_same_holds(&primary, &replica);
     let holds = lock_info(&mut replica.connect(), "key").unwrap().holds;

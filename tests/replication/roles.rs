@@ -11,15 +11,7 @@ fn a_promoted_replica_has_the_same_holds_and_grants_higher_tokens() {
     let mut primary = Server::start();
     let replica = replica_of(&primary);
     let last = wall_micros() + 1_800_000_000;
-    cmd!(
-        primary.connect(),
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        600_000,
-        "FENCE",
-        last
-    );
+    cmd!(primary.connect(), "LOCK.ACQUIRE key a 600000 FENCE {last}");
     cmd!(primary.connect(), "LOCK.ACQUIRE", "short", "a", 3_000);
     assert_same_data(&primary, &replica);
     let before = Snapshot::take(&primary);

@@ -45,14 +45,7 @@ fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_its_undo() {
     let (a, b) = ("{k}a", "{k}b");
     cmd!(conn, "LOCK.ACQUIRE", a, "h", 60_000);
     let mut waiter = primary.waiter(&mortise_harness::command!(
-        "LOCK.MACQUIRE",
-        "m",
-        60_000,
-        2,
-        a,
-        b,
-        "WAIT",
-        0
+        "LOCK.MACQUIRE m 60000 2 {a} {b} WAIT 0"
     ));
     cmd!(conn, "LOCK.RELEASE", a, "h");
     let token = int(&waiter.recv());
@@ -66,19 +59,7 @@ fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_its_undo() {
     assert!(refused.starts_with("READONLY "), "{refused}");
     // By mail, to a box that closes: the grant is never delivered.
     cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 500);
-    let queued = cmd!(
-        conn,
-        "LOCK.MACQUIRE",
-        "n",
-        60_000,
-        2,
-        a,
-        b,
-        "WAIT",
-        0,
-        "MAIL",
-        "{k}box"
-    );
+    let queued = cmd!(conn, "LOCK.MACQUIRE n 60000 2 {a} {b} WAIT 0 MAIL {{k}}box");
     mortise_harness::queued(&queued);
     for key in [a, b] {
         cmd!(conn, "LOCK.RELEASE", key, "m");

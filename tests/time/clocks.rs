@@ -101,9 +101,7 @@ fn a_step_forward_ends_the_lock_of_set_nx_px_and_not_this_one() {
     eventually("SET NX PX has lost its key", || {
         is_nil(&cmd!(conn, "GET", "plain"))
     });
-    assert!(!is_nil(&cmd!(
-        conn, "SET", "plain", "b", "NX", "PX", 60_000
-    )));
+    assert!(!is_nil(&cmd!(conn, "SET plain b NX PX 60000")));
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)));
     assert!(hold_of(&mut conn, "key", "a").is_some());
 }

@@ -67,15 +67,7 @@ fn every_acquire_is_denied_in_the_grace_and_granted_after_it() {
     assert!(is_nil(&array(&cmd!(conn, "EXEC"))[0]));
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000)));
     assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "key", "a")));
-    assert!(is_nil(&cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        1_000,
-        "WAIT",
-        1
-    )));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000 WAIT 1")));
     assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
     eventually("the grace is over", || grace_left(&server) == 0);
     int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
@@ -122,15 +114,7 @@ fn a_wait_shorter_than_the_grace_gets_null_on_time() {
     let server = with_grace(5_000, 1_000).start();
     let mut conn = server.connect();
     let since = Instant::now();
-    assert!(is_nil(&cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        1_000,
-        "WAIT",
-        300
-    )));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000 WAIT 300")));
     assert!((299..2_000).contains(&millis(since)), "{since:?}");
     assert!(queue_of(&mut conn, "key").is_empty());
 }
@@ -164,25 +148,9 @@ fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_re_entered(
     cmd!(conn, "LOCK.LEAVE", "one", "gone", "FOR", 60_000);
     for new_owner in ["b", "gone", "a"] {
         assert_try_again(try_cmd!(conn, "LOCK.PASS", "one", "a", new_owner, 90_000));
-        let wrong = cmd!(
-            conn,
-            "LOCK.PASS",
-            "one",
-            "a",
-            new_owner,
-            90_000,
-            "TOKEN",
-            token
-        );
+        let wrong = cmd!(conn, "LOCK.PASS one a {new_owner} 90000 TOKEN {token}");
         assert!(is_nil(&wrong), "by an old token");
-        assert!(is_nil(&cmd!(
-            conn,
-            "LOCK.PASS",
-            "one",
-            "b",
-            new_owner,
-            90_000
-        )));
+        assert!(is_nil(&cmd!(conn, "LOCK.PASS one b {new_owner} 90000")));
     }
     assert_eq!(hold_of(&mut conn, "one", "a").unwrap().token, token + 5);
     let mut b = waiter!(server, "LOCK.ACQUIRE", "one", "b", 60_000, "WAIT", 0);
@@ -356,13 +324,7 @@ fn a_grace_logs_its_beginning_and_its_end() {
     eventually("the log says that it is over", || {
         lines(&server, "the grace is over") == 1
     });
-    assert!(!is_nil(&cmd!(
-        server.connect(),
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        100
-    )));
+    assert!(!is_nil(&cmd!(server.connect(), "LOCK.ACQUIRE key a 100")));
     let (_primary, replica) = pair(500, 400);
     assert_eq!(
         lines(&replica, "nothing is granted"),

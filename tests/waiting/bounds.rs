@@ -132,16 +132,7 @@ fn a_lower_bound_does_not_end_existing_waits() {
 /// `a` holds `key`, and many wait for it.
 fn crowd(server: &Server, wait: u64) -> Vec<Conn> {
     cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 3_600_000);
-    let asking = (0..many()).map(|n| {
-        command!(
-            "LOCK.ACQUIRE",
-            "key",
-            format!("w{n}"),
-            3_600_000,
-            "WAIT",
-            wait
-        )
-    });
+    let asking = (0..many()).map(|n| command!("LOCK.ACQUIRE key w{n} 3600000 WAIT {wait}"));
     server.waiters(asking)
 }
 
@@ -205,14 +196,7 @@ fn very_many_waits_that_end_together_all_get_null() {
     nobody_is_left(&server);
     // Repeated over existing connections, they all end at almost the same moment.
     for (n, waiter) in waiting.iter_mut().enumerate() {
-        waiter.submit(&command!(
-            "LOCK.ACQUIRE",
-            "key",
-            format!("w{n}"),
-            60_000,
-            "WAIT",
-            2_000
-        ));
+        waiter.submit(&command!("LOCK.ACQUIRE key w{n} 60000 WAIT 2000"));
     }
     answers_meanwhile(&server, || {
         for waiter in &mut waiting {
@@ -250,16 +234,7 @@ fn many_locks(server: &Server, lease: u64) -> Vec<Conn> {
     for reply in conn.pipeline(&takes) {
         reply.unwrap();
     }
-    let asking = (0..many()).map(|n| {
-        command!(
-            "LOCK.ACQUIRE",
-            format!("key{n}"),
-            format!("w{n}"),
-            3_600_000,
-            "WAIT",
-            0
-        )
-    });
+    let asking = (0..many()).map(|n| command!("LOCK.ACQUIRE key{n} w{n} 3600000 WAIT 0"));
     server.waiters(asking)
 }
 

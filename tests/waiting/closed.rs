@@ -17,9 +17,7 @@ fn a_grant_whose_reply_the_server_throws_away_lasts_for_its_lease() {
             .config("client-output-buffer-limit", "normal 65536 0 0")
             .start();
         let mut a = server.connect();
-        cmd!(
-            a, "ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"
-        );
+        cmd!(a, "ACL SETUSER guest on nopass ~* &* +@all");
         cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
         let mut b = server.connect_resp3();
         cmd!(b, "AUTH", "guest", "");

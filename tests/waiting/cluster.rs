@@ -19,15 +19,7 @@ fn a_cycle_over_two_slots_is_a_deadlock() {
     let (cluster, mut conn) = node();
     int(&cmd!(conn, "LOCK.WLOCK", "a", "A", 60_000));
     int(&cmd!(conn, "LOCK.WLOCK", "b", "B", 60_000));
-    let _a = waiter!(
-        cluster.primaries[0],
-        "LOCK.WLOCK",
-        "b",
-        "A",
-        60_000,
-        "WAIT",
-        0
-    );
+    let _a = waiter!(cluster.primaries[0], "LOCK.WLOCK b A 60000 WAIT 0");
     let error = try_cmd!(conn, "LOCK.WLOCK", "a", "B", 60_000, "WAIT", 0).unwrap_err();
     assert!(error.starts_with("DEADLOCK "), "{error}");
     assert!(error.contains("'a'") && error.contains("'b'"), "{error}");
@@ -41,19 +33,8 @@ fn top_in_a_transaction_of_another_slot_shows_the_holders() {
     for reader in ["R", "S"] {
         int(&cmd!(conn, "LOCK.RLOCK", "b", reader, 60_000));
     }
-    let _waiting = ["a", "b", "b"].map(|key| {
-        waiter!(
-            server,
-            "LOCK.WLOCK",
-            key,
-            "W",
-            60_000,
-            "WAIT",
-            0,
-            "HOLDS",
-            1
-        )
-    });
+    let _waiting =
+        ["a", "b", "b"].map(|key| waiter!(server, "LOCK.WLOCK {key} W 60000 WAIT 0 HOLDS 1"));
     cmd!(conn, "MULTI");
     cmd!(conn, "GET", "zzz");
     cmd!(conn, "LOCK.TOP");

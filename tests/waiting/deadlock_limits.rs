@@ -9,15 +9,7 @@ fn hold(conn: &mut Conn, key: &str, owner: &str) {
 }
 
 fn take_permit(conn: &mut Conn, owner: &str, limit: u32) {
-    int(&cmd!(
-        conn,
-        "LOCK.RLOCK",
-        "pool",
-        owner,
-        LEASE,
-        "LIMIT",
-        limit
-    ));
+    int(&cmd!(conn, "LOCK.RLOCK pool {owner} {LEASE} LIMIT {limit}"));
 }
 
 /// Checks that the request is refused as a deadlock through these keys.
@@ -36,17 +28,7 @@ fn a_request_waits_for_the_only_owner_that_has_permits() {
     hold(&mut conn, "key", "b");
     let a = waiter!(server, "LOCK.ACQUIRE", "key", "a", LEASE, "WAIT", 0);
     refused(
-        try_cmd!(
-            conn,
-            "LOCK.RLOCK",
-            "pool",
-            "b",
-            LEASE,
-            "LIMIT",
-            1,
-            "WAIT",
-            0
-        ),
+        try_cmd!(conn, "LOCK.RLOCK pool b {LEASE} LIMIT 1 WAIT 0"),
         ["pool", "key"],
     );
     // A permit is free for b, so it need not wait.
@@ -54,17 +36,7 @@ fn a_request_waits_for_the_only_owner_that_has_permits() {
     cmd!(conn, "LOCK.RELEASE", "pool", "b");
     drop(a);
     eventually("a has left", || server.gauge("waiters") == 0);
-    let mut b = waiter!(
-        server,
-        "LOCK.RLOCK",
-        "pool",
-        "b",
-        LEASE,
-        "LIMIT",
-        1,
-        "WAIT",
-        0
-    );
+    let mut b = waiter!(server, "LOCK.RLOCK pool b {LEASE} LIMIT 1 WAIT 0");
     refused(
         try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", LEASE, "WAIT", 0),
         ["key", "pool"],
@@ -81,17 +53,7 @@ fn a_request_waits_for_none_of_several_owners_that_have_permits() {
     take_permit(&mut conn, "c", 2);
     hold(&mut conn, "key", "b");
     let mut a = waiter!(server, "LOCK.ACQUIRE", "key", "a", LEASE, "WAIT", 0);
-    let mut b = waiter!(
-        server,
-        "LOCK.RLOCK",
-        "pool",
-        "b",
-        LEASE,
-        "LIMIT",
-        2,
-        "WAIT",
-        0
-    );
+    let mut b = waiter!(server, "LOCK.RLOCK pool b {LEASE} LIMIT 2 WAIT 0");
     // It is enough that the other owner releases its permit.
     cmd!(conn, "LOCK.RELEASE", "pool", "c");
     granted(&mut b);
@@ -106,17 +68,7 @@ fn a_request_behind_one_that_waits_for_its_limit_waits_for_the_same_owner() {
     let mut conn = server.connect();
     take_permit(&mut conn, "a", 1);
     hold(&mut conn, "key", "b");
-    let mut c = waiter!(
-        server,
-        "LOCK.RLOCK",
-        "pool",
-        "c",
-        LEASE,
-        "LIMIT",
-        1,
-        "WAIT",
-        0
-    );
+    let mut c = waiter!(server, "LOCK.RLOCK pool c {LEASE} LIMIT 1 WAIT 0");
     let a = waiter!(server, "LOCK.ACQUIRE", "key", "a", LEASE, "WAIT", 0);
     // Without a limit it could read together with a, but c is ahead.
     refused(
@@ -134,17 +86,7 @@ fn a_request_behind_one_that_waits_for_its_limit_does_not_wait_for_that_ones_own
     let mut conn = server.connect();
     take_permit(&mut conn, "a", 1);
     hold(&mut conn, "key", "b");
-    let mut c = waiter!(
-        server,
-        "LOCK.RLOCK",
-        "pool",
-        "c",
-        LEASE,
-        "LIMIT",
-        1,
-        "WAIT",
-        0
-    );
+    let mut c = waiter!(server, "LOCK.RLOCK pool c {LEASE} LIMIT 1 WAIT 0");
     let mut other = waiter!(server, "LOCK.ACQUIRE", "key", "c", LEASE, "WAIT", 0);
     let mut b = waiter!(server, "LOCK.RLOCK", "pool", "b", LEASE, "WAIT", 0);
     assert_eq!(queue_of(&mut conn, "pool"), ["c", "b"]);

@@ -147,28 +147,8 @@ fn an_owner_does_not_wait_for_itself() {
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.RLOCK", "key", "a");
     hold(&mut conn, "LOCK.RLOCK", "key", "b");
-    let mut first = waiter!(
-        server,
-        "LOCK.WLOCK",
-        "key",
-        "a",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1
-    );
-    let mut second = waiter!(
-        server,
-        "LOCK.WLOCK",
-        "key",
-        "a",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1
-    );
+    let mut first = waiter!(server, "LOCK.WLOCK key a 60000 WAIT 0 HOLDS 1");
+    let mut second = waiter!(server, "LOCK.WLOCK key a 60000 WAIT 0 HOLDS 1");
     cmd!(conn, "LOCK.RELEASE", "key", "b");
     assert_eq!(granted(&mut first), granted(&mut second));
 }
@@ -178,39 +158,9 @@ fn a_retry_behind_another_owner_is_no_deadlock() {
     let server = Server::start();
     let mut conn = server.connect();
     hold(&mut conn, "LOCK.WLOCK", "key", "x");
-    let mut a = waiter!(
-        server,
-        "LOCK.WLOCK",
-        "key",
-        "a",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1
-    );
-    let mut b = waiter!(
-        server,
-        "LOCK.WLOCK",
-        "key",
-        "b",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1
-    );
-    let mut again = waiter!(
-        server,
-        "LOCK.WLOCK",
-        "key",
-        "a",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1
-    );
+    let mut a = waiter!(server, "LOCK.WLOCK key a 60000 WAIT 0 HOLDS 1");
+    let mut b = waiter!(server, "LOCK.WLOCK key b 60000 WAIT 0 HOLDS 1");
+    let mut again = waiter!(server, "LOCK.WLOCK key a 60000 WAIT 0 HOLDS 1");
     let mut b_again = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
     cmd!(conn, "LOCK.RELEASE", "key", "x");
     assert_eq!(granted(&mut a), granted(&mut again));

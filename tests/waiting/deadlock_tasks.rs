@@ -86,25 +86,10 @@ fn a_task_among_many_readers_closes_a_cycle() {
         hold(&mut conn, "LOCK.RLOCK", "read", &format!("reader-{n}##1"));
     }
     hold(&mut conn, "LOCK.WLOCK", "write", "writer##1");
-    let _reader = waiter!(
-        server,
-        "LOCK.RLOCK",
-        "write",
-        "reader-177##2",
-        60_000,
-        "WAIT",
-        0
-    );
+    let _reader = waiter!(server, "LOCK.RLOCK write reader-177##2 60000 WAIT 0");
     refused(&mut conn, "read", "writer##2");
     cmd!(conn, "LOCK.RELEASE", "read", "reader-177##1");
-    let _writer = server.waiter(&command!(
-        "LOCK.WLOCK",
-        "read",
-        "writer##2",
-        60_000,
-        "WAIT",
-        0
-    ));
+    let _writer = server.waiter(&command!("LOCK.WLOCK read writer##2 60000 WAIT 0"));
 }
 
 #[test]

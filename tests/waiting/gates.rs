@@ -26,10 +26,7 @@ fn with_replica() -> (Server, Server) {
 fn demand(primary: &Server, replicas: u32) {
     cmd!(
         primary.connect(),
-        "CONFIG",
-        "SET",
-        "min-replicas-to-write",
-        replicas
+        "CONFIG SET min-replicas-to-write {replicas}"
     );
 }
 

@@ -133,15 +133,7 @@ fn an_upgrade_whose_read_lease_ends_in_the_grace_gets_null_at_once() {
 fn a_waiter_that_leaves_in_the_grace_is_not_served_at_its_end() {
     let server = in_grace();
     let gone = waiter!(server, "LOCK.ACQUIRE", "key", "gone", 60_000, "WAIT", 0);
-    let mut unblocked = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "key",
-        "unblocked",
-        60_000,
-        "WAIT",
-        0
-    );
+    let mut unblocked = waiter!(server, "LOCK.ACQUIRE key unblocked 60000 WAIT 0");
     let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     let mut conn = server.connect();
     drop(gone);

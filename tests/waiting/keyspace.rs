@@ -29,17 +29,7 @@ impl Scene {
         wait_for_sync(&primary, &replica);
         let mut a = primary.connect();
         cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-        let b = waiter!(
-            primary,
-            "LOCK.ACQUIRE",
-            "key",
-            "b",
-            60_000,
-            "WAIT",
-            0,
-            "HOLDS",
-            1
-        );
+        let b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0 HOLDS 1");
         Scene {
             primary,
             replica,
@@ -332,15 +322,7 @@ fn a_reload_of_all_data_keeps_the_waiters_and_the_lease_they_wait_for() {
     scene.b_waits_for("a");
     let mut scene = Scene::new();
     cmd!(scene.a, "LOCK.ACQUIRE", "short", "a", 1_500);
-    let mut c = waiter!(
-        scene.primary,
-        "LOCK.ACQUIRE",
-        "short",
-        "c",
-        60_000,
-        "WAIT",
-        0
-    );
+    let mut c = waiter!(scene.primary, "LOCK.ACQUIRE short c 60000 WAIT 0");
     cmd!(scene.a, "DEBUG", "RELOAD");
     granted(&mut c);
     scene.b_waits_for("a");

@@ -20,15 +20,7 @@ impl Scene {
         let server = Server::start();
         let mut conn = server.connect();
         cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
-        let writer = waiter!(
-            server,
-            "LOCK.WLOCK",
-            "key",
-            "w",
-            60_000,
-            "WAIT",
-            writers_wait
-        );
+        let writer = waiter!(server, "LOCK.WLOCK key w 60000 WAIT {writers_wait}");
         let readers = ["r1", "r2"]
             .map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
         Scene {

@@ -29,15 +29,7 @@ macro_rules! wants {
 }
 
 fn take(conn: &mut Conn, owner: &str, holds: i64) {
-    int(&cmd!(
-        conn,
-        "LOCK.RLOCK",
-        "pool",
-        owner,
-        60_000,
-        "HOLDS",
-        holds
-    ));
+    int(&cmd!(conn, "LOCK.RLOCK pool {owner} 60000 HOLDS {holds}"));
 }
 
 #[test]
@@ -137,18 +129,7 @@ fn by_mail_a_request_can_be_repeated_with_a_larger_limit_and_a_denial_is_a_lette
     // A request whose owner comes to hold, while no more permits are free.
     let more = cmd!(
         conn,
-        "LOCK.RLOCK",
-        "pool",
-        "c",
-        60_000,
-        "HOLDS",
-        2,
-        "LIMIT",
-        4,
-        "WAIT",
-        0,
-        "MAIL",
-        "more"
+        "LOCK.RLOCK pool c 60000 HOLDS 2 LIMIT 4 WAIT 0 MAIL more"
     );
     queued(&more);
     int(&cmd!(conn, "LOCK.PASS", "pool", "b", "c", 60_000));
@@ -163,15 +144,7 @@ fn many_permits_that_end_together_admit_every_waiter_that_fits() {
     let mut conn = server.connect();
     const CROWD: i64 = 20_000;
     for n in 0..CROWD {
-        send!(
-            conn,
-            "LOCK.RLOCK",
-            "pool",
-            format!("r{n}"),
-            3_000,
-            "LIMIT",
-            CROWD
-        );
+        send!(conn, "LOCK.RLOCK pool r{n} 3000 LIMIT {CROWD}");
     }
     for _ in 0..CROWD {
         assert!(int(&conn.recv()) > 0);
@@ -204,16 +177,7 @@ fn contend(server: &Server, pool: &Mutex<Pool>, number: u64, until: Instant) {
         let weight = 1 + dice.roll(4) as i64;
         cmd!(
             conn,
-            "LOCK.RLOCK",
-            "pool",
-            &owner,
-            60_000,
-            "HOLDS",
-            weight,
-            "LIMIT",
-            LIMIT,
-            "WAIT",
-            0
+            "LOCK.RLOCK pool {owner} 60000 HOLDS {weight} LIMIT {LIMIT} WAIT 0"
         );
         let mut inside = pool.lock().unwrap();
         inside.inside += weight;

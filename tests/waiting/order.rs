@@ -187,16 +187,7 @@ fn a_queued_request_keeps_its_options() {
     let fence = hold_of(&mut a, "key", "a").unwrap().token + 600_000_000;
     let mut b = waiter!(
         server,
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        3,
-        "FENCE",
-        fence
+        "LOCK.ACQUIRE key b 60000 WAIT 0 HOLDS 3 FENCE {fence}"
     );
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert!(granted(&mut b) >= fence);
@@ -273,24 +264,8 @@ fn a_wait_ends_in_null_at_its_limit_and_not_before() {
 #[test]
 fn wait_limits_end_in_their_own_order_and_not_in_that_of_the_queue() {
     let (server, mut a) = held();
-    let mut slow = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "key",
-        "slow",
-        60_000,
-        "WAIT",
-        60_000
-    );
-    let mut quick = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "key",
-        "quick",
-        60_000,
-        "WAIT",
-        1_000
-    );
+    let mut slow = waiter!(server, "LOCK.ACQUIRE key slow 60000 WAIT 60000");
+    let mut quick = waiter!(server, "LOCK.ACQUIRE key quick 60000 WAIT 1000");
     assert!(is_nil(&quick.recv()));
     assert_eq!(queue_of(&mut a, "key"), ["slow"]);
     cmd!(a, "LOCK.RELEASE", "key", "a");

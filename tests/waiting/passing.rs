@@ -234,16 +234,7 @@ fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> 
         let owner = format!("{name}:{job}");
         let from = format!("job:{job}");
         let (sent, lease) = (Instant::now(), LEASE.as_millis() as u64);
-        let reply = cmd!(
-            conn,
-            "LOCK.PASS",
-            "key",
-            from,
-            &owner,
-            lease,
-            "TOKEN",
-            token
-        );
+        let reply = cmd!(conn, "LOCK.PASS key {from} {owner} {lease} TOKEN {token}");
         if is_nil(&reply) {
             continue;
         }

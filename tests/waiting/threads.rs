@@ -68,14 +68,7 @@ fn a_key_that_a_thread_overwrites_refuses_the_waiter() {
 fn every_command_works_on_a_thread() {
     let server = server();
     let mut conn = server.connect();
-    let token = int(&cmd!(
-        conn,
-        "ACTOR.THREAD",
-        "LOCK.ACQUIRE",
-        "key",
-        "a",
-        60_000
-    ));
+    let token = int(&cmd!(conn, "ACTOR.THREAD LOCK.ACQUIRE key a 60000"));
     let renewed = cmd!(conn, "ACTOR.THREAD", "LOCK.RENEW", "key", "a", 90_000);
     assert_eq!(int(&renewed), token);
     let fenced = cmd!(conn, "ACTOR.THREAD", "LOCK.FENCE", "key", "a", token + 5);
@@ -83,33 +76,14 @@ fn every_command_works_on_a_thread() {
     let guarded = cmd!(conn, "ACTOR.THREAD", "LOCK.GUARD", "key", "a", token + 5);
     assert_eq!(int(&guarded), token + 5);
     // Nothing can block there.
-    let busy = cmd!(
-        conn,
-        "ACTOR.THREAD",
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        60_000,
-        "WAIT",
-        0
-    );
+    let busy = cmd!(conn, "ACTOR.THREAD LOCK.ACQUIRE key b 60000 WAIT 0");
     assert!(is_nil(&busy));
     cmd!(conn, "ACTOR.THREAD", "LOCK.INFO", "key");
     cmd!(conn, "ACTOR.THREAD", "LOCK.TOP");
     cmd!(conn, "ACTOR.THREAD", "LOCK.MAIL", "box", "WAIT", 0);
     let queued = try_cmd!(
         conn,
-        "ACTOR.THREAD",
-        "LOCK.ACQUIRE",
-        "key",
-        "b",
-        60_000,
-        "WAIT",
-        0,
-        "MAIL",
-        "box",
-        "HOLDS",
-        1
+        "ACTOR.THREAD LOCK.ACQUIRE key b 60000 WAIT 0 MAIL box HOLDS 1"
     );
     assert!(queued.is_ok(), "{queued:?}");
     let released = cmd!(conn, "ACTOR.THREAD", "LOCK.RELEASE", "key", "a");

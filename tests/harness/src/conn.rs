@@ -332,9 +332,28 @@ fn describe(error: &RedisError) -> String {
     }
 }
 
-/// Builds a [`redis::Cmd`] of arguments of mixed types.
+/// The command of a line, whose words are its arguments; [`command!`](crate::command!) calls it.
+#[must_use]
+pub fn command_of(line: &str) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(line.split_ascii_whitespace().collect::<Vec<_>>());
+    command
+}
+
+/// Builds a [`redis::Cmd`] of one line, into which `{name}` puts a variable, or of arguments of mixed types.
+///
+/// ```
+/// # use mortise_harness::command;
+/// let lease = 1_000;
+/// let line = command!("LOCK.ACQUIRE key a {lease} WAIT 0");
+/// let arguments = command!("LOCK.ACQUIRE", "key", b"a", 1_000, "WAIT", 0);
+/// assert_eq!(line.get_packed_command(), arguments.get_packed_command());
+/// ```
 #[macro_export]
 macro_rules! command {
+    ($line:literal $(,)?) => {
+        $crate::command_of(&::std::format!($line))
+    };
     ($($arg:expr),+ $(,)?) => {{
         let mut command = $crate::redis::Cmd::new();
         $(command.arg($arg);)+
@@ -348,27 +367,28 @@ macro_rules! command {
 /// # use mortise_harness::{Server, cmd};
 /// # let server = Server::start();
 /// # let mut conn = server.connect();
-/// let token = cmd!(conn, "LOCK.ACQUIRE", "key", b"owner", 1000);
+/// let token = cmd!(conn, "LOCK.ACQUIRE key owner 1000");
+/// let token = cmd!(conn, "LOCK.ACQUIRE", "key", b"\xff", 1000);
 /// ```
 #[macro_export]
 macro_rules! cmd {
-    ($conn:expr, $($arg:expr),+ $(,)?) => {
-        $conn.run(&$crate::command!($($arg),+))
+    ($conn:expr, $($command:tt)+) => {
+        $conn.run(&$crate::command!($($command)+))
     };
 }
 
 /// Runs a command on a [`Conn`](crate::Conn); an error reply is `Err` of its line.
 #[macro_export]
 macro_rules! try_cmd {
-    ($conn:expr, $($arg:expr),+ $(,)?) => {
-        $conn.try_run(&$crate::command!($($arg),+))
+    ($conn:expr, $($command:tt)+) => {
+        $conn.try_run(&$crate::command!($($command)+))
     };
 }
 
 /// Sends a command on a [`Conn`](crate::Conn) without waiting for its reply.
 #[macro_export]
 macro_rules! send {
-    ($conn:expr, $($arg:expr),+ $(,)?) => {
-        $conn.submit(&$crate::command!($($arg),+))
+    ($conn:expr, $($command:tt)+) => {
+        $conn.submit(&$crate::command!($($command)+))
     };
 }

@@ -95,7 +95,7 @@ pub use bundles::Bundles;
 pub use clock::{boot_id, server_micros, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
-pub use conn::{Conn, Protocol};
+pub use conn::{Conn, Protocol, command_of};
 pub use contenders::{Contenders, Record, Role, Stay, Stint};
 pub use dice::Dice;
 pub use dump::Envelope;

@@ -138,27 +138,32 @@ impl Conn {
     }
 }
 
-/// LOCK.MAIL with its arguments: `mail!(conn, "box", "WAIT", 1_000)`.
+/// LOCK.MAIL with its arguments: `mail!(conn, "box WAIT 1000")`.
 #[macro_export]
 macro_rules! mail {
+    ($conn:expr, $line:literal $(,)?) => {
+        $conn.mail(&$crate::command_of(&::std::format!("LOCK.MAIL {}", ::std::format!($line))))
+    };
     ($conn:expr, $($arg:expr),+ $(,)?) => {
         $conn.mail(&$crate::command!("LOCK.MAIL", $($arg),+))
     };
 }
 
-/// A request that may wait by mail, with its limit in milliseconds: `request!("box", 0, "LOCK.ACQUIRE", "key", "a", 1_000)`.
+/// A request that may wait by mail, with its limit in milliseconds: `request!("box", 0, "LOCK.ACQUIRE key a 1000")`.
 #[macro_export]
 macro_rules! request {
-    ($mailbox:expr, $wait:expr, $($arg:expr),+ $(,)?) => {
-        $crate::command!($($arg),+, "WAIT", $wait, "MAIL", $mailbox, "HOLDS", 1)
-    };
+    ($mailbox:expr, $wait:expr, $($command:tt)+) => {{
+        let mut command = $crate::command!($($command)+);
+        command.arg("WAIT").arg($wait).arg("MAIL").arg($mailbox).arg("HOLDS").arg(1);
+        command
+    }};
 }
 
 /// A request that has to wait by mail, and the `since` that it is answered:
-/// `queue!(conn, "box", "LOCK.ACQUIRE", "key", "a", 1_000)`.
+/// `queue!(conn, "box", "LOCK.ACQUIRE key a 1000")`.
 #[macro_export]
 macro_rules! queue {
-    ($conn:expr, $mailbox:expr, $($arg:expr),+ $(,)?) => {
-        $crate::queued(&$conn.run(&$crate::request!($mailbox, 0, $($arg),+)))
+    ($conn:expr, $mailbox:expr, $($command:tt)+) => {
+        $crate::queued(&$conn.run(&$crate::request!($mailbox, 0, $($command)+)))
     };
 }

@@ -109,14 +109,14 @@ pub fn granted(conn: &mut Conn) -> i64 {
 /// # use mortise_harness::{Server, cmd, granted, waiter};
 /// # let server = Server::start();
 /// # let mut a = server.connect();
-/// cmd!(a, "LOCK.ACQUIRE", "key", "a", 10_000);
-/// let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 10_000, "WAIT", 0);
-/// cmd!(a, "LOCK.RELEASE", "key", "a");
+/// cmd!(a, "LOCK.ACQUIRE key a 10000");
+/// let mut b = waiter!(server, "LOCK.ACQUIRE key b 10000 WAIT 0");
+/// cmd!(a, "LOCK.RELEASE key a");
 /// let token = granted(&mut b);
 /// ```
 #[macro_export]
 macro_rules! waiter {
-    ($server:expr, $($arg:expr),+ $(,)?) => {
-        $server.waiter(&$crate::command!($($arg),+))
+    ($server:expr, $($command:tt)+) => {
+        $server.waiter(&$crate::command!($($command)+))
     };
 }

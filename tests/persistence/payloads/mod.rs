@@ -156,13 +156,7 @@ fn a_restored_lease_that_has_ended_holds_nothing() {
         Hold::writer("over").but(|hold| hold.left = 0),
     ]));
     assert_eq!(lock_info(&mut scene.conn, "new"), None);
-    assert!(!is_nil(&cmd!(
-        scene.conn,
-        "LOCK.ACQUIRE",
-        "new",
-        "next",
-        60_000
-    )));
+    assert!(!is_nil(&cmd!(scene.conn, "LOCK.ACQUIRE new next 60000")));
 }
 
 #[test]

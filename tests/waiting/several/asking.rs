@@ -201,18 +201,7 @@ fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
     let since = queued(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"])));
     let _behind = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
-    let again = command!(
-        "LOCK.MACQUIRE",
-        "m",
-        20_000,
-        2,
-        B,
-        A,
-        "WAIT",
-        90_000,
-        "MAIL",
-        "{k}box"
-    );
+    let again = command!("LOCK.MACQUIRE m 20000 2 {B} {A} WAIT 90000 MAIL {{k}}box");
     assert_eq!(queued(&conn.run(&again)), since);
     for key in [A, B] {
         let info = lock_info(&mut conn, key).unwrap();
@@ -268,9 +257,7 @@ fn while_it_waits_its_owner_can_request_nothing_else_at_its_keys() {
                 try_cmd!(conn, mode, key, "m", 60_000, "WAIT", 0),
                 "ERR the owner waits",
             );
-            let by_mail = try_cmd!(
-                conn, mode, key, "m", 60_000, "WAIT", 0, "MAIL", "{k}box", "HOLDS", 1
-            );
+            let by_mail = try_cmd!(conn, "{mode} {key} m 60000 WAIT 0 MAIL {{k}}box HOLDS 1");
             is_error(by_mail, "ERR the owner waits at this key");
         }
         is_error(

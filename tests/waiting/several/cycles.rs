@@ -147,23 +147,11 @@ fn three_parties_that_wait_by_mail_meet_no_deadlock() {
     queued(&conn.run(&several("m", &[A, B], &by_mail)));
     queued(&cmd!(
         conn,
-        "LOCK.RLOCK",
-        B,
-        "y",
-        60_000,
-        &by_mail,
-        "HOLDS",
-        1
+        "LOCK.RLOCK {B} y 60000 WAIT 0 MAIL {{k}}box HOLDS 1"
     ));
     queued(&cmd!(
         conn,
-        "LOCK.ACQUIRE",
-        C,
-        "h",
-        60_000,
-        &by_mail,
-        "HOLDS",
-        1
+        "LOCK.ACQUIRE {C} h 60000 WAIT 0 MAIL {{k}}box HOLDS 1"
     ));
     let letters = mail!(conn, "{k}box", "WAIT", 2_000);
     assert_eq!(letters.results(), [("y", "granted")]);

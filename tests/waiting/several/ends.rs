@@ -154,7 +154,7 @@ fn leave_at_any_key_ends_the_request_at_every_key() {
             int(&cmd!(scene.conn, "LOCK.LEAVE", key, "m", "FOR", 60_000)),
             1
         );
-        assert!(mail!(scene.conn, "{k}box").letters.is_empty());
+        assert!(mail!(scene.conn, "{{k}}box").letters.is_empty());
         refused(
             scene.conn.try_run(&several("m", &[A, B, C], &BY_MAIL)),
             "LEFT ",

@@ -100,9 +100,7 @@ fn it_counts_once_for_each_key_among_requests_by_mail() {
 fn it_needs_permission_for_every_key_and_leave_for_one() {
     let server = Server::start();
     let mut conn = server.connect();
-    cmd!(
-        conn, "ACL", "SETUSER", "u", "on", "nopass", "+@all", "~{k}a", "~{k}b"
-    );
+    cmd!(conn, "ACL SETUSER u on nopass +@all ~{{k}}a ~{{k}}b");
     let mut user = server.connect();
     cmd!(user, "AUTH", "u", "any");
     refused(user.try_run(&several("m", &[A, C], &[])), "NOPERM ");
@@ -147,35 +145,12 @@ fn the_server_knows_the_keys_of_macquire() {
     };
     let found = cmd!(
         conn,
-        "COMMAND",
-        "GETKEYS",
-        "LOCK.MACQUIRE",
-        "m",
-        1_000,
-        3,
-        A,
-        B,
-        C,
-        "WAIT",
-        0
+        "COMMAND GETKEYS LOCK.MACQUIRE m 1000 3 {A} {B} {C} WAIT 0"
     );
     assert_eq!(keys(&found), [A, B, C]);
     let found = cmd!(
         conn,
-        "COMMAND",
-        "GETKEYS",
-        "LOCK.GUARD",
-        "{k}g",
-        "o",
-        1,
-        "LOCK.MACQUIRE",
-        "m",
-        1_000,
-        2,
-        A,
-        B,
-        "WAIT",
-        0
+        "COMMAND GETKEYS LOCK.GUARD {{k}}g o 1 LOCK.MACQUIRE m 1000 2 {A} {B} WAIT 0"
     );
     assert_eq!(keys(&found), ["{k}g", A, B]);
 }
@@ -186,20 +161,7 @@ fn inside_a_guard_it_takes_all_or_nothing_and_never_waits() {
     let mut conn = server.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000));
     let guarded = |owner: &str, first: &str| {
-        command!(
-            "LOCK.GUARD",
-            A,
-            "h",
-            token,
-            "LOCK.MACQUIRE",
-            owner,
-            60_000,
-            2,
-            first,
-            C,
-            "WAIT",
-            0
-        )
+        command!("LOCK.GUARD {A} h {token} LOCK.MACQUIRE {owner} 60000 2 {first} {C} WAIT 0")
     };
     assert!(is_nil(&conn.run(&guarded("m", A))));
     let taken = int(&conn.run(&guarded("m", B)));
@@ -210,34 +172,14 @@ fn inside_a_guard_it_takes_all_or_nothing_and_never_waits() {
     // The guard's own lock is held by another token.
     refused(conn.try_run(&guarded("h", A)), "ERR the owner holds one");
     // By mail it is queued, inside a guard too.
-    let by_mail = command!(
-        "LOCK.GUARD",
-        A,
-        "h",
-        token,
-        "LOCK.MACQUIRE",
-        "n",
-        60_000,
-        2,
-        B,
-        C,
-        "WAIT",
-        0,
-        "MAIL",
-        "{k}box"
-    );
+    let by_mail =
+        command!("LOCK.GUARD {A} h {token} LOCK.MACQUIRE n 60000 2 {B} {C} WAIT 0 MAIL {{k}}box");
     queued(&conn.run(&by_mail));
     for key in [B, C] {
         assert_eq!(
             int(&cmd!(
                 conn,
-                "LOCK.GUARD",
-                key,
-                "m",
-                taken,
-                "LOCK.RELEASE",
-                key,
-                "m"
+                "LOCK.GUARD {key} m {taken} LOCK.RELEASE {key} m"
             )),
             0
         );

@@ -197,7 +197,7 @@ fn a_letter_that_nobody_fetches_frees_every_key_when_its_box_closes() {
 fn a_letter_that_was_fetched_keeps_the_grant_when_its_box_closes() {
     let server = Server::builder().module_arg("mail-timeout", "1000").start();
     let (mut conn, _behind) = by_mail(&server);
-    assert_eq!(mail!(conn, "{k}box").results(), [("m", "granted")]);
+    assert_eq!(mail!(conn, "{{k}}box").results(), [("m", "granted")]);
     eventually("the box goes", || server.gauge("boxes") == 0);
     for key in KEYS {
         assert_eq!(holders_of(&mut conn, key), ["m"]);
@@ -210,17 +210,17 @@ fn leave_ends_an_unsent_grant_at_every_key_and_a_sent_one_at_its_own() {
         let server = Server::start();
         let (mut conn, mut behind) = by_mail(&server);
         assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "m")), 1);
-        assert!(mail!(conn, "{k}box").letters.is_empty());
+        assert!(mail!(conn, "{{k}}box").letters.is_empty());
         for waiter in &mut behind {
             granted(waiter);
         }
         nobody_waits(&server, &KEYS);
         let server = Server::start();
         let (mut conn, _behind) = by_mail(&server);
-        assert_eq!(mail!(conn, "{k}box").letters.len(), 1);
+        assert_eq!(mail!(conn, "{{k}}box").letters.len(), 1);
         assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", key, "m", "FOR", 60_000)), 1);
         // The letter is gone, and the hold at that key.
-        assert!(mail!(conn, "{k}box").letters.is_empty());
+        assert!(mail!(conn, "{{k}}box").letters.is_empty());
         for other in KEYS {
             let holder = if other == key { "w" } else { "m" };
             assert_eq!(
@@ -260,11 +260,11 @@ fn a_repeat_deletes_an_unfetched_denial_or_refusal() {
     queued(&conn.run(&ask("1")));
     eventually("it is denied", || server.gauge("letters") == 1);
     queued(&conn.run(&ask("0")));
-    assert!(mail!(conn, "{k}box").letters.is_empty());
+    assert!(mail!(conn, "{{k}}box").letters.is_empty());
     // That of another set of keys is another request.
     cmd!(conn, "LOCK.LEAVE", A, "m");
     queued(&conn.run(&ask("1")));
     eventually("it is denied", || server.gauge("letters") == 1);
     queued(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"])));
-    assert_eq!(mail!(conn, "{k}box").results(), [("m", "denied")]);
+    assert_eq!(mail!(conn, "{{k}}box").results(), [("m", "denied")]);
 }

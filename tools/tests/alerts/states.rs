@@ -13,10 +13,7 @@ fn queue_more(conn: &mut Conn, from: usize, to: usize) {
         queue!(
             conn,
             format!("box{}", n % 10),
-            "LOCK.ACQUIRE",
-            "key",
-            format!("w{n}"),
-            60_000
+            "LOCK.ACQUIRE key w{n} 60000"
         );
     }
 }
@@ -229,15 +226,7 @@ fn leases_that_run_out_waits_that_time_out_and_deadlocks_are_counted() {
     let mut series = Series::of(&server);
     series.scrape();
     for n in 0..30 {
-        cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            "key",
-            format!("w{n}"),
-            60_000,
-            "WAIT",
-            1
-        );
+        cmd!(conn, "LOCK.ACQUIRE key w{n} 60000 WAIT 1");
     }
     assert_eq!(series.scrape().of("total_timeouts"), 30.0);
     series.raises("waits_time_out", 12, &["MortiseWaitsTimeOut"]);

@@ -9,15 +9,7 @@ fn a_hold_is_broken_after_a_yes_and_the_next_waiter_is_granted() {
     let server = builder().start();
     let mut a = server.connect();
     let token = int(&cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000));
-    let mut b = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "stock:42",
-        "bob",
-        600_000,
-        "WAIT",
-        0
-    );
+    let mut b = waiter!(server, "LOCK.ACQUIRE stock:42 bob 600000 WAIT 0");
     queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "carol", 600_000);
 
     let terminal = top(&[&server.url()]);
@@ -44,15 +36,7 @@ fn a_revoked_hold_stays_until_its_owner_releases_it() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
-    let mut b = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "stock:42",
-        "bob",
-        600_000,
-        "WAIT",
-        0
-    );
+    let mut b = waiter!(server, "LOCK.ACQUIRE stock:42 bob 600000 WAIT 0");
     let terminal = top(&[&server.url()]);
     terminal.await_line(&["stock:42", "alice"]);
     terminal.press("b");
@@ -119,15 +103,7 @@ fn a_hold_granted_after_the_question_is_not_broken() {
     let server = builder().start();
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
-    let mut b = waiter!(
-        server,
-        "LOCK.ACQUIRE",
-        "stock:42",
-        "bob",
-        600_000,
-        "WAIT",
-        0
-    );
+    let mut b = waiter!(server, "LOCK.ACQUIRE stock:42 bob 600000 WAIT 0");
     let terminal = top(&[&server.url()]);
     terminal.await_line(&["stock:42", "alice"]);
     terminal.press("b");
@@ -148,17 +124,7 @@ fn a_hold_granted_after_the_question_is_not_broken() {
 fn a_hold_that_may_not_be_broken_is_shown_with_the_server_s_reason() {
     let server = builder().start();
     let mut a = server.connect();
-    cmd!(
-        a,
-        "ACL",
-        "SETUSER",
-        "eyes",
-        "on",
-        ">secret",
-        "~*",
-        "+@all",
-        "-lock.release"
-    );
+    cmd!(a, "ACL SETUSER eyes on >secret ~* +@all -lock.release");
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
     queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "bob", 600_000);
     let terminal = top(&[&format!("redis://eyes:secret@{}/", server.addr())]);

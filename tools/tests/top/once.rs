@@ -149,17 +149,7 @@ fn a_unix_socket_and_a_user_with_a_password_work() {
     let mut conn = server.connect();
     cmd!(
         conn,
-        "ACL",
-        "SETUSER",
-        "eyes",
-        "on",
-        ">secret",
-        "~*",
-        "+lock.top",
-        "+lock.info",
-        "+info",
-        "+select",
-        "+cluster|nodes"
+        "ACL SETUSER eyes on >secret ~* +lock.top +lock.info +info +select +cluster|nodes"
     );
     let socket = server.socket();
     let url = format!("unix://{}", socket.display());
@@ -193,13 +183,7 @@ fn the_observer_of_the_page_on_security_sees_locks_of_all_databases_and_nodes() 
     conn.cmd(&words);
     for db in [0, 3] {
         cmd!(conn, "SELECT", db);
-        cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            "lock:1",
-            format!("owner{db}"),
-            600_000
-        );
+        cmd!(conn, "LOCK.ACQUIRE lock:1 owner{db} 600000");
     }
     queue!(conn, "box", "LOCK.ACQUIRE", "lock:1", "bob", 1000);
     let out = look(&server);
@@ -223,17 +207,7 @@ fn data_that_a_user_may_not_see_is_shown_as_refused() {
     let server = builder().start();
     contended(&server);
     let mut conn = server.connect();
-    cmd!(
-        conn,
-        "ACL",
-        "SETUSER",
-        "clerk",
-        "on",
-        ">secret",
-        "~*",
-        "+info",
-        "+cluster|nodes"
-    );
+    cmd!(conn, "ACL SETUSER clerk on >secret ~* +info +cluster|nodes");
     let url = format!("redis://clerk:secret@{}/", server.addr());
     let out = once(&["--once", &url], &[]);
     let out = text(&out.stdout);

@@ -14,15 +14,7 @@ fn an_open_lock_shows_its_holders_and_its_queue_in_order() {
     queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "bob", 30_000);
     let mut c = server.connect();
     cmd!(c, "SELECT", 3);
-    mortise_harness::send!(
-        c,
-        "LOCK.RLOCK",
-        "stock:42",
-        "carol",
-        30_000,
-        "WAIT",
-        600_000
-    );
+    mortise_harness::send!(c, "LOCK.RLOCK stock:42 carol 30000 WAIT 600000");
     server.await_blocked(&c);
 
     let terminal = top(&[&server.url()]);
@@ -91,14 +83,7 @@ fn a_long_queue_shows_its_first_waiters_and_the_number_of_the_others() {
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "k", "alice", 600_000);
     for number in 1..=300 {
-        queue!(
-            a,
-            "box",
-            "LOCK.ACQUIRE",
-            "k",
-            format!("w{number:03}"),
-            30_000
-        );
+        queue!(a, "box", "LOCK.ACQUIRE k w{number:03} 30000");
     }
     let terminal = top(&[&server.url()]);
     terminal.await_line(&["k ", "300", "mail", "alice"]);

@@ -34,16 +34,7 @@ pub(crate) fn run(number: usize, load: &Load, tags: &[Tag], over: &AtomicBool) {
         let owner = format!("{number}:{round}");
         let reply = cmd!(
             asks,
-            "LOCK.ACQUIRE",
-            &key,
-            &owner,
-            LEASE,
-            "WAIT",
-            0,
-            "MAIL",
-            &name,
-            "HOLDS",
-            1
+            "LOCK.ACQUIRE {key} {owner} {LEASE} WAIT 0 MAIL {name} HOLDS 1"
         );
         if let Value::Array(words) = &reply {
             if since != int(&words[1]) {

@@ -132,12 +132,7 @@ impl Replicated {
 
     fn follow(&self, server: usize, primary: usize) {
         let port = self.doors[primary].port();
-        cmd!(
-            self.servers[server].connect(),
-            "REPLICAOF",
-            "127.0.0.1",
-            port
-        );
+        cmd!(self.servers[server].connect(), "REPLICAOF 127.0.0.1 {port}");
     }
 
     /// Leads new connections of clients to the new primary. Existing ones stay until the old primary refuses them.
@@ -189,12 +184,7 @@ impl Replicated {
         // Moving an address closes the connections to the old server.
         cmd!(
             self.servers[old].connect(),
-            "CLIENT",
-            "KILL",
-            "TYPE",
-            "normal",
-            "SKIPME",
-            "yes"
+            "CLIENT KILL TYPE normal SKIPME yes"
         );
         for replica in [other, old] {
             wait_for_sync_over(&self.doors[new], &self.servers[new], &self.servers[replica]);
@@ -208,12 +198,7 @@ impl Replicated {
 
     fn divide(&self, old: usize, other: usize) {
         let port = self.servers[old].port();
-        cmd!(
-            self.servers[other].connect(),
-            "REPLICAOF",
-            "127.0.0.1",
-            port
-        );
+        cmd!(self.servers[other].connect(), "REPLICAOF 127.0.0.1 {port}");
         wait_for_sync(&self.servers[old], &self.servers[other]);
         self.doors[old].cut();
     }
