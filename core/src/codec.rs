@@ -1,6 +1,6 @@
 //! The bytes of a lock and of an effect.
 //!
-//! One format serves RDB, DUMP, effects and the AOF: a version, a stamp that says when and where
+//! One format serves RDB, DUMP, effects and the AOF: its number, a stamp that says when and where
 //! the bytes were written, and holds. Numbers are LEB128 varints. Decoders trust nothing: bytes
 //! that are cut short, too long, newer, or that describe a lock that cannot be (a writer beside
 //! other owners, an owner twice, a zero count) are refused whole.
@@ -10,9 +10,7 @@
 //! boot-time clock and the wall clock of the writer, a hold carries what was left of its lease, and
 //! [`Arrival`] decides which of these the reader may trust.
 //!
-//! **Versions.** 1 lacks the machine, 2 has it. 3 adds a byte at the end of each hold: 1 if the hold is revoked, 0 if not. The
-//! encoder writes 3 only where a hold is revoked, so servers of different versions understand each other until somebody
-//! revokes.
+//! **The format's number** is 1. Bytes of a format with a higher number are refused.
 
 mod effect;
 mod error;
@@ -23,7 +21,7 @@ pub use effect::{Effect, Fact, Heartbeat};
 pub use error::DecodeError;
 pub use stamp::{Arrival, BootId, MachineId, Stamp};
 
-use error::{MARKS_REVOKED, version_to_write};
+use error::FORMAT;
 use reader::{MAX_MILLIS, Reader};
 
 use crate::admission::compatible;
@@ -34,13 +32,12 @@ use crate::types::{Instant, Mode};
 
 /// Appends the bytes of `lock` and of the token clock's `last` to `out`.
 pub fn encode_lock(lock: &Lock, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
-    let version = version_to_write(lock.store.has_revoked());
-    out.push(version);
+    out.push(FORMAT);
     put_stamp(out, stamp);
     put_number(out, last);
     put_number(out, lock.len() as u64);
     for (owner, stake) in lock.holds() {
-        put_hold(out, version, owner.as_ref(), &stake, stamp.boot);
+        put_hold(out, owner.as_ref(), &stake, stamp.boot);
     }
 }
 
@@ -53,7 +50,7 @@ pub fn decode_lock(
     arrival: Arrival,
     here: &Stamp,
 ) -> Result<(Lock, u64), DecodeError> {
-    let mut input = Reader::versioned(bytes)?;
+    let mut input = Reader::of_format(bytes)?;
     let written = input.stamp()?;
     let last = input.last_token()?;
     let len = input.number(u64::from(u32::MAX))?;
@@ -80,8 +77,7 @@ pub fn decode_lock(
 
 /// Appends the bytes of `effect` and of the token clock's `last` to `out`.
 pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Vec<u8>) {
-    let version = version_to_write(effect.is_revoked());
-    out.push(version);
+    out.push(FORMAT);
     put_number(out, last);
     match effect {
         Effect::Put(owner, stake) | Effect::Sole(owner, stake) => {
@@ -91,7 +87,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
                 b'S'
             });
             put_stamp(out, stamp);
-            put_hold(out, version, *owner, stake, stamp.boot);
+            put_hold(out, *owner, stake, stamp.boot);
         }
         Effect::Drop(owner) => {
             out.push(b'D');
@@ -118,7 +114,7 @@ pub fn decode_effect<'a>(
     arrival: Arrival,
     here: &Stamp,
 ) -> Result<(Fact<'a>, u64), DecodeError> {
-    let mut input = Reader::versioned(bytes)?;
+    let mut input = Reader::of_format(bytes)?;
     let last = input.last_token()?;
     let fact = match input.byte()? {
         kind @ (b'P' | b'S') => {
@@ -152,18 +148,18 @@ pub fn decode_effect<'a>(
 
 /// When and where the bytes of a lock were written; `None` if they cannot be read.
 pub fn stamp_of_lock(bytes: &[u8]) -> Option<Stamp> {
-    let stamp = Reader::versioned(bytes).ok()?.stamp();
-    stamp.ok().map(|written| written.stamp)
+    let stamp = Reader::of_format(bytes).ok()?.stamp();
+    stamp.ok()
 }
 
 /// When and where the bytes of an effect were written; `None` if unknown.
 pub fn stamp_of_effect(bytes: &[u8]) -> Option<Stamp> {
-    let mut input = Reader::versioned(bytes).ok()?;
+    let mut input = Reader::of_format(bytes).ok()?;
     input.last_token().ok()?;
     if !matches!(input.byte().ok()?, b'P' | b'S' | b'H') {
         return None;
     }
-    input.stamp().ok().map(|written| written.stamp)
+    input.stamp().ok()
 }
 
 fn put_number(out: &mut Vec<u8>, mut value: u64) {
@@ -187,14 +183,12 @@ fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
     put_number(out, stamp.wall_ms);
 }
 
-fn put_hold(out: &mut Vec<u8>, version: u8, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
+fn put_hold(out: &mut Vec<u8>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
     put_bytes(out, &owner.text());
     put_number(out, u64::from(stake.write));
     put_number(out, u64::from(stake.read));
     put_number(out, stake.token.get());
     put_number(out, stake.deadline.millis_since(now).min(MAX_MILLIS));
     put_number(out, now.millis_since(stake.since).min(MAX_MILLIS));
-    if version >= MARKS_REVOKED {
-        out.push(u8::from(stake.revoked));
-    }
+    out.push(u8::from(stake.revoked));
 }

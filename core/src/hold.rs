@@ -269,17 +269,6 @@ impl Store {
         }
     }
 
-    /// At least one hold is revoked, whether or not its lease is over.
-    pub(crate) fn has_revoked(&self) -> bool {
-        match self {
-            Self::Free => false,
-            Self::One(_, stake) => stake.is_revoked(),
-            Self::Many(readers) => {
-                readers.with(|readers| readers.iter().any(|(_, stake)| stake.is_revoked()))
-            }
-        }
-    }
-
     /// Bytes allocated outside the lock itself, as far as they can be known.
     pub(crate) fn heap_size(&self) -> usize {
         match self {

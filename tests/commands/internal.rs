@@ -11,19 +11,17 @@ fn effects() -> Vec<Vec<u8>> {
     let free = b"\x01\x01F".to_vec();
     let drop = b"\x01\x01D\x01a".to_vec();
     let clock = b"\x01\xff\xff\xff\xff\xff\xff\xff\x0fC".to_vec();
-    // A stamp (boot id, in format 2 the machine, boot time, wall time) and a hold: owner, write, read, token, left, held.
-    let sole = |version: u8, ids: usize| {
-        let mut sole = vec![version, 1, b'S'];
-        sole.resize(3 + ids, 0);
+    // A stamp (boot id, machine, boot time, wall time) and a hold: owner, write, read, token, left, held, revoked.
+    let sole = |revoked: u8| {
+        let mut sole = b"\x01\x01S".to_vec();
+        sole.extend([0; 16 + 8]);
         sole.extend(b"\x01\x01\x01b\x01\x00\x01\xe0\xd4\x03\x00");
+        sole.push(revoked);
         sole
     };
-    let (old, new) = (sole(1, 16), sole(2, 16 + 8));
-    // In format 3 the mark follows the hold.
-    let mut revoked = sole(3, 16 + 8);
-    revoked.push(1);
+    let (plain, revoked) = (sole(0), sole(1));
     let cut = b"\x01".to_vec();
-    vec![free, drop, clock, old, new, revoked, Vec::new(), cut]
+    vec![free, drop, clock, plain, revoked, Vec::new(), cut]
 }
 
 struct Scene {

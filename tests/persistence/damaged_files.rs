@@ -1,4 +1,4 @@
-//! Damaged files, and files of a newer version: the server logs what it cannot read, and does not crash.
+//! Damaged files, and files of a newer format: the server logs what it cannot read, and does not crash.
 
 use std::fs;
 use std::ops::Range;
@@ -46,13 +46,13 @@ fn an_rdb_file_with_an_unreadable_lock_keeps_the_server_from_starting_and_the_lo
         [7, 0],
         "the counts follow the owner"
     );
-    let version = find(&good[..owner], &boot_id()) - 1;
-    assert_eq!(good[version], 2, "the version comes before the boot id");
+    let format = find(&good[..owner], &boot_id()) - 1;
+    assert_eq!(good[format], 1, "its number comes before the boot id");
     let damages: [(&str, usize, u8); 4] = [
         ("no counts", write_count, 0),
         ("an owner cut off", owner - 1, 3),
         ("an owner too long", owner - 1, 0x7f),
-        ("a newer version", version, 3),
+        ("a newer format", format, 2),
     ];
     for (what, at, byte) in damages {
         let mut bad = good.clone();
@@ -82,8 +82,8 @@ fn an_unreadable_effect_is_logged_as_critical_and_the_others_are_applied() {
     let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
     let mut bytes = fs::read(&file).unwrap();
     let owner = find(&bytes, OWNER);
-    // The effect's version is the first byte after its length.
-    let start = find(&bytes[..owner], b"\r\n\x02") + 2;
+    // The format's number is the first byte after the effect's length.
+    let start = find(&bytes[..owner], b"\r\n\x01") + 2;
     bytes[start] = 9;
     fs::write(&file, bytes).unwrap();
     server.start_again();
@@ -99,7 +99,7 @@ fn an_unreadable_effect_is_logged_as_critical_and_the_others_are_applied() {
 }
 
 /// The positions of the effects in the bytes of an append-only file.
-pub(crate) fn effects(file: &[u8]) -> Vec<Range<usize>> {
+fn effects(file: &[u8]) -> Vec<Range<usize>> {
     const COMMAND: &[u8] = b"LOCK.APPLY\r\n";
     // Two words follow, the key and the effect: each is `$length`, a line end, the bytes and a line end.
     let word = |at: usize| {

@@ -7,7 +7,6 @@ mod damaged_files;
 mod damaged_rdb;
 mod golden;
 mod migrate;
-mod mixed;
 mod payloads;
 mod restart;
 mod several;

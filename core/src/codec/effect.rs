@@ -20,13 +20,6 @@ pub enum Effect<'a> {
     Heartbeat(Heartbeat),
 }
 
-impl Effect<'_> {
-    /// It carries a hold that is revoked.
-    pub(super) fn is_revoked(&self) -> bool {
-        matches!(self, Self::Put(_, stake) | Self::Sole(_, stake) if stake.revoked)
-    }
-}
-
 /// A primary replicates this again and again. Replicas learn from it how late their data is, and the primary learns how late
 /// its replicas are. The AOF has it only for `suspect_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 
 use super::effect::Heartbeat;
-use super::error::{DecodeError, MARKS_REVOKED, VERSION};
-use super::stamp::{Arrival, BootId, MachineId, Stamp, Written};
+use super::error::{DecodeError, FORMAT};
+use super::stamp::{Arrival, BootId, MachineId, Stamp};
 use crate::owner::OwnerRef;
 use crate::stake::{Stake, Touched};
 use crate::types::{Count, Instant, Token};
@@ -14,15 +14,14 @@ pub(super) const MAX_MILLIS: u64 = 1 << 53;
 
 /// Reads forward and refuses.
 pub(super) struct Reader<'a> {
-    version: u8,
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn versioned(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (&version, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
-        match version {
-            1..=VERSION => Ok(Self { version, rest }),
+    pub(super) fn of_format(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (&format, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
+        match format {
+            FORMAT => Ok(Self { rest }),
             0 => Err(DecodeError::OutOfBounds),
             newer => Err(DecodeError::Newer(newer)),
         }
@@ -75,30 +74,23 @@ impl<'a> Reader<'a> {
         OwnerRef::new(self.take(len as usize)?).ok_or(DecodeError::OutOfBounds)
     }
 
-    pub(super) fn stamp(&mut self) -> Result<Written, DecodeError> {
+    pub(super) fn stamp(&mut self) -> Result<Stamp, DecodeError> {
         let mut boot_id = BootId::default();
         boot_id.0.copy_from_slice(self.take(16)?);
-        let names_machine = self.version > 1;
         let mut machine = [0; 8];
-        if names_machine {
-            machine.copy_from_slice(self.take(8)?);
-        }
-        let stamp = Stamp {
+        machine.copy_from_slice(self.take(8)?);
+        Ok(Stamp {
             boot_id,
             machine: NonZeroU64::new(u64::from_be_bytes(machine)).map(MachineId),
             boot: Instant::from_millis(self.number(MAX_MILLIS)?),
             wall_ms: self.number(MAX_MILLIS)?,
-        };
-        Ok(Written {
-            stamp,
-            names_machine,
         })
     }
 
     pub(super) fn hold(
         &mut self,
         arrival: Arrival,
-        written: &Written,
+        written: &Stamp,
         here: &Stamp,
     ) -> Result<(OwnerRef<'a>, Stake), DecodeError> {
         let owner = self.owner()?;
@@ -108,7 +100,7 @@ impl<'a> Reader<'a> {
         let token = Token::new(self.last_token()?).ok_or(DecodeError::OutOfBounds)?;
         let remaining = self.number(MAX_MILLIS)?;
         let held = self.number(MAX_MILLIS)?;
-        let revoked = self.version >= MARKS_REVOKED && self.flag()?;
+        let revoked = self.flag()?;
         if write == 0 && read == 0 {
             return Err(DecodeError::Impossible);
         }

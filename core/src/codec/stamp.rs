@@ -25,6 +25,13 @@ pub struct Stamp {
     pub wall_ms: u64,
 }
 
+impl Stamp {
+    /// Whether both were made on the same machine; false if either machine is unknown.
+    fn shares_machine_with(&self, other: &Self) -> bool {
+        self.machine.is_some() && self.machine == other.machine
+    }
+}
+
 /// How the bytes reached the reader. It decides which clock shows how much of a lease is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -42,30 +49,15 @@ pub enum Arrival {
 
 impl Arrival {
     /// How much of `remaining` milliseconds is left `here`, of bytes stamped `written`.
-    pub(super) fn left(self, remaining: u64, written: &Written, here: &Stamp) -> u64 {
-        let stamp = &written.stamp;
+    pub(super) fn left(self, remaining: u64, written: &Stamp, here: &Stamp) -> u64 {
         let passed = match self {
             Self::Live => 0,
-            _ if stamp.boot_id == here.boot_id => here.boot.millis_since(stamp.boot),
-            Self::File if written.shows_clock_of(here) => {
-                here.wall_ms.saturating_sub(stamp.wall_ms)
+            _ if written.boot_id == here.boot_id => here.boot.millis_since(written.boot),
+            Self::File if written.shares_machine_with(here) => {
+                here.wall_ms.saturating_sub(written.wall_ms)
             }
             Self::File | Self::ReplicaFile => 0,
         };
         remaining.saturating_sub(passed)
-    }
-}
-
-/// A stamp as it was read.
-pub(super) struct Written {
-    pub(super) stamp: Stamp,
-    /// Its version has a field for the machine.
-    pub(super) names_machine: bool,
-}
-
-impl Written {
-    /// Its wall clock is the one `here`. Without a machine it counts as from here.
-    fn shows_clock_of(&self, here: &Stamp) -> bool {
-        !self.names_machine || (here.machine.is_some() && self.stamp.machine == here.machine)
     }
 }

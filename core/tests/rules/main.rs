@@ -1,4 +1,4 @@
-//! The rules of locks without a server: random programs compared with models of the contract, the bytes of every version, and
+//! The rules of locks without a server: random programs compared with models of the contract, the bytes of saved locks, and
 //! the cost of it all.
 
 mod admission;

@@ -1,4 +1,4 @@
-//! The files of a format, ready for a server to load, and the ids in them of the machine that wrote them.
+//! The files of the format, ready for a server to load, and the ids in them of the machine that wrote them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,55 +10,21 @@ use super::history::MADE_AT;
 
 /// Replaces that machine's boot id in the files.
 const ANOTHER_BOOT: [u8; 16] = *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
-/// Replaces that machine's own id, in formats that have one.
+/// Replaces that machine's own id in the files.
 const ANOTHER_MACHINE: [u8; 8] = *b"\x10\x11\x12\x13\x14\x15\x16\x17";
-/// The files of one format, and what the test changes in them before loading.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Format {
-    folder: &'static str,
-    /// Whether they name the loading machine as the one that wrote them.
-    same_machine: bool,
-    /// Whether they mark revoked holds.
-    pub(crate) marks_revoked: bool,
+
+/// Which machine has written the files that a server loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// The loading one, so their leases have kept running.
+    ThisMachine,
+    /// Another one, whose clock may show any time.
+    AnotherMachine,
 }
 
-/// Files whose leases have kept running. The first format does not name the machine.
-pub(crate) const OF_THIS_MACHINE: [Format; 3] = [
-    Format {
-        folder: "v1",
-        same_machine: false,
-        marks_revoked: false,
-    },
-    Format {
-        folder: "v2",
-        same_machine: true,
-        marks_revoked: false,
-    },
-    Format {
-        folder: "v3",
-        same_machine: true,
-        marks_revoked: true,
-    },
-];
-/// Files of another machine, whose clock may show any time.
-pub(crate) const OF_ANOTHER_MACHINE: [Format; 2] = [
-    Format {
-        folder: "v2",
-        same_machine: false,
-        marks_revoked: false,
-    },
-    Format {
-        folder: "v3",
-        same_machine: false,
-        marks_revoked: true,
-    },
-];
-
-/// The folder of a format's files.
-pub(crate) fn golden(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/persistence/golden")
-        .join(folder)
+/// The folder of the format's files.
+pub(crate) fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/persistence/golden/v1")
 }
 
 /// A server whose wall clock shows the time `later` milliseconds after the files were made.
@@ -78,36 +44,37 @@ pub(crate) fn at(later: i64) -> Builder {
 pub(crate) const WAYS: [(&str, Load); 2] = [("RDB", from_rdb), ("AOF", from_aof)];
 
 /// Starts a server with the files when a time, in milliseconds, has passed since they were made.
-pub(crate) type Load = fn(Format, i64) -> Server;
+pub(crate) type Load = fn(Writer, i64) -> Server;
 
-fn from_rdb(format: Format, later: i64) -> Server {
+fn from_rdb(writer: Writer, later: i64) -> Server {
     let mut server = at(later).start();
     let here = Ids::of(&server);
     server.sigkill();
     let file = server.dir().join("dump.rdb");
-    fs::copy(golden(format.folder).join("dump.rdb"), &file).unwrap();
-    format.put_machine(here, &file);
+    fs::copy(golden().join("dump.rdb"), &file).unwrap();
+    writer.name_in(&file, here);
     server.start_again();
     server
 }
 
-fn from_aof(format: Format, later: i64) -> Server {
+fn from_aof(writer: Writer, later: i64) -> Server {
     let mut server = at(later).config("appendonly", "yes").start();
     let here = Ids::of(&server);
     server.sigkill();
     let dir = server.dir().join("appendonlydir");
     fs::remove_dir_all(&dir).unwrap();
-    copy_all(&golden(format.folder).join("appendonlydir"), &dir);
+    copy_all(&golden().join("appendonlydir"), &dir);
     for entry in fs::read_dir(dir).unwrap() {
-        format.put_machine(here, &entry.unwrap().path());
+        writer.name_in(&entry.unwrap().path(), here);
     }
     server.start_again();
     server
 }
 
-impl Format {
-    fn put_machine(self, here: Ids, file: &Path) {
-        if self.same_machine {
+impl Writer {
+    /// Makes the file name this machine if it is the writer.
+    fn name_in(self, file: &Path, here: Ids) {
+        if self == Self::ThisMachine {
             let mut bytes = fs::read(file).unwrap();
             replace_all(&mut bytes, &ANOTHER_MACHINE, &here.machine);
             fs::write(file, bytes).unwrap();
@@ -123,7 +90,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Reads from a dump of `server` its version, boot and machine.
+    /// Reads from a dump of `server` its boot and machine, which follow the number of the format.
     pub(crate) fn of(server: &Server) -> Ids {
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "ids", "a", 1_000);
@@ -133,7 +100,7 @@ impl Ids {
             boot: body[1..17].try_into().unwrap(),
             machine: body[17..25].try_into().unwrap(),
         };
-        assert_ne!(ids.machine, [0; 8], "the format has it");
+        assert_ne!(ids.machine, [0; 8], "the machine is known");
         ids
     }
 

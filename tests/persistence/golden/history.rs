@@ -49,7 +49,7 @@ pub(crate) const LOCKS: [(Name, &[Stake]); 11] = [
     ((9, b"short", "write"), &[(b"a", 1, 0, 17, MINUTE)]),
 ];
 
-/// Key and owner of the revoked holds, in the files of formats that mark them.
+/// Key and owner of the revoked holds.
 pub(crate) const REVOKED: [(&[u8], &[u8]); 3] =
     [(b"counted", b"a"), (b"read", b"r2"), (b"handed on", b"b")];
 

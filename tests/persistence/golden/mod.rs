@@ -1,6 +1,6 @@
-//! Files of every format that there has been: every later version of the module loads them.
+//! Files of the format: every version of the module loads them.
 //!
-//! They are in `v1` and so on; `README.md` says how they were made. The tests set the server's wall clock relative to
+//! They are in `v1`; `README.md` says how they were made. The tests set the server's wall clock relative to
 //! the time of the files, so none depends on today's date.
 
 mod files;
@@ -13,7 +13,7 @@ use mortise_harness::{
     Builder, Envelope, Hold, Server, Shutdown, bytes, cmd, eventually, int, is_nil, lock_info, text,
 };
 
-use files::{Format, Ids, OF_ANOTHER_MACHINE, OF_THIS_MACHINE, WAYS, at, copy_all, golden};
+use files::{Ids, WAYS, Writer, at, copy_all, golden};
 use history::{HOUR, LAST, LOCKS, MADE_AT, MINUTE, REVOKED, Stake, make_history, token};
 
 /// How long a server may take to load the files, and to reply, in milliseconds.
@@ -36,7 +36,7 @@ fn assert_is(hold: &Hold, stake: &Stake, passed: i64) {
 
 /// Fails unless the server has exactly the locks of the files whose leases are longer than `passed` milliseconds.
 #[track_caller]
-fn assert_has_them(server: &Server, format: Format, passed: i64) {
+fn assert_has_them(server: &Server, passed: i64) {
     let mut conn = server.connect();
     for ((db, key, mode), stakes) in LOCKS {
         cmd!(conn, "SELECT", db);
@@ -50,7 +50,7 @@ fn assert_has_them(server: &Server, format: Format, passed: i64) {
         assert_eq!(info.holds.len(), alive.len(), "{info:?}");
         for (hold, stake) in info.holds.iter().zip(alive) {
             assert_is(hold, stake, passed);
-            let revoked = format.marks_revoked && REVOKED.contains(&(key, stake.0));
+            let revoked = REVOKED.contains(&(key, stake.0));
             assert_eq!(hold.revoked, revoked, "{hold:?}");
         }
     }
@@ -71,13 +71,11 @@ fn assert_tokens_go_on(server: &Server) {
     cmd!(conn, "LOCK.RELEASE", "new", "a");
 }
 
-/// Calls `test` for every format and way, with files of the loading machine.
-fn of_this_machine(test: impl Fn(Format, &dyn Fn(i64) -> Server)) {
-    for format in OF_THIS_MACHINE {
-        for (way, load) in WAYS {
-            eprintln!("from {way}, {format:?}");
-            test(format, &|later| load(format, later));
-        }
+/// Calls `test` for each way to load, with files of the loading machine.
+fn of_this_machine(test: impl Fn(&dyn Fn(i64) -> Server)) {
+    for (way, load) in WAYS {
+        eprintln!("from {way}");
+        test(&|later| load(Writer::ThisMachine, later));
     }
 }
 
@@ -94,11 +92,11 @@ fn assert_locks_like_any_others(server: &Server) {
 }
 
 #[test]
-fn files_of_every_version_restore_every_hold_with_the_rest_of_its_lease() {
+fn files_restore_every_hold_with_the_rest_of_its_lease() {
     let later = 10 * MINUTE;
-    of_this_machine(|format, load| {
+    of_this_machine(|load| {
         let server = load(later);
-        assert_has_them(&server, format, later);
+        assert_has_them(&server, later);
         assert_tokens_go_on(&server);
         eventually("the short lease is swept", || server.gauge("locks") == 10);
         assert_locks_like_any_others(&server);
@@ -108,31 +106,29 @@ fn files_of_every_version_restore_every_hold_with_the_rest_of_its_lease() {
 #[test]
 fn files_of_another_machine_restore_every_hold_with_the_lease_left_when_they_were_written() {
     for (way, load) in WAYS {
-        for format in OF_ANOTHER_MACHINE {
-            for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
-                eprintln!("from {way}, {format:?}, {later} ms later");
-                let server = load(format, later);
-                assert_has_them(&server, format, 0);
-                assert_locks_like_any_others(&server);
-            }
+        for later in [-HOUR, 10 * MINUTE, 24 * HOUR] {
+            eprintln!("from {way}, {later} ms later");
+            let server = load(Writer::AnotherMachine, later);
+            assert_has_them(&server, 0);
+            assert_locks_like_any_others(&server);
         }
     }
 }
 
 #[test]
 fn files_never_restore_more_than_was_left_though_the_clock_shows_an_earlier_time() {
-    of_this_machine(|format, load| {
+    of_this_machine(|load| {
         let server = load(-HOUR);
-        assert_has_them(&server, format, 0);
+        assert_has_them(&server, 0);
         assert_tokens_go_on(&server);
     });
 }
 
 #[test]
 fn ended_leases_in_files_hold_nothing() {
-    of_this_machine(|format, load| {
+    of_this_machine(|load| {
         let server = load(24 * HOUR);
-        assert_has_them(&server, format, 24 * HOUR);
+        assert_has_them(&server, 24 * HOUR);
         eventually("all locks are swept", || {
             server.gauge("locks") == 0 && int(&cmd!(server.connect(), "DBSIZE")) == 0
         });
@@ -143,31 +139,29 @@ fn ended_leases_in_files_hold_nothing() {
 }
 
 #[test]
-fn payloads_of_every_version_are_restored_with_fresh_leases() {
-    for folder in ["v1", "v2", "v3"] {
-        let server = at(HOUR).start();
-        let mut conn = server.connect();
-        for ((_, key, mode), stakes) in [LOCKS[2], LOCKS[4]] {
-            let name = str::from_utf8(key).unwrap();
-            let dump = fs::read(golden(folder).join(format!("{name}.dump"))).unwrap();
-            cmd!(conn, "RESTORE", key, 0, dump);
-            let info = lock_info(&mut conn, key).unwrap();
-            assert_eq!((info.mode.as_str(), info.holds.len()), (mode, stakes.len()));
-            for (hold, stake) in info.holds.iter().zip(stakes) {
-                assert_is(hold, stake, 0);
-                let revoked = folder == "v3" && REVOKED.contains(&(key, stake.0));
-                assert_eq!(hold.revoked, revoked, "{hold:?}");
-            }
+fn payloads_are_restored_with_fresh_leases() {
+    let server = at(HOUR).start();
+    let mut conn = server.connect();
+    for ((_, key, mode), stakes) in [LOCKS[2], LOCKS[4]] {
+        let name = str::from_utf8(key).unwrap();
+        let dump = fs::read(golden().join(format!("{name}.dump"))).unwrap();
+        cmd!(conn, "RESTORE", key, 0, dump);
+        let info = lock_info(&mut conn, key).unwrap();
+        assert_eq!((info.mode.as_str(), info.holds.len()), (mode, stakes.len()));
+        for (hold, stake) in info.holds.iter().zip(stakes) {
+            assert_is(hold, stake, 0);
+            let revoked = REVOKED.contains(&(key, stake.0));
+            assert_eq!(hold.revoked, revoked, "{hold:?}");
         }
-        // Their token clock is that of their server, which is behind by now.
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "a", 1_000));
-        assert!(token >= MADE_AT + 3_600_000_000, "{token}");
     }
+    // Their token clock is that of their server, which is behind by now.
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "a", 1_000));
+    assert!(token >= MADE_AT + 3_600_000_000, "{token}");
 }
 
-/// Writes the files of the module's present version into `target/golden`, to be checked and copied.
+/// Writes the files of the module's present format into `target/golden`, to be checked and copied.
 #[test]
-#[ignore = "makes files for a new version; existing ones are not made again"]
+#[ignore = "makes files for a new format; existing ones are not made again"]
 fn write_the_files() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/golden");
     let readable = |builder: Builder| builder.config("rdbchecksum", "no").start();

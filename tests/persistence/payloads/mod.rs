@@ -101,13 +101,9 @@ fn a_payload_made_by_hand_is_restored_as_the_lock_it_describes() {
     assert!((10..30_000).contains(&lock.holds[0].held));
     assert_eq!(lock.holds[0].client, 0);
 
-    scene.restore(&Payload::of(vec![Hold::writer("old")]).but(|payload| payload.version = 1));
-    let lock = lock_info(&mut scene.conn, "new").unwrap();
-    assert_eq!(lock.facts(), [(b"old".to_vec(), 1, 0, 4_000)]);
-
     for (mark, revoked) in [(0, false), (1, true)] {
         let marked = Hold::writer("new").but(|hold| hold.mark = mark);
-        scene.restore(&Payload::of(vec![marked]).but(|payload| payload.version = 3));
+        scene.restore(&Payload::of(vec![marked]));
         let hold = hold_of(&mut scene.conn, "new", "new").unwrap();
         assert_eq!(hold.revoked, revoked);
     }
@@ -180,9 +176,9 @@ type Fault = (&'static str, Payload);
 fn faults_of_the_whole() -> Vec<Fault> {
     let good = || Payload::of(vec![Hold::reader("a"), Hold::reader("b")]);
     vec![
-        ("version 0", good().but(|p| p.version = 0)),
-        ("a newer version", good().but(|p| p.version = 4)),
-        ("the newest version", good().but(|p| p.version = 255)),
+        ("format 0", good().but(|p| p.format = 0)),
+        ("a newer format", good().but(|p| p.format = 2)),
+        ("the newest format", good().but(|p| p.format = 255)),
         ("no holds", Payload::of(Vec::new())),
         ("none said", good().but(|p| p.said = 0)),
         ("fewer said", good().but(|p| p.said = 1)),
@@ -224,10 +220,7 @@ fn faults_of_a_hold() -> Vec<Fault> {
         with("a lease of 2^64", |hold| hold.left = u64::MAX),
         with("an age", |hold| hold.held = (1 << 53) + 1),
         with("an age of 2^64", |hold| hold.held = u64::MAX),
-        (
-            "a mark that is neither",
-            Payload::of(vec![Hold::writer("a").but(|hold| hold.mark = 2)]).but(|p| p.version = 3),
-        ),
+        with("a mark that is neither", |hold| hold.mark = 2),
     ]
 }
 
@@ -270,14 +263,14 @@ fn well_formed_nonsense_is_refused_and_changes_nothing() {
 fn numbers_with_more_bytes_than_needed_are_refused() {
     let mut scene = Scene::set_up();
     let good = Payload::of(vec![Hold::writer("a")]).body();
-    // The last number is the age, ten milliseconds: one byte.
+    // The last number is the age, ten milliseconds: one byte. The mark follows.
     for longer in [
         &[0x8a, 0x00][..],
         &[0x8a, 0x80, 0x00],
         &[0xff; 10],
         &[0xff; 11],
     ] {
-        let body = [&good[..good.len() - 1], longer].concat();
+        let body = [&good[..good.len() - 2], longer, &[0]].concat();
         let dump = scene.envelope.around(&body);
         scene.assert_refused(&dump, &format!("an age of {longer:x?}"));
     }

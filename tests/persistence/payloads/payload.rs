@@ -1,9 +1,9 @@
 //! The module's own bytes in a DUMP built by hand, so that any part can be wrong.
 
-/// A lock in format 1, which lacks the machine, 2, or 3, which marks holds: a stamp, the token clock, and holds.
+/// A lock: the number of the format, a stamp, the token clock, and holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
-    pub(crate) version: u8,
+    pub(crate) format: u8,
     pub(crate) boot_id: [u8; 16],
     pub(crate) machine: [u8; 8],
     pub(crate) boot_ms: u64,
@@ -26,14 +26,14 @@ pub(crate) struct Hold {
     pub(crate) left: u64,
     /// Milliseconds since the first grant.
     pub(crate) held: u64,
-    /// Whether it is revoked, which only format 3 has.
+    /// 1 if it is revoked, 0 if not.
     pub(crate) mark: u8,
 }
 
 impl Payload {
     pub(crate) fn of(holds: Vec<Hold>) -> Payload {
         Payload {
-            version: 2,
+            format: 1,
             boot_id: *b"0123456789abcdef",
             machine: *b"01234567",
             boot_ms: 1_000,
@@ -53,11 +53,9 @@ impl Payload {
 
     /// The module's own bytes, without the server's envelope.
     pub(crate) fn body(&self) -> Vec<u8> {
-        let mut body = vec![self.version];
+        let mut body = vec![self.format];
         body.extend(self.boot_id);
-        if self.version > 1 {
-            body.extend(self.machine);
-        }
+        body.extend(self.machine);
         for number in [self.boot_ms, self.wall_ms, self.last, self.said] {
             put_number(&mut body, number);
         }
@@ -67,9 +65,7 @@ impl Payload {
             for number in [hold.write, hold.read, hold.token, hold.left, hold.held] {
                 put_number(&mut body, number);
             }
-            if self.version > 2 {
-                body.push(hold.mark);
-            }
+            body.push(hold.mark);
         }
         body.extend(&self.tail);
         body

@@ -3,7 +3,7 @@
 use mortise_core::Instant;
 use mortise_core::codec::{Arrival, BootId, Stamp, decode_lock, encode_lock};
 
-use super::spelling::{READER, Spelled, WRITTEN, as_version_1, lock, lock_of, machine};
+use super::spelling::{READER, Spelled, WRITTEN, lock, lock_of, machine};
 
 const LEASE: u64 = 30_000;
 const HELD: u64 = 5;
@@ -34,11 +34,6 @@ fn other_machine(boot_ms: u64, wall_ms: u64) -> Stamp {
 /// What is left of the lease of a hold that arrives `here`, and how long it has been held.
 fn arrive(arrival: Arrival, here: &Stamp) -> (u64, u64) {
     arrive_of(&lock(7, &[READER]), arrival, here)
-}
-
-/// The same of a hold as version 1 wrote it.
-fn arrive_of_version_1(arrival: Arrival, here: &Stamp) -> (u64, u64) {
-    arrive_of(&as_version_1(&lock(7, &[READER])), arrival, here)
 }
 
 fn arrive_of(bytes: &[u8], arrival: Arrival, here: &Stamp) -> (u64, u64) {
@@ -84,25 +79,21 @@ fn assert_whole(arrive: impl Fn(u64, u64) -> (u64, u64)) {
 #[test]
 fn live_bytes_keep_the_whole_remaining_lease_whatever_the_clocks_show() {
     for place in [same_boot, other_boot, other_machine] {
-        for arrive in [arrive, arrive_of_version_1] {
-            assert_whole(|boot, wall| arrive(Arrival::Live, &place(boot, wall)));
-        }
+        assert_whole(|boot, wall| arrive(Arrival::Live, &place(boot, wall)));
     }
 }
 
 #[test]
 fn a_file_of_the_same_boot_is_read_by_the_boot_clock_alone() {
     for wall in [0, WALL, WALL + 3, u64::MAX] {
-        for arrive in [arrive, arrive_of_version_1] {
-            for arrival in [Arrival::File, Arrival::ReplicaFile] {
-                let left = |boot| arrive(arrival, &same_boot(boot, wall));
-                assert_eq!(left(BOOT), (LEASE, HELD));
-                assert_eq!(left(BOOT + 1_000), (LEASE - 1_000, HELD + 1_000));
-                assert_eq!(left(BOOT + LEASE - 1), (1, HELD + LEASE - 1));
-                assert_eq!(left(BOOT + LEASE).0, 0);
-                assert_eq!(left(BOOT + 10 * LEASE).0, 0);
-                assert_eq!(left(BOOT - 1_000), (LEASE, HELD), "from the future");
-            }
+        for arrival in [Arrival::File, Arrival::ReplicaFile] {
+            let left = |boot| arrive(arrival, &same_boot(boot, wall));
+            assert_eq!(left(BOOT), (LEASE, HELD));
+            assert_eq!(left(BOOT + 1_000), (LEASE - 1_000, HELD + 1_000));
+            assert_eq!(left(BOOT + LEASE - 1), (1, HELD + LEASE - 1));
+            assert_eq!(left(BOOT + LEASE).0, 0);
+            assert_eq!(left(BOOT + 10 * LEASE).0, 0);
+            assert_eq!(left(BOOT - 1_000), (LEASE, HELD), "from the future");
         }
     }
 }
@@ -115,9 +106,7 @@ fn a_file_of_another_boot_of_the_same_machine_is_read_by_the_wall_clock_alone() 
 #[test]
 fn a_file_of_a_replica_of_another_boot_keeps_the_whole_remaining_lease() {
     for place in [other_boot, other_machine] {
-        for arrive in [arrive, arrive_of_version_1] {
-            assert_whole(|boot, wall| arrive(Arrival::ReplicaFile, &place(boot, wall)));
-        }
+        assert_whole(|boot, wall| arrive(Arrival::ReplicaFile, &place(boot, wall)));
     }
 }
 
@@ -139,15 +128,6 @@ fn unknown_machines_are_not_the_same() {
     assert_whole(|boot, wall| arrive_of(&bytes, Arrival::File, &other_boot(boot, wall)));
     assert_whole(|boot, wall| arrive_of(&bytes, Arrival::File, &nowhere(boot, wall)));
     assert_whole(|boot, wall| arrive(Arrival::File, &nowhere(boot, wall)));
-}
-
-#[test]
-fn a_file_of_version_1_counts_as_of_the_same_machine() {
-    for place in [other_boot, other_machine] {
-        assert_read_by_the_wall_clock(|boot, wall| {
-            arrive_of_version_1(Arrival::File, &place(boot, wall))
-        });
-    }
 }
 
 #[test]

@@ -1,74 +1,39 @@
-//! The bytes of versions 1 to 3, as files and replicas have them. **They are kept for ever**: a change
-//! that breaks one of these tests needs an additional version, not new constants.
+//! The bytes of the format, as files and replicas have them. **Once released they are kept for ever**: a change that breaks one
+//! of these tests then needs a new format, not new constants.
 
+use mortise_core::Stake;
 use mortise_core::codec::{
-    Arrival, Effect, Fact, decode_effect, decode_lock, encode_effect, encode_lock,
+    Arrival, Effect, Fact, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
 };
 
-use super::spelling::{self, READER, Spelled, WRITTEN, as_version_1, holds_of, lock_of, owner};
+use super::spelling::{self, READER, Spelled, WRITTEN, holds_of, lock_of, owner};
 
 const LAST: u64 = 1_700_000_000_000_123;
 
-/// The bytes of one version.
-struct Golden {
-    version: u8,
-    /// Three readers; the owner of the second is 48 bytes long.
-    readers: &'static str,
-    /// One owner that holds both modes.
-    writer: &'static str,
-    put: &'static str,
-    sole: &'static str,
-    drop: &'static str,
-    free: &'static str,
-    clock: &'static str,
-    clock_before_any_token: &'static str,
-}
-
-const VERSION_1: Golden = Golden {
-    version: 1,
-    readers: "\
-        01 000102030405060708090a0b0c0d0e0f c0843d 80d095ffbc31 fb80f9c0c1c48203 03 \
-        01 00 00 ffffffff07 ffffffffffffff0f 00 c0843d \
-        30 616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161 \
-           00 02 ac02 80b89929 7f \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    writer: "\
-        01 000102030405060708090a0b0c0d0e0f c0843d 80d095ffbc31 fb80f9c0c1c48203 01 \
-        02 77ff 02 03 fa80f9c0c1c48203 01 00",
-    put: "\
-        01 fb80f9c0c1c48203 50 000102030405060708090a0b0c0d0e0f c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    sole: "\
-        01 fb80f9c0c1c48203 53 000102030405060708090a0b0c0d0e0f c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    drop: "01 fb80f9c0c1c48203 44 06 726561646572",
-    free: "01 fb80f9c0c1c48203 46",
-    clock: "01 fb80f9c0c1c48203 43",
-    clock_before_any_token: "01 00 43",
-};
-
-const VERSION_2: Golden = Golden {
-    version: 2,
-    readers: "\
-        02 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 03 \
-        01 00 00 ffffffff07 ffffffffffffff0f 00 c0843d \
-        30 616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161 \
-           00 02 ac02 80b89929 7f \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    writer: "\
-        02 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 01 \
-        02 77ff 02 03 fa80f9c0c1c48203 01 00",
-    put: "\
-        02 fb80f9c0c1c48203 50 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    sole: "\
-        02 fb80f9c0c1c48203 53 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05",
-    drop: "02 fb80f9c0c1c48203 44 06 726561646572",
-    free: "02 fb80f9c0c1c48203 46",
-    clock: "02 fb80f9c0c1c48203 43",
-    clock_before_any_token: "02 00 43",
-};
+/// Three readers; the owner of the second is 48 bytes long.
+const READERS: &str = "\
+    01 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 03 \
+    01 00 00 ffffffff07 ffffffffffffff0f 00 c0843d 00 \
+    30 616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161616161 \
+       00 02 ac02 80b89929 7f 01 \
+    06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 00";
+/// One owner that holds both modes.
+const WRITER: &str = "\
+    01 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 01 \
+    02 77ff 02 03 fa80f9c0c1c48203 01 00 00";
+const PUT: &str = "\
+    01 fb80f9c0c1c48203 50 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
+    06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 00";
+/// The hold is revoked.
+const SOLE: &str = "\
+    01 fb80f9c0c1c48203 53 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
+    06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
+const DROP: &str = "01 fb80f9c0c1c48203 44 06 726561646572";
+const FREE: &str = "01 fb80f9c0c1c48203 46";
+const CLOCK: &str = "01 fb80f9c0c1c48203 43";
+const CLOCK_BEFORE_ANY_TOKEN: &str = "01 00 43";
+const HEARTBEAT: &str = "\
+    01 fb80f9c0c1c48203 48 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 ac02 80b89929";
 
 fn readers() -> [Spelled<'static>; 3] {
     [
@@ -86,6 +51,7 @@ fn readers() -> [Spelled<'static>; 3] {
             token: 300,
             remaining: 86_400_000,
             held: 127,
+            revoked: true,
             ..READER
         },
         READER,
@@ -116,124 +82,74 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Turns `bytes` of version 2 into those of `golden`'s version.
-fn of_version(golden: &Golden, bytes: &[u8]) -> Vec<u8> {
-    match golden.version {
-        1 => as_version_1(bytes),
-        _ => bytes.to_vec(),
-    }
-}
-
-fn assert_golden_lock(golden: &Golden, text: &str, holds: &[Spelled<'_>]) {
-    let spelled = spelling::lock(LAST, holds);
+#[track_caller]
+fn assert_golden_lock(text: &str, holds: &[Spelled<'_>]) {
     let bytes = hex(text);
-    assert_eq!(bytes, of_version(golden, &spelled));
+    assert_eq!(bytes, spelling::lock(LAST, holds));
     let holds: Vec<_> = holds
         .iter()
         .map(|hold| (hold.owner.to_vec(), hold.stake()))
         .collect();
     let mut written = Vec::new();
     encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut written);
-    assert_eq!(written, spelled, "version 2 is written");
-    let (lock, last) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("a known version");
+    assert_eq!(written, bytes);
+    let (lock, last) = decode_lock(&bytes, Arrival::Live, &WRITTEN).expect("the bytes of a lock");
     assert_eq!((holds_of(&lock), last), (holds, LAST));
 }
 
 #[test]
-fn locks_of_every_version_keep_their_bytes() {
-    for golden in [VERSION_1, VERSION_2] {
-        assert_golden_lock(&golden, golden.readers, &readers());
-        assert_golden_lock(&golden, golden.writer, &[WRITES_AND_READS]);
-    }
+fn locks_keep_their_bytes() {
+    assert_golden_lock(READERS, &readers());
+    assert_golden_lock(WRITER, &[WRITES_AND_READS]);
 }
 
-/// For each: bytes, the last token, the effect, and the kind and rest of its spelling.
-type Sample<'a> = (&'a str, u64, &'a (Effect<'a>, Fact<'a>), u8, &'a [u8]);
+#[track_caller]
+fn assert_golden_effect(text: &str, last: u64, effect: &Effect<'_>, fact: Fact<'_>) {
+    let bytes = hex(text);
+    let mut written = Vec::new();
+    encode_effect(effect, last, &WRITTEN, &mut written);
+    assert_eq!(written, bytes, "{effect:?}");
+    let read = decode_effect(&bytes, Arrival::Live, &WRITTEN);
+    assert_eq!(read, Ok((fact, last)));
+}
 
 #[test]
-fn effects_of_every_version_keep_their_bytes() {
+fn effects_keep_their_bytes() {
     let reader = owner(READER.owner);
     let stake = READER.stake();
-    let hold = [spelling::stamp(), READER.bytes()].concat();
-    let name = [&[6], READER.owner].concat();
-    let put = (Effect::Put(reader, stake), Fact::Put(reader, stake));
-    let sole = (Effect::Sole(reader, stake), Fact::Sole(reader, stake));
-    let drop = (Effect::Drop(reader), Fact::Drop(reader));
-    let (free, clock) = ((Effect::Free, Fact::Free), (Effect::Clock, Fact::Clock));
-    for golden in [VERSION_1, VERSION_2] {
-        let samples: [Sample<'_>; 6] = [
-            (golden.put, LAST, &put, b'P', &hold),
-            (golden.sole, LAST, &sole, b'S', &hold),
-            (golden.drop, LAST, &drop, b'D', &name),
-            (golden.free, LAST, &free, b'F', &[]),
-            (golden.clock, LAST, &clock, b'C', &[]),
-            (golden.clock_before_any_token, 0, &clock, b'C', &[]),
-        ];
-        for (text, last, (effect, fact), kind, rest) in samples {
-            let spelled = spelling::effect(last, kind, &[rest]);
-            let bytes = hex(text);
-            assert_eq!(bytes, of_version(&golden, &spelled));
-            let mut written = Vec::new();
-            encode_effect(effect, last, &WRITTEN, &mut written);
-            assert_eq!(written, spelled, "version 2 is written");
-            let read = decode_effect(&bytes, Arrival::Live, &WRITTEN);
-            assert_eq!(read, Ok((fact.clone(), last)));
-        }
-    }
-}
-
-/// A revoked hold takes version 3, which has one more byte after each hold than version 2.
-#[test]
-fn locks_and_effects_with_a_revoked_hold_keep_their_bytes() {
-    const LOCK: &str = "\
-        03 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 fb80f9c0c1c48203 02 \
-        05 6f74686572 00 01 8180f9c0c1c48203 b0ea01 05 00 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
-    const PUT: &str = "\
-        03 fb80f9c0c1c48203 50 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
-    const SOLE: &str = "\
-        03 fb80f9c0c1c48203 53 000102030405060708090a0b0c0d0e0f 0a0b0c0d0e0f1011 c0843d 80d095ffbc31 \
-        06 726561646572 00 01 8180f9c0c1c48203 b0ea01 05 01";
-    let other = Spelled {
-        owner: b"other",
-        ..READER
-    };
-    let revoked = Spelled {
+    let revoked = Stake {
         revoked: true,
-        ..READER
+        ..stake
     };
-    let spelled = [other, revoked];
-    assert_eq!(hex(LOCK), spelling::marked_lock(LAST, &spelled));
-    let holds = spelled.map(|hold| (hold.owner.to_vec(), hold.stake()));
-    let mut written = Vec::new();
-    encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut written);
-    assert_eq!(written, hex(LOCK));
-    let (lock, last) = decode_lock(&hex(LOCK), Arrival::Live, &WRITTEN).expect("version 3");
-    assert_eq!((holds_of(&lock), last), (holds.to_vec(), LAST));
-
-    let (reader, stake) = (owner(revoked.owner), revoked.stake());
-    let hold = [spelling::stamp(), revoked.marked_bytes()].concat();
-    for (text, kind, effect, fact) in [
+    let heartbeat = Heartbeat {
+        suspect_ms: 300,
+        acknowledged_ms: Some(86_399_999),
+    };
+    for (text, last, effect, fact) in [
         (
             PUT,
-            b'P',
+            LAST,
             Effect::Put(reader, stake),
             Fact::Put(reader, stake),
         ),
         (
             SOLE,
-            b'S',
-            Effect::Sole(reader, stake),
-            Fact::Sole(reader, stake),
+            LAST,
+            Effect::Sole(reader, revoked),
+            Fact::Sole(reader, revoked),
         ),
+        (
+            HEARTBEAT,
+            LAST,
+            Effect::Heartbeat(heartbeat),
+            Fact::Heartbeat(heartbeat),
+        ),
+        (DROP, LAST, Effect::Drop(reader), Fact::Drop(reader)),
+        (FREE, LAST, Effect::Free, Fact::Free),
+        (CLOCK, LAST, Effect::Clock, Fact::Clock),
+        (CLOCK_BEFORE_ANY_TOKEN, 0, Effect::Clock, Fact::Clock),
     ] {
-        assert_eq!(hex(text), spelling::marked_effect(LAST, kind, &[&hold]));
-        let mut written = Vec::new();
-        encode_effect(&effect, LAST, &WRITTEN, &mut written);
-        assert_eq!(written, hex(text));
-        let read = decode_effect(&written, Arrival::Live, &WRITTEN);
-        assert_eq!(read, Ok((fact, LAST)));
+        assert_golden_effect(text, last, &effect, fact);
     }
 }
 
@@ -241,7 +157,7 @@ fn locks_and_effects_with_a_revoked_hold_keep_their_bytes() {
 fn encoding_appends_to_the_buffer() {
     let mut out = b"before".to_vec();
     encode_effect(&Effect::Free, LAST, &WRITTEN, &mut out);
-    assert_eq!(out, [&b"before"[..], &hex(VERSION_2.free)].concat());
+    assert_eq!(out, [&b"before"[..], &hex(FREE)].concat());
     out.truncate(6);
     let holds = [(READER.owner.to_vec(), READER.stake())];
     encode_lock(&lock_of(&holds), LAST, &WRITTEN, &mut out);

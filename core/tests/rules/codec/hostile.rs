@@ -7,9 +7,7 @@ use mortise_core::{Instant, Lock};
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 
-use super::spelling::{
-    self, READER, Spelled, WRITTEN, as_version_1, assert_possible, holds_of, owner,
-};
+use super::spelling::{self, READER, Spelled, WRITTEN, assert_possible, holds_of, owner};
 
 const LAST: u64 = 1_700_000_000_000_123;
 
@@ -42,17 +40,12 @@ fn samples_of_locks() -> Vec<Vec<u8>> {
         ..named(b"w")
     };
     let readers = [named(b"a"), named(b"b"), named(&long)];
-    let marked = [
-        spelling::marked_lock(LAST, &[revoked(writer)]),
-        spelling::marked_lock(LAST, &[READER]),
-        spelling::marked_lock(LAST, &[readers[0], revoked(readers[1]), readers[2]]),
-    ];
-    let plain = [
+    vec![
         spelling::lock(LAST, &[writer]),
+        spelling::lock(LAST, &[revoked(writer)]),
         spelling::lock(LAST, &[READER]),
-        spelling::lock(LAST, &readers),
-    ];
-    [of_older_versions(&plain), marked.to_vec()].concat()
+        spelling::lock(LAST, &[readers[0], revoked(readers[1]), readers[2]]),
+    ]
 }
 
 fn revoked(hold: Spelled<'_>) -> Spelled<'_> {
@@ -62,29 +55,16 @@ fn revoked(hold: Spelled<'_>) -> Spelled<'_> {
     }
 }
 
-/// `samples`, which have version 2, and the same in version 1.
-fn of_older_versions(samples: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let older = samples.iter().map(|sample| as_version_1(sample));
-    older.chain(samples.iter().cloned()).collect()
-}
-
 fn samples_of_effects() -> Vec<Vec<u8>> {
-    let hold = [spelling::stamp(), READER.bytes()].concat();
-    let marked = |hold: Spelled<'_>| [spelling::stamp(), hold.marked_bytes()].concat();
-    let plain = [
-        spelling::effect(LAST, b'P', &[&hold]),
-        spelling::effect(LAST, b'S', &[&hold]),
+    let hold = |hold: Spelled<'_>| [spelling::stamp(), hold.bytes()].concat();
+    vec![
+        spelling::effect(LAST, b'P', &[&hold(READER)]),
+        spelling::effect(LAST, b'S', &[&hold(READER)]),
+        spelling::effect(LAST, b'P', &[&hold(revoked(READER))]),
         spelling::effect(LAST, b'D', &[b"\x05owner"]),
         spelling::effect(LAST, b'F', &[]),
         spelling::effect(LAST, b'C', &[]),
-    ];
-    let marked = [
-        spelling::marked_effect(LAST, b'P', &[&marked(revoked(READER))]),
-        spelling::marked_effect(LAST, b'S', &[&marked(READER)]),
-        spelling::marked_effect(LAST, b'D', &[b"\x05owner"]),
-        spelling::marked_effect(LAST, b'F', &[]),
-    ];
-    [of_older_versions(&plain), marked.to_vec()].concat()
+    ]
 }
 
 /// Decodes `bytes` as a lock everywhere. True if they are one; then it must be possible, and survive encoding.
@@ -235,13 +215,11 @@ proptest! {
     fn noise_is_possible_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         probe_lock(&bytes);
         probe_effect(&bytes);
-        for known in [1, 2, 3] {
-            if let Some(version) = bytes.first_mut() {
-                *version = known;
-            }
-            probe_lock(&bytes);
-            probe_effect(&bytes);
+        if let Some(format) = bytes.first_mut() {
+            *format = 1;
         }
+        probe_lock(&bytes);
+        probe_effect(&bytes);
     }
 }
 
@@ -378,43 +356,36 @@ fn owners_of_0_and_of_256_bytes_are_refused() {
 }
 
 #[test]
-fn the_error_names_a_newer_version_and_version_0_does_not_exist() {
+fn a_newer_format_is_refused_whole_and_named_and_format_0_does_not_exist() {
     let mut bytes = spelling::lock(LAST, &[READER]);
-    for version in [4, 255] {
-        bytes[0] = version;
-        assert_eq!(refusal(&bytes), Some(DecodeError::Newer(version)));
+    for format in [2, 3, 255] {
+        bytes[0] = format;
+        assert_eq!(refusal(&bytes), Some(DecodeError::Newer(format)));
         let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
-        assert_eq!(refused, Err(DecodeError::Newer(version)));
-        let text = DecodeError::Newer(version).to_string();
-        assert!(text.contains(&version.to_string()));
+        assert_eq!(refused, Err(DecodeError::Newer(format)));
+        let text = DecodeError::Newer(format).to_string();
+        assert!(text.contains(&format!("format {format}")), "{text}");
     }
     bytes[0] = 0;
     assert_eq!(refusal(&bytes), Some(DecodeError::OutOfBounds));
 }
 
 #[test]
-fn the_mark_of_a_revocation_is_0_or_1_and_exists_only_in_version_3() {
+fn the_mark_of_a_revocation_is_0_or_1() {
     for (mark, is_revoked) in [(0, Some(false)), (1, Some(true)), (2, None), (255, None)] {
-        let mut bytes = spelling::marked_lock(LAST, &[READER]);
+        let mut bytes = spelling::lock(LAST, &[READER]);
         *bytes.last_mut().expect("a mark") = mark;
         let read = decode_lock(&bytes, Arrival::Live, &WRITTEN);
         let read = read.map(|(lock, _)| holds_of(&lock)[0].1.revoked);
         assert_eq!(read, is_revoked.ok_or(DecodeError::OutOfBounds));
-        for older in [1, 2] {
-            bytes[0] = older;
-            assert!(refusal(&bytes).is_some(), "version {older} has no mark");
-        }
     }
-    let mut plain = spelling::lock(LAST, &[READER]);
-    plain[0] = 3;
-    assert_eq!(refusal(&plain), Some(DecodeError::Short));
 }
 
 #[test]
 fn a_number_has_one_spelling() {
     // 1 as two bytes, and a number of eleven bytes.
     for last in [&[0x81, 0x00][..], &[0x80; 11], &[0xff; 10]] {
-        let bytes = [&[2], last, b"C"].concat();
+        let bytes = [&[1], last, b"C"].concat();
         let refused = decode_effect(&bytes, Arrival::Live, &WRITTEN);
         assert_eq!(refused, Err(DecodeError::OutOfBounds));
     }

@@ -1,5 +1,5 @@
-//! The bytes of locks and effects: decoding returns what was encoded, whatever the clocks show; the bytes of every version stay the same;
-//! and no bytes, however damaged, make an impossible lock.
+//! The bytes of locks and effects: decoding returns what was encoded, whatever the clocks show; the bytes of the format stay the
+//! same; and no bytes, however damaged, make an impossible lock.
 
 mod arrival;
 mod golden;

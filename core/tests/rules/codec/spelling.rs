@@ -1,4 +1,4 @@
-//! Versions 2 and 3 spelled out by hand, without the codec, and version 1: what golden and hostile bytes are made from.
+//! The format spelled out by hand, without the codec: what golden and hostile bytes are made from.
 
 use std::num::NonZeroU64;
 
@@ -35,7 +35,6 @@ pub(crate) struct Spelled<'a> {
     pub(crate) token: u64,
     pub(crate) remaining: u64,
     pub(crate) held: u64,
-    /// Only version 3 has a byte for it.
     pub(crate) revoked: bool,
 }
 
@@ -51,19 +50,14 @@ pub(crate) const READER: Spelled<'_> = Spelled {
 };
 
 impl Spelled<'_> {
-    /// Encoded by version 2.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = number(self.owner.len() as u64);
         out.extend(self.owner);
         for value in [self.write, self.read, self.token, self.remaining, self.held] {
             out.extend(number(value));
         }
+        out.push(u8::from(self.revoked));
         out
-    }
-
-    /// Encoded by version 3.
-    pub(crate) fn marked_bytes(&self) -> Vec<u8> {
-        [self.bytes(), vec![u8::from(self.revoked)]].concat()
     }
 
     pub(crate) fn stake(&self) -> Stake {
@@ -98,55 +92,21 @@ pub(crate) fn stamp() -> Vec<u8> {
     [&BOOT_ID[..], &MACHINE.to_be_bytes(), &times.concat()].concat()
 }
 
-/// A lock of version 2: version, stamp, last token, number of holds, holds.
+/// A lock: the format's number, stamp, last token, number of holds, holds.
 pub(crate) fn lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
-    lock_of_version(2, last, holds, Spelled::bytes)
-}
-
-/// The same in version 3.
-pub(crate) fn marked_lock(last: u64, holds: &[Spelled<'_>]) -> Vec<u8> {
-    lock_of_version(3, last, holds, Spelled::marked_bytes)
-}
-
-fn lock_of_version<'a>(
-    version: u8,
-    last: u64,
-    holds: &[Spelled<'a>],
-    bytes: impl Fn(&Spelled<'a>) -> Vec<u8>,
-) -> Vec<u8> {
-    let mut out = vec![version];
+    let mut out = vec![1];
     out.extend(stamp());
     out.extend(number(last));
     out.extend(number(holds.len() as u64));
     for hold in holds {
-        out.extend(bytes(hold));
+        out.extend(hold.bytes());
     }
     out
 }
 
-/// The same in version 1, which has no machine.
-pub(crate) fn as_version_1(bytes: &[u8]) -> Vec<u8> {
-    let mut out = bytes.to_vec();
-    out[0] = 1;
-    let machine = MACHINE.to_be_bytes();
-    if let Some(at) = out.windows(8).position(|eight| eight == machine) {
-        out.drain(at..at + 8);
-    }
-    out
-}
-
-/// An effect of version 2: version, last token, kind, and what the kind needs.
+/// An effect: the format's number, last token, kind, and what the kind needs.
 pub(crate) fn effect(last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
-    effect_of_version(2, last, kind, rest)
-}
-
-/// The same in version 3.
-pub(crate) fn marked_effect(last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
-    effect_of_version(3, last, kind, rest)
-}
-
-fn effect_of_version(version: u8, last: u64, kind: u8, rest: &[&[u8]]) -> Vec<u8> {
-    let mut out = vec![version];
+    let mut out = vec![1];
     out.extend(number(last));
     out.push(kind);
     out.extend(rest.concat());
