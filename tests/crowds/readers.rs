@@ -4,14 +4,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Server, assert_same_data, cmd, command, eventually_within, granted, hold_of, holders_of, info,
-    int, is_nil, lock_info, send, wait_for_sync, waiter,
+    Server, array, assert_same_data, cmd, command, eventually_within, granted, hold_of, holders_of,
+    info, int, is_nil, lock_info, send, text, wait_for_sync, waiter,
 };
 
 use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
 
 /// Long enough for all of them to acquire, on an idle machine.
-const LEASE: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_millis(MANY as u64 / 5);
 
 /// How long a command may take.
 const DELAY: Duration = Duration::from_secs(2);
@@ -116,4 +116,35 @@ fn while_others_still_hold_every_command_ignores_readers_that_have_ended() {
     cmd!(conn, "LOCK.RELEASE", "key", &owner);
     int(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000));
     assert_never_long(&server);
+}
+
+#[test]
+fn events_of_readers_that_end_together_belong_to_their_database() {
+    const READERS: usize = 3_000;
+    let server = Server::builder()
+        .config("notify-keyspace-events", "Ed")
+        .start();
+    let (mut conn, mut ear) = (server.connect(), server.connect());
+    cmd!(ear, "PSUBSCRIBE __keyevent@*__:lock.expire");
+    cmd!(conn, "SELECT 3");
+    let over = Instant::now() + Duration::from_secs(5);
+    let readers = (0..READERS).map(|n| {
+        let left = over.saturating_duration_since(Instant::now()).as_millis();
+        let lease = left.max(1);
+        command!("LOCK.RLOCK key r{n} {lease}")
+    });
+    run_many(&mut conn, readers, |token| {
+        int(&token);
+    });
+    server.stop_signal();
+    thread::sleep(over.saturating_duration_since(Instant::now()) + Duration::from_millis(100));
+    server.cont_signal();
+    for _ in 0..READERS {
+        let message = ear.recv();
+        let [_, _, channel, key] = array(&message) else {
+            panic!("{message:?}");
+        };
+        assert_eq!(text(channel), "__keyevent@3__:lock.expire");
+        assert_eq!(text(key), "key");
+    }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Contenders, Record, Role, Stay, cmd, eventually, eventually_within, granted, hold_of, int,
-    is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
+    Contenders, Record, Role, Shutdown, Stay, cmd, eventually, eventually_within, granted, hold_of,
+    int, is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
 };
 
 use crate::pair::{
@@ -114,6 +114,8 @@ fn stream_was_late(pair: &Pair) -> i64 {
 
 fn stream_was_late_before(grace: u64) -> bool {
     let pair = Pair::start(grace);
+    // So that a time as long as the longest lease ends between the late data and the failover, with prompt data after it.
+    thread::sleep(Duration::from_millis(1_500));
     let token = stream_was_late(&pair);
     let _b = pair.fail_over_at_the_end_of_the_lease();
     let two = two_inside(&pair.primary, &pair.replica);
@@ -325,4 +327,37 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_can_be_renewed_without_lim
     int(&cmd!(conn, "LOCK.ACQUIRE", "brief", "b", 2_000));
     int(&cmd!(conn, "LOCK.RENEW", "brief", "b", 2_100));
     assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)), token);
+}
+
+/// Nobody knows how late the data in a replica's file was. That concerns the holds in the file, until their leases are over.
+#[test]
+fn what_a_replica_had_in_its_file_does_not_make_a_later_hold_suspect() {
+    let mut pair = Pair::start(GRACE);
+    let mut old = pair.primary.connect();
+    int(&cmd!(old, "LOCK.ACQUIRE saved s 1500"));
+    await_hold(&pair.replica, "saved", "s");
+    let full = pair.primary.info("stats")["sync_full"].clone();
+    pair.replica.restart(Shutdown::Save);
+    wait_for_sync_over(&pair.link, &pair.primary, &pair.replica);
+    assert_eq!(
+        pair.primary.info("stats")["sync_full"],
+        full,
+        "only the stream"
+    );
+    let lease = 2 * MAX_LEASE;
+    configure(&pair.replica, GRACE, 1);
+    for server in [&pair.primary, &pair.replica] {
+        let mut conn = server.connect();
+        cmd!(conn, "CONFIG SET lock.max-lease {lease}");
+        cmd!(conn, "CONFIG", "SET", "lock.grace", GRACE + MAX_LEASE);
+    }
+    eventually_within(PATIENCE, "the saved lease is over", || {
+        hold_of(&mut pair.replica.connect(), "saved", "s").is_none()
+    });
+    pair.await_prompt();
+    pair.await_heartbeat();
+    let token = int(&cmd!(old, "LOCK.ACQUIRE key a {lease}"));
+    wait_for_sync_over(&pair.link, &pair.primary, &pair.replica);
+    pair.fail_over();
+    assert_eq!(int(&renewal(&pair.replica, "key", "a", lease)), token);
 }

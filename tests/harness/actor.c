@@ -5,6 +5,7 @@
  *   ACTOR.ON event key times command [arg ...]  runs it within the key-space event of that key, this many times
  *   ACTOR.FIRED                               how often such commands ran
  *   ACTOR.BREAK command key                   makes calls of that command for that key fail from now on
+ *   ACTOR.FAILED                              how many calls failed because of that
  *   ACTOR.MEND                                makes them succeed again
  *
  * It does without the server's header, and looks the functions up by name. */
@@ -146,12 +147,14 @@ static int on_fired(void *ctx, void **argv, int argc) {
 }
 
 static void *broken_command, *broken_key;
+static long long failed;
 
 static void filter(void *call) {
     if (!broken_key) return;
     void *name = FilterArg(call, 0), *key = FilterArg(call, 1);
     if (name && key && same(name, broken_command) && same(key, broken_key)) {
         FilterReplace(call, 0, NewString(NULL, "ACTOR.NOBODY", 12));
+        failed++;
     }
 }
 
@@ -160,6 +163,11 @@ static int on_break(void *ctx, void **argv, int argc) {
     broken_command = Hold(NULL, argv[1]);
     broken_key = Hold(NULL, argv[2]);
     return ReplyText(ctx, "OK");
+}
+
+static int on_failed(void *ctx, void **argv, int argc) {
+    (void)argv, (void)argc;
+    return ReplyNumber(ctx, failed);
 }
 
 static int on_mend(void *ctx, void **argv, int argc) {
@@ -202,6 +210,7 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
            create(ctx, "actor.on", on_on, "", 0, 0, 0) ||
            create(ctx, "actor.fired", on_fired, "", 0, 0, 0) ||
            create(ctx, "actor.break", on_break, "", 0, 0, 0) ||
+           create(ctx, "actor.failed", on_failed, "", 0, 0, 0) ||
            create(ctx, "actor.mend", on_mend, "", 0, 0, 0) ||
            subscribe(ctx, NOTIFY_ALL_AND_MORE, on_event) || !add_filter(ctx, filter, 0);
 }

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Server, cmd, command, eventually, eventually_within, granted, hold_of, holders_of, mail, queue,
-    queue_of, request, send, try_cmd, wait_for_sync, waiter,
+    Mail, Server, cmd, command, eventually, eventually_within, granted, hold_of, holders_of, mail,
+    queue, queue_of, queued, request, send, try_cmd, wait_for_sync, waiter,
 };
 
 fn short_lived() -> Server {
@@ -337,4 +337,59 @@ fn a_stall_before_the_last_call_does_not_extend_the_life_of_a_box() {
     queue!(a, "after", "LOCK.ACQUIRE", "other", "b", 60_000);
     eventually("the later box closes", || server.gauge("waiters") == 0);
     assert_eq!(server.gauge("boxes"), 0, "the earlier one is still there");
+}
+
+#[test]
+fn a_pause_longer_than_the_time_out_closes_no_box_and_ends_no_request() {
+    for kind in ["ALL", "WRITE"] {
+        let server = Server::builder().module_arg("mail-timeout", "1000").start();
+        let mut a = server.connect();
+        cmd!(a, "LOCK.ACQUIRE key a 60000");
+        // The call comes in time, and the server reads it after the pause.
+        let replies = a.pipeline(&[
+            request!("box", 0, "LOCK.ACQUIRE key b 60000"),
+            command!("CLIENT PAUSE 2500 {kind}"),
+            command!("LOCK.MAIL box"),
+        ]);
+        let [queued_in, _, mail] = &replies[..] else {
+            panic!("{replies:?}");
+        };
+        let since = queued(queued_in.as_ref().unwrap());
+        assert_eq!(Mail::read(mail.as_ref().unwrap()).since, since, "{kind}");
+        assert_eq!(queue_of(&mut a, "key"), ["b"], "{kind}");
+    }
+}
+
+/// Both calls are answered in one turn of the event loop, and one of their clients is killed in it.
+#[test]
+fn a_letter_that_one_of_two_readers_got_is_delivered() {
+    let server = Server::builder().module_arg("mail-timeout", "600").start();
+    let (mut a, mut one, mut other) = (server.connect(), server.connect(), server.connect());
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    queue!(a, "box", "LOCK.ACQUIRE key b 60000");
+    cmd!(a, "LOCK.RELEASE key a");
+    let gone = one.client_id();
+    server.stop_signal();
+    send!(one, "LOCK.MAIL box");
+    send!(other, "LOCK.MAIL box");
+    send!(a, "CLIENT KILL ID {gone}");
+    server.cont_signal();
+    a.recv();
+    assert_eq!(Mail::read(&other.recv()).results(), [("b", "granted")]);
+    goes(&server);
+    assert_eq!(holders_of(&mut a, "key"), ["b"]);
+}
+
+#[test]
+fn the_name_of_a_box_has_up_to_64_bytes() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let longest = "b".repeat(64);
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let since = queue!(conn, &longest, "LOCK.ACQUIRE key b 60000");
+    assert_eq!(mail!(conn, "{longest}").since, since);
+    for name in ["b".repeat(65), String::new()] {
+        let error = try_cmd!(conn, "LOCK.MAIL", name).unwrap_err();
+        assert!(error.starts_with("ERR ") && error.contains("64"), "{error}");
+    }
 }

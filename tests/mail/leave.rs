@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Letter, Mail, Server, array, assert_same_data, cmd, command, eventually, granted, holders_of,
-    int, is_nil, mail, queue, queue_of, request, send, try_cmd, wait_for_sync, waiter,
+    Letter, Mail, Server, array, assert_same_data, cmd, command, eventually, granted, hold_of,
+    holders_of, int, is_nil, mail, queue, queue_of, request, send, try_cmd, wait_for_sync, waiter,
 };
 
 #[test]
@@ -377,4 +377,23 @@ fn an_argument_out_of_bounds_takes_precedence_over_left() {
         error.starts_with("ERR ") && error.contains("FENCE"),
         "{error}"
     );
+}
+
+#[test]
+fn leave_in_another_database_lets_the_grant_of_the_same_names_stand() {
+    let server = Server::start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    // The grant is decided, and its client gets it at the end of the turn.
+    let replies = a.pipeline(&[
+        command!("LOCK.RELEASE key a"),
+        command!("SELECT 1"),
+        command!("LOCK.LEAVE key b"),
+        command!("SELECT 0"),
+    ]);
+    assert_eq!(int(replies[2].as_ref().unwrap()), 0);
+    let token = granted(&mut b);
+    let hold = hold_of(&mut a, "key", "b").expect("b holds");
+    assert_eq!(hold.token, token);
 }

@@ -164,3 +164,18 @@ fn a_refused_request_creates_no_box_and_deletes_no_letter() {
     refused(again, "a tenth");
     assert_eq!(mail!(a, "box").results(), [("c", "denied")]);
 }
+
+#[test]
+fn with_a_limit_below_10_each_box_has_room_for_one() {
+    let server = Server::builder().module_arg("max-queued", "5").start();
+    let mut a = server.connect();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    for mailbox in ["one", "two"] {
+        queue!(a, mailbox, "LOCK.ACQUIRE key {mailbox} 60000");
+        let more = request!(mailbox, 0, "LOCK.ACQUIRE key more 60000");
+        refused(a.try_run(&more), "a tenth");
+    }
+    // A box and a request are two.
+    let third = request!("three", 0, "LOCK.ACQUIRE key three 60000");
+    refused(a.try_run(&third), "lock.max-queued");
+}

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mortise_harness::{Server, assert_same_data, cmd, eventually, send};
+use mortise_harness::{
+    Link, Server, Snapshot, assert_same_data, cmd, eventually, send, wait_for_sync_over,
+};
 
 use super::{assert_same_holds, replica_of, stat};
 
@@ -95,4 +97,42 @@ fn a_replica_that_loses_its_link_during_changes_agrees_in_the_end() {
         }
         replica
     });
+}
+
+/// While no replica is attached, its primary still keeps the stream for it.
+#[test]
+fn a_replica_that_comes_back_by_a_partial_sync_has_what_was_decided_while_none_was_attached() {
+    let primary = Server::start();
+    let link = Link::to(&primary);
+    let replica = Server::builder().replica_over(&link).start();
+    wait_for_sync_over(&link, &primary, &replica);
+    let (full, partial) = (
+        stat(&primary, "sync_full"),
+        stat(&primary, "sync_partial_ok"),
+    );
+    let mut conn = primary.connect();
+    cmd!(conn, "LOCK.ACQUIRE released a 600000");
+    link.cut();
+    cmd!(conn, "CLIENT KILL TYPE replica");
+    eventually("no replica is attached", || {
+        primary.info("replication")["connected_slaves"] == "0"
+    });
+    // The server looks for replicas once a second.
+    let since = Instant::now();
+    for n in 0.. {
+        cmd!(conn, "LOCK.ACQUIRE lock:{n} a 600000");
+        if since.elapsed() > Duration::from_secs(3) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    cmd!(conn, "LOCK.RELEASE released a");
+    link.mend();
+    eventually("the replica is back", || {
+        stat(&primary, "sync_partial_ok") > partial
+    });
+    wait_for_sync_over(&link, &primary, &replica);
+    assert_eq!(stat(&primary, "sync_full"), full, "nothing but the stream");
+    let here = Snapshot::take(&primary);
+    Snapshot::take(&replica).assert_no_lease_is_shorter(&here);
 }

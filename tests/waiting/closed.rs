@@ -1,7 +1,7 @@
 //! Clients that are closed in the turn in which their grant is decided.
 
 use mortise_harness::{
-    Server, cmd, command, eventually, granted, hold_of, holders_of, send, waiter,
+    Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, send, waiter,
 };
 
 /// The server asks for the reply to a client that it is about to close, and throws it away. Nothing tells such a reply from one
@@ -37,18 +37,36 @@ fn a_grant_whose_reply_the_server_throws_away_lasts_for_its_lease() {
 /// The client reads a reply and then closes its connection.
 #[test]
 fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
-    let server = Server::start();
+    let server = Server::builder().unix_socket().start();
     let mut a = server.connect();
-    for _ in 0..20 {
-        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-        let mut b = server.connect();
-        b.send_raw(b"LOCK.ACQUIRE key b 60000 WAIT 0\r\nQUIT\r\n");
-        eventually("b waits", || server.gauge("waiters") == 1);
-        cmd!(a, "LOCK.RELEASE", "key", "a");
-        let token = granted(&mut b);
-        eventually("b is gone", || b.try_recv().is_err());
-        assert_eq!(hold_of(&mut a, "key", "b").expect("b holds").token, token);
-        cmd!(a, "LOCK.RELEASE", "key", "b");
+    let tracking = || {
+        let mut conn = server.connect_resp3();
+        cmd!(conn, "CLIENT TRACKING on");
+        conn
+    };
+    let kept = || {
+        let mut conn = server.connect_unix();
+        cmd!(conn, "CLIENT NO-EVICT on");
+        conn
+    };
+    let kinds: [(&str, &dyn Fn() -> Conn); 3] = [
+        ("plain", &|| server.connect()),
+        ("that tracks keys", &tracking),
+        ("over a socket, never evicted", &kept),
+    ];
+    for (kind, connect) in kinds {
+        for _ in 0..10 {
+            cmd!(a, "LOCK.ACQUIRE key a 60000");
+            let mut b = connect();
+            b.send_raw(b"LOCK.ACQUIRE key b 60000 WAIT 0\r\nQUIT\r\n");
+            eventually("b waits", || server.gauge("waiters") == 1);
+            cmd!(a, "LOCK.RELEASE key a");
+            let token = granted(&mut b);
+            eventually("b is gone", || b.try_recv().is_err());
+            let hold = hold_of(&mut a, "key", "b");
+            assert_eq!(hold.map(|hold| hold.token), Some(token), "{kind}");
+            cmd!(a, "LOCK.RELEASE key b");
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A key that cannot be settled though the server accepts writes delays no other key, and is settled once that is possible.
 
+use std::time::{Duration, Instant};
+
 use mortise_harness::{Server, cmd, eventually, granted, holders_of, int, lock_info, send, waiter};
 
 fn server() -> Server {
@@ -100,5 +102,49 @@ fn a_failing_lock_that_goes_is_forgotten() {
         cmd!(conn, "DEL", "key");
         cmd!(conn, "ACTOR.MEND");
         eventually("it is forgotten", || server.gauge("held_back") == 0);
+    }
+}
+
+#[test]
+fn a_key_that_fails_again_and_again_is_tried_less_and_less_often() {
+    let server = server();
+    let mut conn = server.connect();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    break_key(&server, "key");
+    cmd!(conn, "DEL key");
+    let mut since = None;
+    // After 1, 2 and 4 s. Without the doubling the fourth would come 3 s after the first.
+    eventually("it has failed four times", || {
+        let failures = int(&cmd!(conn, "ACTOR.FAILED"));
+        if failures > 0 {
+            since.get_or_insert_with(Instant::now);
+        }
+        failures >= 4
+    });
+    let took = since.expect("the first failure").elapsed();
+    assert!(took > Duration::from_secs(5), "{took:?}");
+    cmd!(conn, "ACTOR.MEND");
+    // So is the request that came meanwhile.
+    cmd!(conn, "LOCK.RENEW key nobody 1000");
+    granted(&mut b);
+}
+
+#[test]
+fn a_key_that_was_settled_since_is_logged_and_tried_soon_when_it_fails_again() {
+    let server = server();
+    let mut conn = server.connect();
+    for round in 1..=2 {
+        cmd!(conn, "LOCK.ACQUIRE key a 60000");
+        let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+        break_key(&server, "key");
+        cmd!(conn, "DEL key");
+        eventually("the log says so", || {
+            let log = server.log();
+            log.lines().filter(|line| line.contains("'key'")).count() == round
+        });
+        cmd!(conn, "ACTOR.MEND");
+        granted(&mut b);
+        cmd!(conn, "LOCK.RELEASE key b");
     }
 }
