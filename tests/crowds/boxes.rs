@@ -1,4 +1,4 @@
-//! A hundred thousand boxes, and many letters of one owner.
+//! Many boxes, and many letters of one owner.
 
 use mortise_harness::{
     Conn, Server, cmd, command, eventually_within, int, mail, request, send, text,

@@ -21,7 +21,7 @@ fn let_in(server: &Server) -> Instant {
     let mut conn = server.connect();
     let since = Instant::now();
     run_many(&mut conn, (0..MANY).map(|_| command!("PING")), drop);
-    let over = Instant::now() + LEASE.max(40 * since.elapsed());
+    let over = Instant::now() + LEASE.max(15 * since.elapsed());
     let lease = |_| u64::try_from(over.duration_since(Instant::now()).as_millis()).unwrap();
     let readers = (0..MANY).map(|n| {
         let owner = format!("0f8fad5b-d9cb-469f-a165-7086{n:08}");

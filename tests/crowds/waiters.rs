@@ -180,7 +180,8 @@ fn leases_that_end_together_at_many_keys_let_all_waiters_in() {
     let _turn = alone();
     let server = server().start();
     let mut conn = server.connect();
-    let held = (0..MANY).map(|n| command!("LOCK.ACQUIRE", format!("key:{n}"), "a", 15_000));
+    let lease = MANY / 6;
+    let held = (0..MANY).map(|n| command!("LOCK.ACQUIRE key:{n} a {lease}"));
     run_many(&mut conn, held, |token| {
         int(&token);
     });
