@@ -120,6 +120,8 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
 pub(crate) fn scan_step(ctx: &Context<'_>, mut scan: Scan) -> Option<Scan> {
     let step = scan.step(&queues::all(ctx).borrow());
     match step {
+        // It is tried again after a pause.
+        Step::Key(key) if failing::is_failing(ctx, key.as_ref()) => {}
         Step::Key(key) => settle_key::settle(ctx, &key),
         Step::Passed => {}
         Step::End => return None,
