@@ -60,8 +60,8 @@ pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Decided, Member, Queue, Queues, Rank, Removed, Reserved, Settled, Verdict, Wait, WaitPlan,
-    Waiter, WaiterId, WaitingKeys,
+    Decided, Member, PendingKey, PendingRequest, Queue, Queues, Rank, Removed, Reserved, Settled,
+    Verdict, Wait, WaitPlan, Waiter, WaiterId, WaitingKeys,
 };
 pub use remains::Remains;
 pub use request::{

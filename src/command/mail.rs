@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
 use crate::time::clock;
 use crate::waiting::clients::MailCall;
-use crate::waiting::{self, blocking, due, mail, readers};
+use crate::waiting::{self, due, mail, pending, readers};
 
 /// How many letters are delivered without COUNT.
 const DEFAULT_COUNT: usize = 100;
@@ -85,7 +85,7 @@ impl Command for Mail {
             return Ok(());
         };
         // An older call that waits for this box ends.
-        let others = blocking::blocked(waiting::state(ctx))
+        let others = pending::blocked(waiting::state(ctx))
             - u64::from(found.is_some_and(|id| readers::is_read(waiting::state(ctx), id)));
         let max = config::max_waiters(ctx);
         if others >= max {

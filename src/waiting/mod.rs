@@ -7,15 +7,14 @@
 //! here.
 
 mod answer;
-pub(crate) mod blocking;
 pub(crate) mod clients;
 pub(crate) mod due;
 pub(crate) mod left;
 pub(crate) mod mail;
+pub(crate) mod pending;
 pub(crate) mod post;
 pub(crate) mod queue;
 pub(crate) mod readers;
-pub(crate) mod several;
 mod state;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;

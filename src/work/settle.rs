@@ -9,8 +9,8 @@ use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
 use crate::totals;
-use crate::waiting::blocking;
 use crate::waiting::due;
+use crate::waiting::pending;
 use crate::waiting::queue as queues;
 use crate::waiting::waiters;
 use crate::work::notices::Notice;
@@ -135,9 +135,9 @@ impl OpenLock<'_> {
         let mut queues = queues::all(ctx).borrow_mut();
         let plan = queues.plan_wait(wait, &held, self.now);
         drop(queues);
-        match blocking::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {
+        match pending::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {
             Ok(plan) => {
-                blocking::make_moves(ctx, &plan);
+                pending::make_moves(ctx, &plan);
                 true
             }
             Err(error) => {

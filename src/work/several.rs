@@ -4,8 +4,8 @@
 //! in one command, so that the server replicates the effects as one transaction. Subscribers are notified when all is done.
 
 use mortise_core::{
-    AcquireError, Busy, Decided, Grant, Instant, KeyId, KeyList, Owner, Request, Stake, Token,
-    Verdict, Waiter, WaiterId,
+    AcquireError, Busy, Decided, Grant, Instant, KeyList, Owner, Request, Stake, Token, Verdict,
+    Waiter, WaiterId,
 };
 
 use crate::error::Error;
@@ -98,16 +98,6 @@ pub(crate) fn grant_waiting<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: Wai
     granted.notify(ctx, names);
 }
 
-/// The same for a request that cannot wait, and was enqueued only to find out whether it may overtake others.
-pub(crate) fn grant_moved<'c>(
-    ctx: &'c Context<'c>,
-    names: &[Arg<'c>],
-    id: WaiterId,
-) -> Option<Granted> {
-    let enqueued = grant_enqueued(ctx, names, id).ok()??;
-    Some(enqueued.granted)
-}
-
 /// A request that stood in its queues and was granted.
 struct Enqueued {
     granted: Granted,
@@ -173,7 +163,7 @@ fn is_ready<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) -> bool {
     })
 }
 
-/// Grants several keys, at which nobody waits and which were free just now, to a request that has not waited.
+/// Grants several keys, which were free just now, to a request that has not waited. `is_let_past`: ahead of those that wait there, if any.
 ///
 /// # Errors
 /// [`Error::KeysChanged`] if one of them is not free any more, and [`Error::OutOfTokens`]. Nothing is held.
@@ -181,6 +171,7 @@ pub(crate) fn grant_new<'c>(
     ctx: &'c Context<'c>,
     names: &[Arg<'c>],
     request: &Request<'_>,
+    is_let_past: bool,
 ) -> Result<Granted, Error> {
     let wall = clock::command_wall();
     let token = tokens::clock(ctx)
@@ -188,7 +179,7 @@ pub(crate) fn grant_new<'c>(
         .next(wall, request.terms.fence);
     let token = token.ok_or(Error::OutOfTokens)?;
     let granted = grant_all(ctx, names, &request.owner.to_owner(), |lock| {
-        if lock.has_waiters() {
+        if lock.has_waiters() && !is_let_past {
             return Err(AcquireError::Busy(Busy::Held));
         }
         lock.with_live(|live| live.take(request, token))
@@ -269,9 +260,4 @@ fn undo_all<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], owner: &Owner, granted:
         let _ = OpenLock::with(ctx, *name, |lock| lock.undo_grants(vec![grant]));
     }
     granted.notify(ctx, names);
-}
-
-/// The keys of `names`.
-pub(crate) fn ids(ctx: &Context<'_>, names: &[Arg<'_>]) -> Vec<KeyId> {
-    names.iter().map(|name| ctx.key(*name).to_id()).collect()
 }

@@ -6,12 +6,14 @@
 //! * `waiters` and `keys` index the waiters and their keys in every order that is needed. They lie in `slab`s, linked into
 //!   `tree`s and `table`s, and contain no rules.
 //! * `settle` grants the waiters that a lock admits.
+//! * `pending` searches for a request that is about to wait, and enqueues it.
 //! * `several` enqueues, grants and removes the requests for several keys at once, which are kept in `bundles`.
 //! * `deadlock` finds out whether a wait would never end.
 
 mod bundles;
 mod deadlock;
 mod keys;
+mod pending;
 mod settle;
 mod several;
 mod waiter;
@@ -19,6 +21,7 @@ mod waiters;
 
 pub use deadlock::{Wait, WaitPlan};
 pub use keys::WaitingKeys;
+pub use pending::{PendingKey, PendingRequest};
 pub use several::Member;
 pub use waiter::{Decided, Removed, Settled, Verdict, Waiter, WaiterId};
 pub use waiters::{Rank, Reserved};

@@ -38,8 +38,17 @@ pub struct WaitPlan {
     pub is_first: bool,
     /// How many steps the searches have taken.
     pub steps: usize,
+    /// The request for several keys, which stood in its queues meanwhile.
+    id: Option<WaiterId>,
     moves: Vec<(WaiterId, Position)>,
     head: Head,
+}
+
+impl WaitPlan {
+    /// The id that the request for several keys keeps.
+    pub(in super::super) fn id(&self) -> Option<WaiterId> {
+        self.id
+    }
 }
 
 /// The moves that end the cycles of one wait.
@@ -92,6 +101,10 @@ impl Queues {
             // The search of a moved request does not know of this wait.
             ended = self.end_cycles(&mut wait, held, &mut moves);
         }
+        if wait.rank == Rank::Head {
+            // So that nobody else gets its place.
+            wait.rank = Rank::Reserved(self.waiters.nodes.reserve_last());
+        }
         let queue = self.get(wait.key.as_ref());
         let is_first = !queue.is_some_and(|queue| queue.is_any_ahead_of(wait.rank));
         WaitPlan {
@@ -119,6 +132,7 @@ impl Queues {
             self.waiters.line_from(line, Position::FIRST) == *slot
         };
         WaitPlan {
+            id: Some(id),
             is_first: self.slots_of(id).iter().all(is_first),
             ..self.take_back(moves, deadlock)
         }
@@ -160,6 +174,10 @@ impl Queues {
         self.waiters.nodes.set_head(plan.head);
         for (id, position) in &plan.moves {
             let slots = self.slots_of(*id);
+            if slots.is_empty() {
+                // The request itself, which is granted instead of enqueued.
+                continue;
+            }
             self.set_position(*id, &slots, *position);
             let at = slots.iter().map(|slot| self.waiters.node(*slot).key);
             keys.extend(at.map(|key| self.keys.node(key).id.clone()));
@@ -200,6 +218,7 @@ impl Queues {
             rank: Rank::Last,
             is_first: false,
             steps: moves.budget.steps(),
+            id: None,
             moves: planned,
             head,
         }

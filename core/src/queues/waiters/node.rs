@@ -125,6 +125,12 @@ impl Nodes {
         Reserved(self.head.first)
     }
 
+    /// The last place at the heads, for a request that will stand there.
+    pub(crate) fn reserve_last(&mut self) -> Reserved {
+        self.head.last += 1;
+        Reserved(self.head.last)
+    }
+
     pub(crate) fn head(&self) -> Head {
         self.head
     }

@@ -12,7 +12,7 @@ pub enum Rank {
     Front,
     /// At the head: behind upgrades, and behind the requests that were moved there before.
     Head,
-    /// At the head, in a place that was ahead of all others when it was reserved.
+    /// At the head, in a place that is kept for it.
     Reserved(Reserved),
     /// Behind all.
     Last,

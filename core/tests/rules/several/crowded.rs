@@ -1,5 +1,7 @@
 //! Many tasks that each hold a key, and wait for one or several others: the searches for cycles stay short.
 
+use std::time::Duration;
+
 use mortise_core::{
     Instant, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank, Request, Sharing,
     Terms, TokenClock, Turn, Wait, Waiter,
@@ -8,6 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, terms};
+use crate::deadlock::cost::processor_time;
 
 const KEYS: usize = 60;
 const TASKS: usize = 200;
@@ -57,14 +60,18 @@ proptest! {
     #[test]
     fn one_request_among_hundreds_of_tasks_in_cycles_takes_a_bounded_search(asks in asks()) {
         let (mut queues, held) = (Queues::default(), holders());
+        let (mut longest, began) = (Duration::ZERO, processor_time());
         for (number, Ask { task, keys }) in asks.iter().enumerate() {
             let owner = name(*task, number);
+            let before = processor_time();
             let steps = match keys[..] {
                 [key] => ask(&mut queues, &held, owner, key),
                 _ => ask_several(&mut queues, &held, owner, keys),
             };
+            longest = longest.max(processor_time() - before);
             prop_assert!(steps <= MOST_STEPS, "{steps} steps for request {number}");
         }
+        println!("{REQUESTS} requests in {:?}, the longest {longest:?}", processor_time() - began);
         prop_assert!(queues.len() > TASKS);
     }
 }

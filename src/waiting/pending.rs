@@ -1,0 +1,223 @@
+//! A request that cannot be granted at once, for one key or for several: decides whether it may wait, and who gets its result.
+//!
+//! First the queues are searched for deadlocks, which changes nothing. Then there has to be room. Only then other requests move, and the request
+//! enters its queues.
+
+use mortise_core::mail::BoxId;
+use mortise_core::{Instant, KeyId, KeyList, OwnerRef, PendingRequest, Queue, WaitPlan, WaiterId};
+
+use crate::config;
+use crate::error::Error;
+use crate::ffi::{Context, Viewer};
+use crate::time;
+use crate::totals;
+use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::state::{self, Waiting};
+use crate::waiting::{due, queue, readers, waiters};
+use crate::work::queue as work;
+
+/// How many clients are blocked and not answered yet.
+pub(crate) fn blocked(waiting: &Waiting) -> u64 {
+    (waiting.clients.borrow().waiters() + readers::len(waiting)) as u64
+}
+
+/// How a request may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How<'c> {
+    /// Its client is blocked.
+    Blocked,
+    /// Its answer goes to the box.
+    ByMail(Mailbox<'c>),
+    /// It may not.
+    Never,
+}
+
+/// What became of a request that cannot be granted at once.
+#[derive(Debug)]
+pub(crate) enum Waits {
+    /// It waits by mail.
+    Queued(BoxId),
+    /// It waits, and its client is blocked.
+    Blocked,
+    /// It may not wait, or the server does not let its client be blocked.
+    No,
+    /// It need not wait: it may have its locks now, ahead of the requests for several keys that stand there.
+    LetPast,
+}
+
+/// Lets the request wait. `is_free`: its locks would admit it if nobody stood ahead.
+///
+/// # Errors
+/// [`Error::Deadlock`] if the wait would close a cycle; [`Error::MaxWaiters`], [`Error::MaxQueued`] or [`Error::BoxFull`] if too many
+/// wait. Nobody has moved then.
+pub(crate) fn wait(
+    ctx: &Context<'_>,
+    request: &PendingRequest,
+    is_free: bool,
+    how: How<'_>,
+) -> Result<Waits, Error> {
+    let may_wait = !matches!(how, How::Never);
+    if !(may_wait || is_free && is_behind_several(ctx, request)) {
+        return Ok(Waits::No);
+    }
+    let plan = queue::all(ctx).borrow_mut().plan(request);
+    if !may_wait && plan.deadlock.is_some() {
+        return Ok(Waits::No);
+    }
+    let plan = check(ctx, plan, |ctx| ctx.viewer())?;
+    if is_free && plan.is_first {
+        make_moves(ctx, &plan);
+        return Ok(Waits::LetPast);
+    }
+    match how {
+        How::Blocked => block(ctx, request, &plan),
+        How::ByMail(mailbox) => queue(ctx, request, &plan, mailbox),
+        How::Never => Ok(Waits::No),
+    }
+}
+
+/// Requests for several keys stand at one of its keys.
+fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
+    let queues = queue::all(ctx).borrow();
+    let several = |key: &KeyId| queues.get(key.as_ref()).and_then(Queue::first_several);
+    request.keys().any(|key| several(&key.key).is_some())
+}
+
+fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result<Waits, Error> {
+    let max = config::max_waiters(ctx);
+    if blocked(state::get(ctx)) >= max {
+        return Err(Error::MaxWaiters(max));
+    }
+    let Some(blocked) = ctx.block() else {
+        return Ok(Waits::No);
+    };
+    let id = enqueue(ctx, request, plan);
+    waiters::add(state::get(ctx), id, blocked);
+    due::arm(ctx);
+    Ok(Waits::Blocked)
+}
+
+fn queue(
+    ctx: &Context<'_>,
+    request: &PendingRequest,
+    plan: &WaitPlan,
+    mailbox: Mailbox<'_>,
+) -> Result<Waits, Error> {
+    let keys = 1 + request.others.len();
+    mail::check_room(ctx, mailbox, keys as u64)?;
+    let id = enqueue(ctx, request, plan);
+    Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
+}
+
+/// The answer of the request `id`, for so many keys, goes to the box, which is made if it is not there.
+fn expect(
+    ctx: &Context<'_>,
+    id: WaiterId,
+    keys: usize,
+    mailbox: Mailbox<'_>,
+    now: Instant,
+) -> BoxId {
+    let mailbox = mailbox.open(ctx, now);
+    match keys {
+        1 => mail::expect(state::get(ctx), id, mailbox),
+        keys => mail::expect_several(state::get(ctx), id, mailbox, keys),
+    }
+    due::arm(ctx);
+    mailbox
+}
+
+/// Queues the request, and moves others as planned.
+fn enqueue(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> WaiterId {
+    let mut queues = queue::all(ctx).borrow_mut();
+    let (id, moved) = queues.enqueue(request, plan);
+    if time::grace(ctx).forbids_grants(request.since) {
+        // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.
+        queues.recheck_holders(request.key.key.as_ref());
+    }
+    drop(queues);
+    mark(ctx, &moved);
+    id
+}
+
+/// Moves other requests as planned, and has their keys settled.
+pub(crate) fn make_moves(ctx: &Context<'_>, plan: &WaitPlan) {
+    let moved = queue::all(ctx).borrow_mut().make_moves(plan);
+    mark(ctx, &moved);
+}
+
+fn mark(ctx: &Context<'_>, keys: &[KeyId]) {
+    for key in keys {
+        work::settle(ctx, key.as_ref());
+    }
+}
+
+/// Refuses a wait that closes a cycle; `viewer` gets the error.
+///
+/// # Errors
+/// [`Error::Deadlock`].
+pub(crate) fn check(
+    ctx: &Context<'_>,
+    plan: WaitPlan,
+    viewer: impl FnOnce(&Context<'_>) -> Viewer,
+) -> Result<WaitPlan, Error> {
+    let Some(cycle) = &plan.deadlock else {
+        return Ok(plan);
+    };
+    totals::get(ctx).deadlocks.add_one();
+    let viewer = viewer(ctx);
+    let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
+    let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();
+    let hidden = cycle.len() - keys.len();
+    Err(Error::Deadlock { keys, hidden })
+}
+
+/// The request `id`, which waits by mail for these keys, is repeated. It keeps its place.
+///
+/// # Errors
+/// [`Error::MaxQueued`] or [`Error::BoxFull`] if there is no room in the box. Nothing has changed.
+pub(crate) fn repeat(
+    ctx: &Context<'_>,
+    id: WaiterId,
+    request: &PendingRequest,
+    mailbox: Mailbox<'_>,
+) -> Result<Waits, Error> {
+    let keys = 1 + request.others.len();
+    mail::check_move(ctx, id, mailbox, keys as u64)?;
+    let mut queues = queue::all(ctx).borrow_mut();
+    let changed = queues.take_over(id, request.terms, request.until);
+    drop(queues);
+    if changed {
+        // The locks may be free for what it requests now.
+        for key in request.keys() {
+            work::settle(ctx, key.key.as_ref());
+        }
+    }
+    Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
+}
+
+/// The request of `owner` that waits by mail for exactly these keys, if it waits at one of them at all.
+///
+/// # Errors
+/// [`Error::WaitsHere`] if it waits there for anything else, or not by mail, or is not `by_mail` now.
+pub(crate) fn queued_already(
+    ctx: &Context<'_>,
+    keys: &KeyList,
+    owner: OwnerRef<'_>,
+    by_mail: bool,
+) -> Result<Option<WaiterId>, Error> {
+    let queues = queue::all(ctx).borrow();
+    if queues.is_empty() {
+        return Ok(None);
+    }
+    let mut waiting = keys.as_slice().iter();
+    let requests = waiting.find_map(|key| {
+        let requests = queues.requests_of(key.as_ref(), owner);
+        requests.first().copied()
+    });
+    let Some(id) = requests else { return Ok(None) };
+    let same = queues.keys_of(id).is_some_and(|its| its.is_same(keys));
+    match same && by_mail && mail::is_expected(state::get(ctx), id) {
+        true => Ok(Some(id)),
+        false => Err(Error::WaitsHere),
+    }
+}
