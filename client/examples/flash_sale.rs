@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_client::Client;
-use mortise_client::server::redis::aio::MultiplexedConnection;
-use mortise_client::server::redis::{self, AsyncCommands, AsyncConnectionConfig};
+use mortise_client::redis::aio::MultiplexedConnection;
+use mortise_client::redis::{self, AsyncCommands, AsyncConnectionConfig};
 use tokio::task::JoinSet;
 
 const STOCK: i64 = 500;
@@ -45,6 +45,7 @@ async fn main() -> Result<(), Failure> {
     }
     let polling = report("polling with SET NX PX", buyers, started, &mut connection).await?;
     println!("queueing sold {:.1} times as fast", queueing / polling);
+    client.close(Duration::from_secs(5)).await;
     Ok(())
 }
 
@@ -66,7 +67,7 @@ async fn buy_with_lock(
     let (mut bought, mut longest) = (0, Duration::ZERO);
     loop {
         let asked = Instant::now();
-        let guard = lock.acquire().await?;
+        let guard = lock.clone().acquire().await?;
         longest = longest.max(asked.elapsed());
         let stock: i64 = connection.get("sale:stock").await?;
         if stock > 0 {

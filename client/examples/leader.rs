@@ -11,11 +11,15 @@ async fn candidate(client: Client, name: &'static str, term: Duration) -> Result
     let guard = lock.acquire().await?;
     println!("{name} leads, in term {}", guard.token());
     tokio::select! {
-        () = lead(term) => println!("{name} resigns"),
-        loss = guard.lost() => println!("{name} has lost the lead: {loss}"),
+        () = lead(term) => {
+            println!("{name} resigns");
+            guard.release().await
+        }
+        loss = guard.lost() => {
+            println!("{name} has lost the lead, and may run again: {loss}");
+            Ok(())
+        }
     }
-    guard.release().await?;
-    Ok(())
 }
 
 /// What a leader does. Whatever it writes should carry the token, so that a leader of an earlier term cannot overwrite it.
@@ -35,5 +39,6 @@ async fn main() -> Result<(), Error> {
         candidate(client.clone(), "bert", term),
         candidate(client.clone(), "carl", term),
     )?;
+    client.close(Duration::from_secs(5)).await;
     Ok(())
 }

@@ -13,11 +13,11 @@ async fn main() -> Result<(), Error> {
         .unwrap_or_else(|| "redis://127.0.0.1/".into());
     let client = Client::connect(url).await?;
     let lock = client.lock("batch").lease(Duration::from_secs(5));
-    let batch = lock.run(|held| async move {
+    let batch = lock.run(|guard| async move {
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         for item in 1.. {
             pace.tick().await;
-            println!("item {item}, token {}", held.check()?);
+            println!("item {item}, token {}", guard.check()?);
         }
         Ok::<_, Error>(())
     });
@@ -35,5 +35,6 @@ async fn main() -> Result<(), Error> {
         .await?;
     println!("the next batch may start, token {}", next.token());
     next.release().await?;
+    client.close(Duration::from_secs(5)).await;
     Ok(())
 }

@@ -58,5 +58,6 @@ async fn main() -> Result<(), Error> {
         store.write(slow.token(), "slow")
     );
     fast.release().await?;
+    quorum.close(Duration::from_secs(5)).await;
     Ok(())
 }

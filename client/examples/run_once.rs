@@ -30,5 +30,6 @@ async fn main() -> Result<(), Error> {
         }
     });
     futures_util::future::try_join_all(instances).await?;
+    client.close(Duration::from_secs(5)).await;
     Ok(())
 }

@@ -30,7 +30,7 @@
 //!
 //! By default a lock has a lease of 10 s, which is renewed while the guard lives
 //! ([`Lock::lease`], [`Lock::auto_renew`]), and [`Lock::acquire`] waits for it without limit ([`Lock::wait`],
-//! [`Lock::try_acquire`]).
+//! [`Lock::try_acquire`]). A [`Lock`] is a value that says what is asked for: acquiring consumes it, so clone it to ask again.
 //!
 //! # What to use
 //!
@@ -38,18 +38,20 @@
 //! | --- | --- |
 //! | take a lock on one server | [`Client`], [`Client::lock`], [`Lock`], [`Guard`] |
 //! | take it over several independent servers | [`Quorum`], with the same [`Lock`] and [`Guard`] |
-//! | write code for either | [`Locks`] |
-//! | share it between readers | [`Lock::read`], [`Lock::write`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
+//! | share it between readers | [`Lock::read`]; on one server [`Guard::upgrade`], [`Guard::downgrade`] |
 //! | take several at once, all or none | [`Client::locks`] |
-//! | share it up to a number of permits | [`Client::semaphore`], [`Lock::limit`] |
+//! | share it up to a number of permits | [`Lock::permits`] |
 //! | make another's hold end | [`Client::revoke`] |
 //! | give it to another process | [`Guard::pass_to`], [`Lock::take_over`] |
-//! | run something under a lock, cancelled when the lock is lost | [`Lock::run`] |
-//! | make the server check the lock when it writes | [`Client::guarded`], [`Held::check`] |
-//! | take it twice, or have deadlocks found | [`Owner`], [`Lock::reentrant`] |
-//! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`], [`Quorum::top`] |
-//! | connect through Sentinel, to a cluster, by TLS or a unix socket, or over existing connections | [`server`] |
-//! | do without a runtime | the module `blocking` (feature `blocking`) |
+//! | keep it taken for a while after the guard | [`Guard::keep_for`] |
+//! | run something under a lock, cancelled when the lock is lost | [`Lock::run`], [`Guard::run`] |
+//! | make the server check the lock when it writes | [`Guard::guarded`], [`Guard::check`] |
+//! | hold it in several places of a program | [`Guard::reenter`] |
+//! | have deadlocks between tasks found | [`Owner`] |
+//! | see who holds and who waits | [`Client::info`], [`Client::top`], [`Quorum::info`] |
+//! | connect by TLS or a unix socket | the URL: `rediss://` (feature `tls`), `unix://` |
+//! | connect through Sentinel, to a cluster, or by connections of your own | [`Client::sentinel`], `Client::cluster` (feature `cluster`), [`Client::with`] |
+//! | use it from a thread without a runtime | [`tokio::runtime::Handle::block_on`](https://docs.rs/tokio/latest/tokio/runtime/struct.Handle.html#method.block_on), see below |
 //!
 //! # How long a guard holds its lock
 //!
@@ -59,10 +61,10 @@
 //! > the moment the last confirmed request was **sent**, plus the lease, minus a hundredth of it and 2 ms for clocks that
 //! > run at different speeds
 //!
-//! This is its [`deadline`](Held::deadline), on the boot-time clock ([`BootInstant`]), which runs on
+//! This is its [`deadline`](Guard::deadline), on the boot-time clock ([`BootInstant`]), which runs on
 //! while the machine is suspended and never jumps. The client renews in the background at a third of the lease, in one
 //! pipeline for all its guards. If no renewal is confirmed before the deadline, or the server says that the lock is
-//! gone, the guard is *lost* and stays so: [`is_valid`](Held::is_valid) is `false`, [`lost`](Held::lost) resolves, and
+//! gone, the guard is *lost* and stays so: [`is_valid`](Guard::is_valid) is `false`, [`lost`](Guard::lost) resolves, and
 //! [`Lock::run`] cancels its work. Servers that still have a lost lock keep it for its guard: until that is dropped, or its deadline
 //! has passed, nobody else gets the lock. A process that was stopped for longer than its lease learns that from the first
 //! `is_valid` after waking. In the worst moment, just before a renewal, two thirds of a lease are left: **a lease should be more
@@ -79,14 +81,49 @@
 //! A dropped guard releases its lock in the background: nothing blocks or panics, inside a runtime or not.
 //! [`Guard::release`] waits for the release, and fails if the lock was not held to the end.
 //!
-//! **Before the process ends, or its runtime, call [`Client::close`]**: it releases all locks and waits until the server
-//! has answered. Otherwise a guard that lives to the end of `main` leaves its lock taken until its lease is over. (A guard of
-//! the module `blocking` waits for its release by itself.)
+//! **Before the process ends, or its runtime, call [`Client::close`]**: it releases all locks, waits until the server
+//! has answered, and says whether it has. Otherwise a guard that lives to the end of `main` leaves its lock taken until its lease
+//! is over.
+//!
+//! # Time limits
+//!
+//! | what | how long one try may take | tried again |
+//! | --- | --- | --- |
+//! | opening a connection | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
+//! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum [`node_timeout`](QuorumBuilder::node_timeout): 50 ms | see below |
+//! | collecting letters for all that wait | 1 s, and the `response_timeout` | until nobody waits |
+//! | an acquisition with [`wait(limit)`](Lock::wait) | its requests as above | after 20 ms, then after twice as long each time up to 1 s, until the limit is over |
+//! | an acquisition without a limit | its requests as above | the same, for ever |
+//! | [`try_acquire`](Lock::try_acquire), [`try_read`](Lock::try_read) | one request | once, at once, if its connection was broken |
+//! | a renewal | the `response_timeout`, or a third of the lease if that is shorter | after a twentieth of the lease (5 to 200 ms), until the deadline |
+//! | a release in the background | the `response_timeout` | after 20 ms up to 500 ms, until the lease is over and 5 s more |
+//!
+//! What is tried again is what a restart, a failover or a migration explains: a connection that fails or is silent, and the errors
+//! `UNBLOCKED`, `READONLY`, `MOVED`, `ASK`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`, `NOREPLICAS` and `BUSY`.
+//! Every other error is reported at once. A request that waits in the server's queue stays there while only the
+//! client's connections fail, and is sent again once the server says that it has lost it. An acquisition with a limit ends by the
+//! limit and one `response_timeout`.
+//!
+//! # Threads
+//!
+//! ```no_run
+//! # fn main() -> Result<(), mortise_client::Error> {
+//! let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+//! let client = runtime.block_on(mortise_client::Client::connect("redis://127.0.0.1/"))?;
+//! std::thread::scope(|threads| {
+//!     threads.spawn(|| {
+//!         let guard = runtime.block_on(client.lock("stock:42").acquire())?;
+//!         runtime.block_on(guard.release())
+//!     });
+//! });
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Fencing: a lease is not a fence
 //!
 //! Between `is_valid()` and the next write the process may be stopped for a minute. The store has to refuse
-//! the writes of a former holder: send [`Held::token`] along, and refuse tokens smaller than the
+//! the writes of a former holder: send [`Guard::token`] along, and refuse tokens smaller than the
 //! largest seen. Each grant has a larger [`Token`] than all before it, on every key of the server, and over a quorum; also
 //! after a restart, and after a failover, even one that lost grants, as far as the clocks agree. (Sequencers, as the
 //! [Chubby paper] calls them; why locks alone do not do: [Kleppmann].)
@@ -99,8 +136,10 @@
 //! Beyond that,
 //!
 //! - **tokens grow over all majorities**: a lock counts as taken when a majority has agreed on a token that is no smaller
-//!   than any that some majority has granted before; mostly that takes no further round trip;
-//! - **clients queue** on the first server that answers instead of polling all of them;
+//!   than any that some majority has granted before; where servers disagree that takes a second round trip;
+//! - **clients queue** on the first server that answers instead of polling all of them. That order is one of the servers' own
+//!   identities (`run_id`), so clients may list them in any order; and a client that holds the lock on some servers, and
+//!   waits on another one, gives it back after a third of the lease;
 //! - a server without the module counts as one that cannot be reached: only [`Quorum::info`], and the
 //!   errors of requests that fail, show that fewer servers than intended carry the lock;
 //! - a server that restarts without its data stays out for `lock.grace`, so that no second majority can form. Set it to
@@ -112,25 +151,21 @@
 //! | --- | --- | --- |
 //! | [`Busy`](Error::Busy) | others held it for the whole wait | try later, or nothing |
 //! | [`Deadlock`](Error::Deadlock) | waiting would close a cycle between named owners | release what is held, begin anew |
-//! | [`AlreadyHeld`](Error::AlreadyHeld) | this [`Owner`] has the key already | [`Lock::reentrant`], or a bug |
 //! | [`Lost`](Error::Lost) | the lock was lost before the work was done; [`Loss`] says why | check what was written, begin anew |
-//! | [`NotHeld`](Error::NotHeld) | the server says so; the guard is lost | the same |
 //! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | check the servers |
 //! | [`NoModule`](Error::NoModule) | the server does not know the commands | load the module |
 //! | [`Refused`](Error::Refused) | the server's own error: its code and message | read it |
 //! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | try later |
-//! | [`Invalid`](Error::Invalid) | an argument out of range | a bug |
+//! | [`Invalid`](Error::Invalid) | an argument is out of range, or works on one server only | read which |
 //! | [`NoRuntime`](Error::NoRuntime) | the client was built outside of a runtime | build it inside, or name one |
 //! | [`RuntimeGone`](Error::RuntimeGone) | the runtime that the client was built in is gone | build it in one that lasts |
 //! | [`Closed`](Error::Closed) | the client was closed | close it last |
-//! | [`Forked`](Error::Forked) | this process was forked from the one that built the client | build another one after the fork |
-//! | [`NotOverQuorum`](Error::NotOverQuorum) | the request works on one server only | read why |
 //!
 //! [`Error::is_transient`] says whether trying again may help.
 //!
 //! # What it does not do
 //!
-//! - **No semaphores over a quorum.** Majorities overlap in one server, which is enough for one
+//! - **No permits over a quorum.** Majorities overlap in one server, which is enough for one
 //!   holder, but not for a count. With two permits on each of three servers, A may hold the first and the second server, B
 //!   the second and the third, C the first and the third: every server has granted two, and three are inside.
 //! - **No deadlock detection** over a quorum, nor between acquisitions that name no [`Owner`]: each of those is an owner of
@@ -146,12 +181,9 @@
 //!
 //! | feature | gives |
 //! | --- | --- |
-//! | `blocking` | the module `blocking`: waits for the same futures on a thread |
 //! | `tls` | `rediss://`, through rustls |
-//! | `sentinel` | a `redis::sentinel::SentinelClient` as a server |
-//! | `cluster` | `Server::cluster` |
+//! | `cluster` | `Client::cluster` |
 //! | `tracing` | events: granted, refused, released, passed on, lost, renewal failed; spans: `acquire lock`, and `under lock` for the work in [`Lock::run`] |
-//! | `metrics` | counters: `mortise_client_acquired_total`, `…_waited_total` (requests that queued), `…_renewed_total`, `…_lost_total`; over a quorum, a renewal counts once for each server that confirms it |
 //! | `serde` | a [`Token`] in messages |
 //!
 //! Tasks run on the tokio runtime that a client is built in, which needs I/O and time enabled.
@@ -166,58 +198,48 @@
 #![deny(rustdoc::broken_intra_doc_links)]
 
 // Each uses only what stands above it.
-mod value;
-
-mod wire;
-
-mod net;
-
+mod acquire;
+mod belief;
+mod change;
+mod client;
+#[cfg(feature = "cluster")]
+mod cluster;
+mod connect;
+mod core;
+mod error;
+mod guard;
+mod hold;
+mod inspect;
+mod keeper;
+mod link;
 mod lock;
-
+mod mail;
+mod name;
+mod node;
+mod pass;
 mod quorum;
+mod request;
+mod retry;
+mod runtime;
+mod sentinel;
+mod servers;
+mod sync;
+mod time;
+mod token;
+mod trace;
 
-#[cfg(feature = "blocking")]
-pub mod blocking;
-
-/// Where connections come from. No other module has types of the crate `redis`.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), mortise_client::Error> {
-/// use mortise_client::{Client, server::redis};
-///
-/// let redis = redis::Client::open("redis://127.0.0.1/").expect("an address");
-/// let client = Client::connect(redis).await?;
-/// # Ok(())
-/// # }
-/// ```
-pub mod server {
-    pub use crate::net::address::{IntoServer, Server};
-    /// The crate that connections can come from, in the version this one uses.
-    pub use redis;
-}
-
-pub use lock::builder::Builder;
-pub use lock::client::{Answers, Client, Locks};
-pub use lock::guard::Guard;
-pub use lock::guarded::Guarded;
-pub use lock::held::Held;
-pub use lock::lock::Lock;
-pub use lock::multi::{MultiGuard, MultiLock};
-pub use lock::owner::Owner;
-pub use lock::semaphore::Semaphore;
-pub use quorum::builder::QuorumBuilder;
-pub use quorum::quorum::Quorum;
-pub use server::{IntoServer, Server};
-pub use value::clock::BootInstant;
-pub use value::connection_error::ConnectionError;
-pub use value::error::{ChangeFailed, Error, NodeFailure, NodeReason};
-pub use value::loss::Loss;
-pub use value::mode::Mode;
-pub use value::token::Token;
-pub use wire::info::{HoldInfo, LockInfo, ServerAnswer, TopEntry, WaiterInfo};
-pub use wire::reply::Reply;
+pub use client::{Builder, Client};
+pub use error::{Error, Loss, NodeFailure, NodeReason};
+pub use guard::Guard;
+pub use inspect::{HoldInfo, LockInfo, TopEntry, WaiterInfo};
+pub use lock::Lock;
+pub use name::{Mode, Owner};
+pub use quorum::client::{Quorum, QuorumBuilder, ServerAnswer};
+pub use redis;
+pub use time::BootInstant;
+pub use token::Token;
 
 /// The code in the README compiles.
-#[cfg(all(doctest, feature = "blocking"))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

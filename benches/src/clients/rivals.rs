@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_client::server::redis::Client as Redis1;
-use mortise_client::{Client as Mortise, Locks, Quorum};
+use mortise_client::redis::Client as Redis1;
+use mortise_client::{Client as Mortise, Lock, Quorum};
 use redis_0_27::Client as Redis27;
 use redis_0_27::aio::MultiplexedConnection as Connection27;
 use tokio::runtime::Handle;
@@ -100,7 +100,7 @@ pub(crate) struct Visitor {
 }
 
 enum By {
-    Mortise(Box<dyn Locks>),
+    Mortise(Lock),
     Rslock(rslock::LockManager),
     Redlock(Arc<redlock::RedLock>),
     RedisLock(Vec<Arc<tokio::sync::Mutex<Connection27>>>, Pace),
@@ -124,8 +124,8 @@ impl Visitor {
     ) -> Result<Visitor, Failure> {
         let by = match rival.of {
             Crate::Mortise => By::Mortise(match servers {
-                [server] => Box::new(Mortise::connect(server).await?),
-                _ => Box::new(Quorum::connect(servers).await?),
+                [server] => Mortise::connect(server).await?.lock(key).lease(lease),
+                _ => Quorum::connect(servers).await?.lock(key).lease(lease),
             }),
             Crate::Rslock => {
                 let mut manager =
@@ -176,8 +176,8 @@ impl Visitor {
         let (key, lease) = (self.key.as_str(), self.lease);
         let asked = Instant::now();
         let came = match &self.by {
-            By::Mortise(locks) => {
-                let guard = locks.lock_of(key.as_bytes()).lease(lease).acquire().await?;
+            By::Mortise(lock) => {
+                let guard = lock.clone().acquire().await?;
                 let came = room.stay().await;
                 guard.release().await?;
                 came

@@ -2,11 +2,11 @@
 //!
 //! The lock is won when a majority has granted it, has agreed on a token, and the lease has not run out meanwhile. The token
 //! is no smaller than what any server of that majority granted, and a majority has it before the lock counts as taken; so
-//! a later majority contains a server that exceeds it. One round trip if all have granted what was proposed to them;
-//! otherwise it is written back.
+//! a later majority contains a server that exceeds it. Servers whose token is lower are raised to it first.
 
-use crate::value::{BootInstant, Loss, Token};
-use crate::wire::Grant;
+use crate::belief::{Grant, believed_until, nth};
+use crate::time::BootInstant;
+use crate::token::Token;
 
 /// A server whose token is further ahead of the others' than that counts as failed, in microseconds.
 const AHEAD: u64 = 1_000_000;
@@ -57,7 +57,7 @@ impl Tally {
         let majority = majority(self.parts.len());
         let trusted = self.trusted(now);
         let held = || trusted.iter().flatten();
-        let Some(until) = believed_until(held().map(|it| it.until), self.parts.len()) else {
+        let Some(until) = believed_until(held().map(|it| it.until), majority) else {
             return match held().count() + self.pending >= majority {
                 true => Outcome::Open,
                 false => Outcome::Lost,
@@ -102,50 +102,14 @@ impl Tally {
         }
         trusted
     }
-
-    /// What to propose to the others: no less than what these have granted, unless one of them is far ahead.
-    pub(crate) fn proposal(&self, proposed: Option<Token>) -> Option<Token> {
-        let proposed = proposed?;
-        let limit = Token::new(proposed.get().saturating_add(AHEAD));
-        let tokens = self.parts.iter().flatten().map(|it| it.grant.token);
-        let near = tokens.filter(|token| *token <= limit);
-        near.chain([proposed]).max()
-    }
 }
 
 /// The latest that a server's clock may show, in microseconds, if these servers' clocks show this: later ones are far ahead of the
 /// lower half.
-pub(super) fn believable(clocks: impl Iterator<Item = u64> + Clone) -> u64 {
+fn believable(clocks: impl Iterator<Item = u64> + Clone) -> u64 {
     let below_middle = clocks.clone().count().saturating_sub(1) / 2;
     let middle = nth(clocks, below_middle);
     middle.map_or(u64::MAX, |middle| middle.saturating_add(AHEAD))
-}
-
-/// Until when a hold may be believed in that is believed in until then on these of so many servers: until that is over on all
-/// but a minority. `None` if these are no majority.
-pub(crate) fn believed_until(
-    until: impl Iterator<Item = BootInstant> + Clone,
-    servers: usize,
-) -> Option<BootInstant> {
-    let spare = until.clone().count().checked_sub(majority(servers))?;
-    nth(until, spare)
-}
-
-/// The value with at most `n` smaller ones, the largest of those: of few, so that they need no list.
-fn nth<T: Ord>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
-    let smaller = |it: &T| values.clone().filter(|other| other < it).count();
-    values.clone().filter(|it| smaller(it) <= n).max()
-}
-
-/// Of several losses the one that says most.
-pub(super) fn weight(loss: &Loss) -> u8 {
-    match loss {
-        Loss::Denied => 0,
-        Loss::Unknown => 1,
-        Loss::Expired => 2,
-        Loss::HoldLimit => 3,
-        Loss::Passed | Loss::Released => 4,
-    }
 }
 
 #[cfg(test)]
@@ -153,7 +117,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::value::Lease;
+    use crate::time::Lease;
 
     const SECOND: u64 = 1_000_000;
 
@@ -207,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_proposed_token_wins_at_once_and_different_ones_are_written_back() {
+    fn one_token_wins_at_once_and_different_ones_are_written_back() {
         let now = BootInstant::now();
         let (seven, nine) = (granted(7, now), granted(9, now));
         assert_eq!(tally(&[seven, None, None], 2).outcome(now), Outcome::Open);
@@ -251,15 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_is_believed_in_until_only_a_minority_holds() {
-        let now = BootInstant::now();
-        let until = |of: &[u64]| believed_until(of.iter().map(|n| now + ms(*n)), 3);
-        assert_eq!(until(&[300, 100, 200]), Some(now + ms(200)));
-        assert_eq!(until(&[300, 200]), Some(now + ms(200)));
-        assert_eq!(until(&[300]), None, "the others may be another's");
-    }
-
-    #[test]
     fn a_server_more_than_a_second_ahead_counts_as_ahead_of_two_or_of_many() {
         assert!(ahead(&[]).is_empty());
         assert!(ahead(&[(5, 0)]).is_empty());
@@ -269,21 +224,6 @@ mod tests {
         assert_eq!(ahead(&[(3 * SECOND, 0), (5, 0), (5, 0)]), [0]);
         // The one that is behind is alone.
         assert!(ahead(&[(5, 0), (3 * SECOND, 0), (3 * SECOND, 0)]).is_empty());
-    }
-
-    #[test]
-    fn the_others_are_asked_for_the_largest_token_that_is_not_far_ahead() {
-        let proposal = |tokens: &[(u64, u64)], proposed: Option<u64>| {
-            let (all, _) = grants(tokens);
-            let proposed = proposed.map(Token::new);
-            tally(&all, 0).proposal(proposed).map(Token::get)
-        };
-        assert_eq!(proposal(&[(9, 0)], None), None);
-        assert_eq!(proposal(&[], Some(7)), Some(7));
-        assert_eq!(proposal(&[(5, 0)], Some(7)), Some(7));
-        let limit = 7 + SECOND;
-        assert_eq!(proposal(&[(9, 0), (limit, 0)], Some(7)), Some(limit));
-        assert_eq!(proposal(&[(9, 0), (limit + 1, 0)], Some(7)), Some(9));
     }
 
     #[test]
@@ -309,17 +249,5 @@ mod tests {
         let token = Token::new(10 * SECOND);
         all[0].as_mut().unwrap().grant.token = token;
         assert_eq!(tally(&all, 0).outcome(now), Outcome::Won(token));
-    }
-
-    #[test]
-    fn the_loss_that_says_most_weighs_most() {
-        let losses = [
-            Loss::Denied,
-            Loss::Unknown,
-            Loss::Expired,
-            Loss::HoldLimit,
-            Loss::Released,
-        ];
-        assert!(losses.is_sorted_by(|one, next| weight(one) < weight(next)));
     }
 }

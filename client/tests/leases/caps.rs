@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use mortise_client::{BootInstant, Client, Error, Loss, Owner};
+use mortise_client::{BootInstant, Client, Error, Loss};
 use mortise_harness::Server;
 
 use crate::support::quorum::Servers;
-use crate::support::{PATIENCE, await_waiters, client, eventually, ms};
+use crate::support::{await_waiters, client, eventually, ms};
 
 /// A lease may exceed the limit by the drift, so that the guard is valid up to the limit.
 const DRIFT: Duration = Duration::from_millis(40);
@@ -16,32 +16,18 @@ async fn lease_of(client: &Client, key: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn a_re_entry_with_a_lower_limit_ends_the_whole_hold_at_that_limit() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").owner(&Owner::new()).reentrant();
-    let outer = lock.clone().lease(ms(60_000)).acquire().await.unwrap();
-    let inner = lock.max_hold(ms(300)).acquire().await.unwrap();
-    let now = BootInstant::now();
-    assert!(inner.deadline() <= now + ms(300), "{inner:?}");
-    let lost = tokio::time::timeout(PATIENCE, outer.lost()).await;
-    assert_eq!(lost, Ok(Loss::HoldLimit));
-    assert_eq!(inner.loss(), Some(Loss::HoldLimit));
-}
-
-#[tokio::test]
 async fn no_lease_on_the_server_exceeds_the_hold_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(3000));
-    let first = lock.acquire().await.unwrap();
+    let first = lock.clone().acquire().await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
-    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let next = tokio::spawn(async move { lock.clone().acquire().await.unwrap() });
     await_waiters(&client, "k", 1).await;
     first.release().await.unwrap();
     let next = next.await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
-    next.renew_for(ms(60_000)).await.unwrap();
+    next.renew().await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
 }
 
@@ -51,7 +37,7 @@ async fn a_guard_with_a_limit_shorter_than_its_lease_is_valid_up_to_the_limit() 
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(700));
     let before = BootInstant::now();
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     assert!(guard.deadline() >= before + ms(700), "{guard:?}");
     assert_eq!(guard.lost().await, Loss::HoldLimit);
 }
@@ -61,7 +47,7 @@ async fn an_upgrade_requests_no_lease_beyond_the_hold_limit() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(5000));
-    let mut guard = lock.read().await.unwrap();
+    let guard = lock.clone().read().await.unwrap();
     let is_later = async || guard.deadline().remaining() <= ms(4500);
     eventually("a part of the hold is over", is_later).await;
     guard.upgrade().await.unwrap();
@@ -70,24 +56,13 @@ async fn an_upgrade_requests_no_lease_beyond_the_hold_limit() {
 }
 
 #[tokio::test]
-async fn a_re_entry_without_a_limit_requests_no_lease_beyond_the_outer_limit() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").owner(&Owner::new()).reentrant();
-    let lock = lock.lease(ms(60_000));
-    let _outer = lock.clone().max_hold(ms(3000)).acquire().await.unwrap();
-    let _inner = lock.acquire().await.unwrap();
-    assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
-}
-
-#[tokio::test]
 async fn a_quorum_requests_no_lease_beyond_the_hold_limit() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(500)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).max_hold(ms(4000));
-    let guard = lock.read().await.unwrap();
+    let guard = lock.clone().read().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
-    guard.renew_for(ms(60_000)).await.unwrap();
+    guard.renew().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
     // One server may take a quarter of the limit to answer, as with a lease.
     let brief = quorum.lock("b").max_hold(ms(1000)).acquire().await;
@@ -109,7 +84,7 @@ async fn a_lease_that_reaches_the_hold_limit_is_not_renewed() {
     let client = client(&server).await;
     // The client relies on a lease for less than its length, so one of two seconds would not reach it.
     let lock = client.lock("k").lease(ms(3_000)).max_hold(ms(2_000));
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     assert_eq!(guard.lost().await, Loss::HoldLimit);
     assert_eq!(server.calls("LOCK.RENEW"), 0);
 }

@@ -2,7 +2,6 @@
 
 mod caps;
 mod clocks;
-mod lost_holds;
 mod renewal;
 mod stopped;
 

@@ -20,9 +20,12 @@ fn closing_the_client_releases_a_guard_that_was_never_released() {
         let _alive = runtime.block_on(async {
             let client = Client::connect(server.url()).await.unwrap();
             let lock = client.lock("k").lease(ms(60_000));
-            let (dropped, alive) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+            let (dropped, alive) = (
+                lock.clone().read().await.unwrap(),
+                lock.clone().read().await.unwrap(),
+            );
             drop(dropped);
-            client.close().await;
+            client.close(ms(20_000)).await;
             assert!(!alive.is_valid());
             alive
         });
@@ -40,7 +43,7 @@ async fn closing_awaits_the_release_that_another_task_has_sent() {
     // A task that does not await it any more must not keep the client open.
     let mut releasing = Box::pin(guard.release());
     assert!(releasing.as_mut().now_or_never().is_none());
-    client.close().await;
+    client.close(ms(20_000)).await;
     assert!(is_free(&server, "k"));
     releasing.await.unwrap();
 }
@@ -51,10 +54,15 @@ fn a_closed_quorum_leaves_nothing_on_its_servers() {
     let runtime = Runtime::new().unwrap();
     let _alive = runtime.block_on(async {
         let quorum = Quorum::builder(servers.urls()).unwrap();
-        let quorum = quorum.node_timeout(ms(2000)).connect().await.unwrap();
+        let quorum = quorum
+            .node_timeout(ms(2000))
+            .settings(|it| it.connect_timeout(ms(10_000)))
+            .connect()
+            .await
+            .unwrap();
         let lock = quorum.lock("k").lease(ms(60_000));
-        let alive = lock.acquire().await.unwrap();
-        quorum.close().await;
+        let alive = lock.clone().acquire().await.unwrap();
+        quorum.close(ms(20_000)).await;
         alive
     });
     drop(runtime);
@@ -66,25 +74,11 @@ async fn a_closed_client_refuses_to_acquire() {
     let server = Server::start();
     let client = Client::connect(server.url()).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
-    client.close().await;
+    client.close(ms(20_000)).await;
     let released = guard.release().await;
     assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
     let error = client.lock("k").acquire().await.unwrap_err();
     assert!(matches!(error, Error::Closed), "{error:?}");
-}
-
-#[cfg(feature = "blocking")]
-#[test]
-fn closing_waits_for_the_release_of_a_dropped_blocking_guard() {
-    let server = Server::start();
-    use mortise_client::blocking::Wait;
-
-    let client = Client::connect(server.url()).wait().unwrap();
-    for _ in 0..30 {
-        let lock = client.lock("k").lease(ms(60_000));
-        drop(lock.acquire().wait_guard().unwrap());
-        assert!(is_free(&server, "k"));
-    }
 }
 
 #[test]
@@ -106,15 +100,15 @@ async fn closing_ends_waits_at_once_and_leaves_no_waiter() {
     let _holder = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k");
-        async move { lock.acquire().await }
+        async move { lock.clone().acquire().await }
     });
     // A future that waits and that nobody polls any more.
     let lock = client.lock("k");
-    let mut unpolled = Box::pin(lock.acquire());
+    let mut unpolled = Box::pin(lock.clone().acquire());
     let brief = tokio::time::timeout(ms(300), &mut unpolled).await;
     assert!(brief.is_err());
     await_waiters(&direct, "k", 2).await;
-    client.close().await;
+    client.close(ms(20_000)).await;
     let info = direct.info("k").await.unwrap().unwrap();
     assert_eq!(info.waiters, 0, "closing has left a waiter");
     let error = waiting.await.unwrap().unwrap_err();

@@ -68,10 +68,3 @@ fn a_write_with_an_old_token_is_refused() {
         "{text}"
     );
 }
-
-#[cfg(feature = "blocking")]
-#[test]
-fn threads_take_turns() {
-    let text = output("blocking", &[Server::start()]);
-    assert_eq!(text.matches("holds the lock").count(), 3, "{text}");
-}

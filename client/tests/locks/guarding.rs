@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-use mortise_client::{Error, Held, Loss, Reply};
+use mortise_client::redis::{Value, cmd as command};
+use mortise_client::{Error, Guard, Loss};
 use mortise_harness::{Server, cmd};
 
 use crate::support::{client, ms};
@@ -15,13 +16,12 @@ async fn check_returns_the_token_of_a_held_lock_and_the_reason_of_a_lost_one() {
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.unwrap();
     assert_eq!(guard.check().unwrap(), guard.token());
-    let held = guard.held();
-    guard.release().await.unwrap();
-    assert!(matches!(held.check(), Err(Error::Lost(Loss::Released))));
+    client.close(ms(10_000)).await;
+    assert!(matches!(guard.check(), Err(Error::Lost(Loss::Released))));
 }
 
 /// A waker that checks whether the lock is held.
-struct Asks(Held, std::sync::mpsc::Sender<bool>);
+struct Asks(Guard, std::sync::mpsc::Sender<bool>);
 
 impl Wake for Asks {
     fn wake(self: Arc<Self>) {
@@ -29,19 +29,25 @@ impl Wake for Asks {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_waker_may_check_whether_the_lock_is_held() {
     let server = Server::start();
     let client = client(&server).await;
-    let guard = client.lock("k").acquire().await.unwrap();
+    let guard = client
+        .lock("k")
+        .auto_renew(false)
+        .lease(ms(500))
+        .acquire()
+        .await
+        .unwrap();
     let (sender, asked) = std::sync::mpsc::channel();
-    let waker = Waker::from(Arc::new(Asks(guard.held(), sender)));
-    let mut lost = pin!(guard.held().lost());
+    let waker = Waker::from(Arc::new(Asks(guard.reenter(), sender)));
+    let mut lost = pin!(guard.lost());
     let mut context = Context::from_waker(&waker);
     assert!(lost.as_mut().poll(&mut context).is_pending());
     // On another thread, which a deadlock would block.
-    std::thread::spawn(move || drop(guard));
-    assert_eq!(asked.recv_timeout(ms(10_000)), Ok(false));
+    let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(ms(10_000)));
+    assert_eq!(asked.await.unwrap(), Ok(false));
 }
 
 #[tokio::test]
@@ -49,30 +55,26 @@ async fn a_guarded_command_runs_while_the_lock_is_held_and_not_after() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let guarded = client.guarded(&guard);
-    let reply = guarded.run(["SET", "data", "1"]).await.unwrap();
-    assert_eq!(reply, Reply::Text(b"OK".to_vec()));
-    assert_eq!(guarded.run(["INCR", "data"]).await.unwrap(), Reply::Int(2));
-    let wrong = guarded.run(["LPUSH", "data", "x"]).await.unwrap_err();
+    let reply = guard
+        .guarded(command("SET").arg("data").arg(1))
+        .await
+        .unwrap();
+    assert_eq!(reply, Value::Okay);
+    let reply = guard.guarded(command("INCR").arg("data")).await.unwrap();
+    assert_eq!(reply, Value::Int(2));
+    let wrong = guard
+        .guarded(command("LPUSH").arg("data").arg("x"))
+        .await
+        .unwrap_err();
     assert!(
         matches!(&wrong, Error::Refused { code, .. } if code == "WRONGTYPE"),
         "{wrong:?}"
     );
     cmd!(server.connect(), "DEL", "k");
-    let error = client
-        .guarded(&guard)
-        .run(["SET", "data", "9"])
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::NotHeld), "{error:?}");
+    let late = guard.guarded(command("SET").arg("data").arg(9)).await;
+    assert!(matches!(late, Err(Error::Lost(Loss::Denied))), "{late:?}");
     assert_eq!(guard.loss(), Some(Loss::Denied));
-    let error = client
-        .guarded(&guard)
-        .run(["SET", "data", "9"])
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::Lost(Loss::Denied)), "{error:?}");
     let data = client.lock("other").acquire().await.unwrap();
-    let read = client.guarded(&data).run(["GET", "data"]).await.unwrap();
-    assert_eq!(read, Reply::Text(b"2".to_vec()));
+    let read = data.guarded(command("GET").arg("data")).await.unwrap();
+    assert_eq!(read, Value::BulkString(b"2".to_vec()));
 }

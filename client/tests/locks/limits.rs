@@ -1,42 +1,11 @@
-//! Waits that end in time, invalid leases and limits, `at_least`, and a client's name.
+//! Waits that end in time, invalid leases and limits, locks that stay taken after their guard, and a client's name.
 
 use std::time::{Duration, Instant};
 
-use mortise_client::{Client, Error, Owner};
+use mortise_client::{Client, Error};
 use mortise_harness::Server;
 
-use crate::support::{LATE, await_waiters, client, ms};
-
-#[tokio::test]
-async fn a_re_entrant_owner_waits_behind_its_own_request_no_longer_than_its_limit() {
-    let server = Server::start();
-    let (client, direct) = (client(&server).await, client(&server).await);
-    let _holder = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = client.lock("k").owner(&Owner::new()).reentrant();
-    let other = lock.clone();
-    let waiting = tokio::spawn(async move { other.acquire().await });
-    await_waiters(&direct, "k", 1).await;
-    let started = Instant::now();
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    let busy = lock.clone().wait(ms(300)).acquire().await.unwrap_err();
-    assert!(busy.is_busy(), "{busy:?}");
-    assert!(started.elapsed() < LATE, "{:?}", started.elapsed());
-    waiting.abort();
-}
-
-#[tokio::test]
-async fn a_reader_can_reenter_while_its_owner_waits_for_an_upgrade() {
-    let server = Server::start();
-    let (client, direct) = (client(&server).await, client(&server).await);
-    let lock = client.lock("k").owner(&Owner::new()).reentrant();
-    let mut reader = lock.read().await.unwrap();
-    let _other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
-    let upgrading = tokio::spawn(async move { reader.upgrade().await });
-    await_waiters(&direct, "k", 1).await;
-    let again = tokio::time::timeout(LATE, lock.try_read()).await;
-    assert!(again.expect("it waits for the upgrade").unwrap().is_some());
-    upgrading.abort();
-}
+use crate::support::{await_waiters, client, ms};
 
 #[tokio::test]
 async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() {
@@ -47,7 +16,7 @@ async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() 
     let _holder = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let started = Instant::now();
     let lock = client.lock("k").wait(ms(700));
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
     await_waiters(&client, "k", 1).await;
     server.stop_signal();
     let error = waiting.await.unwrap().unwrap_err();
@@ -71,20 +40,6 @@ async fn leases_and_limits_that_are_too_short_are_refused() {
     ] {
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
-}
-
-#[tokio::test]
-async fn a_lock_with_at_least_stays_taken_that_long_after_an_early_release() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").at_least(ms(60_000));
-    let guard = lock.acquire().await.unwrap();
-    let owner = guard.owner().to_vec();
-    guard.release().await.unwrap();
-    let info = client.info("k").await.unwrap().unwrap();
-    assert_ne!(info.holds[0].owner, owner);
-    assert!(info.holds[0].lease > ms(50_000), "{info:?}");
-    assert!(lock.try_acquire().await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -113,4 +68,26 @@ async fn a_name_of_a_client_that_nobody_could_read_is_refused() {
     let server = Server::start();
     let builder = Client::builder(server.url()).unwrap().name(longest);
     builder.connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_that_is_kept_stays_taken_for_that_long_and_no_longer_than_the_server_allows() {
+    let server = Server::builder().module_arg("max-lease", "60000").start();
+    let client = client(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let owner = guard.owner().to_vec();
+    guard.keep_for(ms(60_000)).await.unwrap();
+    let info = client.info("k").await.unwrap().unwrap();
+    assert_ne!(info.holds[0].owner, owner);
+    assert!(info.holds[0].lease > ms(50_000), "{info:?}");
+    assert!(client.lock("k").try_acquire().await.unwrap().is_none());
+    let guard = client.lock("other").acquire().await.unwrap();
+    let refused = guard.keep_for(ms(60_001)).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+    crate::support::await_free(&client, "other").await;
+    let several = client.locks(["{x}a", "{x}b"]).acquire().await.unwrap();
+    several.keep_for(ms(60_000)).await.unwrap();
+    for key in ["{x}a", "{x}b"] {
+        assert!(client.lock(key).try_acquire().await.unwrap().is_none());
+    }
 }

@@ -20,8 +20,9 @@ async fn several_locks_are_acquired_by_one_token_and_released_together() {
     let server = Server::start();
     let client = client(&server).await;
     let all = client.locks(KEYS).acquire().await.unwrap();
-    for (guard, key) in all.guards().iter().zip(KEYS) {
-        assert_eq!((guard.key(), guard.token()), (key.as_bytes(), all.token()));
+    for key in KEYS {
+        let info = client.info(key).await.unwrap().unwrap();
+        assert_eq!(info.holds[0].token, all.token());
         assert!(client.lock(key).try_acquire().await.unwrap().is_none());
     }
     assert_eq!(all.check().unwrap(), all.token());
@@ -30,7 +31,7 @@ async fn several_locks_are_acquired_by_one_token_and_released_together() {
         assert!(client.info(key).await.unwrap().is_none(), "{key}");
     }
     let tried = client.locks(KEYS).try_acquire().await.unwrap();
-    assert_eq!(tried.expect("free").guards().len(), 3);
+    assert_eq!(tried.expect("free").key(), b"a");
 }
 
 #[tokio::test]
@@ -39,7 +40,7 @@ async fn a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_
     let (client, other) = (client(&server).await, client(&server).await);
     let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
     let lock = client.locks(["c", "b", "a"]);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
     await_waiters(&other, "b", 1).await;
     let info = other.info("a").await.unwrap().unwrap();
     assert_eq!((info.holders, info.waiters), (0, 1));
@@ -49,7 +50,7 @@ async fn a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_
     taken.release().await.unwrap();
     let all = waiting.await.unwrap().unwrap();
     assert!(all.token() > token);
-    assert_eq!(all.guards()[0].key(), b"c");
+    assert_eq!(all.key(), b"c");
 }
 
 #[tokio::test]
@@ -58,13 +59,13 @@ async fn a_dropped_acquisition_of_several_locks_leaves_nothing_at_any_key() {
     let client = client(&server).await;
     let lock = client.locks(KEYS).lease(ms(60_000));
     for point in points() {
-        drop_at(lock.acquire(), point).await;
+        drop_at(lock.clone().acquire(), point).await;
         all_free(&client).await;
     }
     // While it waits in the queues, and during the grant.
     for point in points() {
         let taken = client.lock("c").acquire().await.unwrap();
-        let mut acquiring = Box::pin(lock.acquire());
+        let mut acquiring = Box::pin(lock.clone().acquire());
         drop_at(&mut acquiring, point).await;
         drop(taken);
         drop_at(acquiring, point).await;
@@ -79,7 +80,7 @@ async fn an_acquisition_of_several_locks_whose_reply_is_lost_leaves_none_taken()
     let mine = client_of(&proxy.url()).await;
     let lock = mine.locks(KEYS).lease(ms(60_000));
     proxy.set(Traffic::LosesReplies);
-    lock.acquire().await.unwrap_err();
+    lock.try_acquire().await.unwrap_err();
     proxy.set(Traffic::Cut);
     proxy.set(Traffic::Flows);
     all_free(&direct).await;
@@ -90,12 +91,9 @@ async fn each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.locks(KEYS).lease(ms(1_500));
-    let all = lock.acquire().await.unwrap();
-    let first = all.guards().iter().map(|it| it.deadline()).max().unwrap();
-    eventually("each is renewed", || async {
-        all.guards().iter().all(|guard| guard.deadline() > first)
-    })
-    .await;
+    let all = lock.clone().acquire().await.unwrap();
+    let first = all.deadline();
+    eventually("each is renewed", || async { all.deadline() > first }).await;
     cmd!(server.connect(), "DEL", "b");
     assert_eq!(all.lost().await, Loss::Denied);
     assert!(matches!(all.check(), Err(Error::Lost(Loss::Denied))));
@@ -110,9 +108,9 @@ async fn closing_the_client_ends_a_wait_for_several_locks_at_every_key() {
     let (client, other) = (client(&server).await, client(&server).await);
     let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
     let lock = client.locks(KEYS);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
     await_waiters(&other, "b", 1).await;
-    client.close().await;
+    client.close(ms(20_000)).await;
     let closed = waiting.await.unwrap();
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
     taken.release().await.unwrap();
@@ -126,5 +124,9 @@ async fn keys_that_cannot_be_taken_together_are_refused() {
     let none = client.locks([""; 0]).acquire().await;
     assert!(matches!(none, Err(Error::Invalid(_))), "{none:?}");
     let twice = client.locks(["a", "a"]).acquire().await;
-    assert!(matches!(twice, Err(Error::Refused { .. })), "{twice:?}");
+    assert!(matches!(twice, Err(Error::Invalid(_))), "{twice:?}");
+    let many = client.locks((0..17).map(|n| n.to_string())).acquire().await;
+    assert!(matches!(many, Err(Error::Invalid(_))), "{many:?}");
+    let readers = client.locks(KEYS).read().await;
+    assert!(matches!(readers, Err(Error::Invalid(_))), "{readers:?}");
 }

@@ -28,7 +28,7 @@ async fn waiting_requests_survive_a_restart_of_the_server_and_others_fail() {
     let refused = client.lock("k").try_acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Connection { .. }), "{refused:?}");
     let locks = [client.lock("a"), client.lock("b").wait(ms(30_000))];
-    let waiting = locks.map(|lock| tokio::spawn(async move { lock.acquire().await }));
+    let waiting = locks.map(|lock| tokio::spawn(async move { lock.clone().acquire().await }));
     tokio::time::sleep(ms(1_000)).await;
     server.start_again();
     for waiting in waiting {
@@ -52,15 +52,12 @@ async fn attempts_without_a_pause_do_not_keep_the_client_from_connecting_again()
 }
 
 #[tokio::test]
-async fn an_error_quotes_the_server_that_refuses_the_connection() {
+async fn an_error_names_the_server_that_closes_the_connection() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "maxclients", 1);
     let error = Client::connect(server.url()).await.unwrap_err();
-    assert!(
-        error.to_string().contains("max number of clients"),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&server.addr()), "{error}");
     // The client sent nothing, so it has nothing to clean up and does not connect again.
     let client = Client::builder(server.url()).unwrap().build().unwrap();
     client.lock("k").try_acquire().await.unwrap_err();
@@ -85,7 +82,10 @@ async fn a_wrong_password_is_tried_once_for_each_call() {
     let client = Client::builder(url).unwrap().build().unwrap();
     let taking = tokio::time::timeout(LATE, client.lock("k").acquire()).await;
     let error = taking.expect("it does not try again").unwrap_err();
-    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    assert!(
+        error.to_string().contains("authentication failed"),
+        "{error}"
+    );
     assert!(!error.is_transient());
     tokio::time::sleep(ms(1_000)).await;
     assert_eq!(server.calls("auth"), 1);
@@ -105,7 +105,12 @@ async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
         }
     });
     let quorum = Quorum::builder([servers[0].url(), servers[1].url(), address]).unwrap();
-    let quorum = quorum.node_timeout(ms(500)).connect().await.unwrap();
+    let quorum = quorum
+        .node_timeout(ms(500))
+        .settings(|it| it.connect_timeout(ms(10_000)))
+        .connect()
+        .await
+        .unwrap();
     let guard = quorum.lock("k").acquire().await.unwrap();
     guard.release().await.unwrap();
     tokio::time::sleep(ms(1_500)).await;
@@ -116,7 +121,7 @@ async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
 }
 
 #[tokio::test]
-async fn an_error_quotes_the_server_that_denies_access_and_the_client_does_not_retry() {
+async fn an_error_names_the_server_that_denies_access_and_an_attempt_is_repeated_once_at_most() {
     let denying = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("redis://{}/", denying.local_addr().unwrap());
     let attempts = Arc::new(AtomicU32::new(0));
@@ -129,11 +134,10 @@ async fn an_error_quotes_the_server_that_denies_access_and_the_client_does_not_r
         }
     });
     let client = Client::builder(url).unwrap().build().unwrap();
-    let taking = tokio::time::timeout(LATE, client.lock("k").acquire()).await;
-    let error = taking.expect("it does not try again").unwrap_err();
-    assert!(error.to_string().contains("protected mode"), "{error}");
+    let error = client.lock("k").try_acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error}");
     tokio::time::sleep(ms(1_000)).await;
-    assert_eq!(attempts.load(Ordering::Relaxed), 1);
+    assert!(attempts.load(Ordering::Relaxed) <= 2);
 }
 
 #[tokio::test]
@@ -142,7 +146,7 @@ async fn a_waiting_request_that_is_refused_is_not_repeated_without_a_pause() {
     let client = Client::connect(&server.url()).await.unwrap();
     cmd!(server.connect(), "REPLICAOF", "127.0.0.1", "1");
     let lock = client.lock("k").wait(ms(1_000));
-    let refused = lock.acquire().await.unwrap_err();
+    let refused = lock.clone().acquire().await.unwrap_err();
     let is_replica = matches!(&refused, Error::Refused { code, .. } if code == "READONLY");
     assert!(is_replica, "{refused:?}");
     let count = server.errors("READONLY");

@@ -18,8 +18,7 @@ fn node() -> Builder {
 }
 
 async fn connect(seeds: &[String]) -> Client {
-    let seeds = mortise_client::Server::cluster(seeds).unwrap();
-    Client::connect(seeds).await.unwrap()
+    Client::cluster(seeds).unwrap().connect().await.unwrap()
 }
 
 /// Keys whose slots this primary has.
@@ -53,8 +52,8 @@ async fn a_hanging_primary_does_not_affect_locks_on_the_others() {
     let theirs = other.lock(&waited).lease(long).acquire().await.unwrap();
     let far_theirs = other.lock(&far_waited).lease(long).acquire().await.unwrap();
     let [waiting, far_waiting] = [&waited, &far_waited].map(|key| {
-        let lock = client.lock(key).wait_forever();
-        tokio::spawn(async move { lock.acquire().await })
+        let lock = client.lock(key);
+        tokio::spawn(async move { lock.clone().acquire().await })
     });
     await_waiters(&other, &far_waited, 1).await;
     await_waiters(&other, &waited, 1).await;

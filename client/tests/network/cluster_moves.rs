@@ -26,15 +26,12 @@ struct Scene {
 
 impl Scene {
     async fn over(cluster: &Cluster) -> Scene {
-        let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
-        let client = Client::builder(seeds).unwrap().connect().await.unwrap();
+        let client = Client::cluster(cluster.nodes().map(Server::url)).unwrap();
+        let client = client.connect().await.unwrap();
         // Longer than any failover here takes.
-        let lock = client
-            .lock(KEY)
-            .lease(Duration::from_secs(60))
-            .wait_forever();
-        let guard = lock.acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        let lock = client.lock(KEY).lease(Duration::from_secs(60));
+        let guard = lock.clone().acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { lock.clone().acquire().await.unwrap() });
         await_waiters(&client, KEY, 1).await;
         Scene {
             client,
@@ -115,8 +112,11 @@ async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
     begin_migration(slot, from, to);
     let connect = async || {
-        let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
-        Client::connect(seeds).await.unwrap()
+        Client::cluster(cluster.nodes().map(Server::url))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
     };
     let other = connect().await;
     for hangs in [from, to] {
@@ -125,10 +125,10 @@ async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
         assert!(client.info(KEY).await.unwrap().is_none());
         let lock = client.lock(KEY).lease(Duration::from_secs(600));
         hangs.stop_signal();
-        let given_up = tokio::time::timeout(ms(500), lock.try_acquire()).await;
+        let given_up = tokio::time::timeout(ms(500), lock.clone().try_acquire()).await;
         assert!(given_up.is_err(), "{given_up:?}");
         hangs.cont_signal();
-        let closed = tokio::time::timeout(PATIENCE, client.close()).await;
+        let closed = tokio::time::timeout(PATIENCE, client.close(PATIENCE)).await;
         closed.expect("the LEAVE was answered");
         assert!(other.info(KEY).await.unwrap().is_none());
         let guard = other.lock(KEY).try_acquire().await.unwrap();
@@ -144,8 +144,8 @@ async fn an_acquire_that_is_sent_round_in_circles_fails() {
     let cluster = Cluster::start(3, node);
     let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
     let (home, other) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
-    let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
-    let client = Client::connect(seeds).await.unwrap();
+    let client = Client::cluster(cluster.nodes().map(Server::url)).unwrap();
+    let client = client.connect().await.unwrap();
     let id = text(&cmd!(other.connect(), "CLUSTER", "MYID"));
     cmd!(home.connect(), "CLUSTER", "SETSLOT", slot, "NODE", id);
     let failed = tokio::time::timeout(PATIENCE, client.lock(KEY).try_acquire()).await;
@@ -156,8 +156,8 @@ async fn an_acquire_that_is_sent_round_in_circles_fails() {
 /// Hands the lock over to a waiter, for which the client opens a connection for letters.
 async fn hand_over(client: &Client) {
     let lock = client.lock(KEY).lease(Duration::from_secs(60));
-    let guard = lock.acquire().await.unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let guard = lock.clone().acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.unwrap() });
     await_waiters(client, KEY, 1).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
@@ -179,8 +179,9 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
     let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
     let home = &cluster.primaries[home];
     let guest = cluster.add_empty(node);
-    let seeds = mortise_client::Server::cluster(cluster.nodes().map(Server::url)).unwrap();
-    let builder = Client::builder(seeds).unwrap().name("mover");
+    let builder = Client::cluster(cluster.nodes().map(Server::url))
+        .unwrap()
+        .name("mover");
     let client = builder.connect().await.unwrap();
     let connections = || {
         let clients = text(&cmd!(guest.connect(), "CLIENT", "LIST"));

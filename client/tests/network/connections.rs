@@ -1,6 +1,6 @@
 //! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
 
-use mortise_client::{Client, IntoServer};
+use mortise_client::Client;
 use mortise_harness::Server;
 
 use crate::support::{self, ms};
@@ -19,7 +19,7 @@ async fn exercise(client: &Client, key: &str) {
     );
     let waiting = tokio::spawn({
         let lock = client.lock(key);
-        async move { lock.acquire().await.unwrap() }
+        async move { lock.clone().acquire().await.unwrap() }
     });
     support::await_waiters(client, key, 1).await;
     guard.release().await.unwrap();
@@ -38,23 +38,14 @@ async fn locks_work_over_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn locks_work_over_the_connection_of_the_application() {
+async fn locks_work_over_connections_that_the_application_opens() {
     let server = Server::start();
-    let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
-    let connection = redis.get_multiplexed_async_connection().await.unwrap();
-    let before = connections(&server);
-    let server_of_mine = redis.into_server().unwrap().over(connection);
-    let client = Client::connect(server_of_mine).await.unwrap();
-    let guard = client.lock("k").acquire().await.unwrap();
-    assert_eq!(connections(&server), before + 1, "another connection");
-    guard.release().await.unwrap();
-    exercise(&client, "k").await;
-}
-
-/// How many connections the server has accepted, with the one that this check makes.
-fn connections(server: &Server) -> u64 {
-    let made = &server.info("stats")["total_connections_received"];
-    made.parse().unwrap()
+    let redis = mortise_client::redis::Client::open(server.url()).unwrap();
+    let client = Client::with(move || {
+        let redis = redis.clone();
+        async move { redis.get_multiplexed_async_connection().await }
+    });
+    exercise(&client.connect().await.unwrap(), "k").await;
 }
 
 #[tokio::test]
@@ -102,8 +93,14 @@ mod cluster {
                         .contains("cluster_known_nodes:2")
             });
         }
-        let cluster = mortise_client::Server::cluster([servers[0].url()]).unwrap();
-        let client = Client::builder(cluster).unwrap().connect().await.unwrap();
+        let plain = Client::connect(servers[1].url()).await.unwrap();
+        let error = plain.lock("b").acquire().await.unwrap_err();
+        assert!(error.to_string().contains("Client::cluster"), "{error}");
+        let client = Client::cluster([servers[0].url()])
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
         // Slots 7186, 15891, 12182 and 3300: two on each node.
         for key in ["d", "e", "foo", "b"] {
             exercise(&client, key).await;
@@ -112,7 +109,7 @@ mod cluster {
         let mut guards = Vec::new();
         for key in ["d", "e", "foo", "b"] {
             let lock = client.lock(key).lease(ms(3_000));
-            guards.push(lock.acquire().await.unwrap());
+            guards.push(lock.clone().acquire().await.unwrap());
         }
         let deadlines: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
         support::eventually("all are renewed", || async {
@@ -124,11 +121,9 @@ mod cluster {
     }
 }
 
-#[cfg(feature = "sentinel")]
 mod sentinel {
     use std::process::{Child, Command};
 
-    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
     use mortise_harness::{Server, wait_for_sync};
 
     use super::*;
@@ -174,17 +169,16 @@ mod sentinel {
         let (_sentinel, port) = start(&primary);
         let url = format!("redis://127.0.0.1:{port}/");
         mortise_harness::eventually("the sentinel knows the replica", || {
-            let client = mortise_client::server::redis::Client::open(url.as_str()).ok()?;
+            let client = mortise_client::redis::Client::open(url.as_str()).ok()?;
             let mut connection = client.get_connection().ok()?;
-            let replicas: Vec<Vec<String>> = mortise_client::server::redis::cmd("SENTINEL")
+            let replicas: Vec<Vec<String>> = mortise_client::redis::cmd("SENTINEL")
                 .arg("REPLICAS")
                 .arg("locks")
                 .query(&mut connection)
                 .ok()?;
             (replicas.len() == 1).then_some(())
         });
-        let sentinel = SentinelClient::build(vec![url], "locks", None, SentinelServerType::Master);
-        let client = Client::builder(sentinel.unwrap()).unwrap().build().unwrap();
+        let client = Client::sentinel([url], "locks").unwrap().build().unwrap();
         // Sentinel takes a primary that replies late to be down for a moment.
         let is_up = async || client.info("k").await.is_ok();
         support::eventually("the sentinel names the primary", is_up).await;
@@ -193,7 +187,7 @@ mod sentinel {
         // The failover happens during these attempts.
         let lock = client.lock("k").wait(ms(15_000));
         let guard = loop {
-            match lock.acquire().await {
+            match lock.clone().acquire().await {
                 Ok(guard) => break guard,
                 Err(error) => assert!(error.is_transient(), "{error:?}"),
             }
@@ -210,8 +204,7 @@ mod sentinel {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = format!("redis://{}/", silent.local_addr().unwrap());
         let urls = vec![silent, format!("redis://127.0.0.1:{port}/")];
-        let sentinels = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
-        let builder = Client::builder(sentinels.unwrap()).unwrap();
+        let builder = Client::sentinel(urls, "locks").unwrap();
         // The primary may take this long. The silent Sentinel takes longer.
         let client = builder.connect_timeout(ms(1_500)).build().unwrap();
         let is_up = async || client.info("k").await.is_ok();

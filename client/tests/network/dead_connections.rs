@@ -1,18 +1,15 @@
 //! Connections that die silently while the server is up: no request waits on them, and no waiter loses its place.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
 
-use mortise_client::server::redis::AsyncConnectionConfig;
-use mortise_client::{Client, IntoServer};
+use mortise_client::Client;
 use mortise_harness::{Server, cmd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{PATIENCE, await_waiters, client, client_of, eventually, ms};
+use crate::support::{await_waiters, client, client_of, eventually, ms};
 
 #[tokio::test]
 async fn a_request_does_not_wait_on_an_idle_connection_that_died_silently() {
@@ -26,7 +23,7 @@ async fn a_request_does_not_wait_on_an_idle_connection_that_died_silently() {
     proxy.set(Traffic::StallsOld);
     mine.lock("k").try_acquire().await.unwrap_err();
     let lock = mine.lock("k").wait(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
     other.release().await.unwrap();
     waiting.await.unwrap().unwrap();
@@ -37,15 +34,23 @@ async fn a_waiter_keeps_its_place_when_the_shared_connection_dies() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let direct = client(&server).await;
-    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
-    let shared = mortise_client::server::redis::Client::open(proxy.url()).unwrap();
-    let shared = shared.get_multiplexed_async_connection_with_config(&patient);
-    let over = server.url().into_server().unwrap();
-    let builder = Client::builder(over.over(shared.await.unwrap())).unwrap();
+    // The first connection leads through the proxy, and all later ones straight to the server.
+    let is_first = Arc::new(AtomicBool::new(true));
+    let [direct_url, through] =
+        [server.url(), proxy.url()].map(|url| mortise_client::redis::Client::open(url).unwrap());
+    let builder = Client::with(move || {
+        let to = if is_first.swap(false, Ordering::Relaxed) {
+            &through
+        } else {
+            &direct_url
+        };
+        let to = to.clone();
+        async move { to.get_multiplexed_async_connection().await }
+    });
     let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
     let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let lock = mine.lock("k");
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
     // The client has the reply `QUEUED`, because it waits for letters.
     eventually("the client waits for letters", async || {
@@ -79,7 +84,7 @@ async fn a_renewal_by_hand_survives_a_closed_connection() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(60_000)).auto_renew(false);
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     cmd!(server.connect(), "CLIENT", "KILL", "TYPE", "normal");
     guard.renew().await.unwrap();
 }
@@ -151,39 +156,4 @@ async fn connecting_goes_on_when_its_questions_get_no_reply_in_time() {
     });
     connect_with_patience(url.await).await;
     assert!(!was_asked.load(Ordering::Relaxed));
-}
-
-/// A waker that panics, and so does the task that calls it.
-struct Panics(AtomicBool);
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-        panic!("a panic that this test wants");
-    }
-}
-
-#[tokio::test]
-async fn a_connection_is_opened_again_after_its_task_panicked() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k");
-    let mut taking = pin!(lock.acquire());
-    let panics = Arc::new(Panics(AtomicBool::new(false)));
-    let waker = Waker::from(panics.clone());
-    let polled = taking.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
-    eventually("the task has panicked", async || {
-        panics.0.load(Ordering::Relaxed)
-    })
-    .await;
-    let other = tokio::time::timeout(PATIENCE, client.lock("other").acquire()).await;
-    other
-        .expect("the connection is opened again")
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    // The reply before the panic counts.
-    taking.await.unwrap().release().await.unwrap();
 }

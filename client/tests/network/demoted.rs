@@ -31,9 +31,15 @@ async fn a_waiting_request_that_a_demoted_server_refuses_is_granted_by_the_new_p
     let (primary, replica, link) = scene();
     let mine = client_of(&url(&link)).await;
     let lock = mine.lock("k").wait(ms(20_000));
-    lock.acquire().await.unwrap().release().await.unwrap();
+    lock.clone()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     switch(&primary, &replica, &link);
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
 }
@@ -57,7 +63,7 @@ async fn a_waiter_by_mail_queues_again_on_the_new_primary() {
     let guard = holder.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     wait_for_sync(&primary, &replica);
     let lock = client_of(&url(&link)).await.lock("k").wait(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     await_waiters(&holder, "k", 1).await;
     switch(&primary, &replica, &link);
     await_waiters(&client(&replica).await, "k", 1).await;
@@ -86,12 +92,13 @@ async fn a_client_of_a_replica_does_not_connect_again_for_each_request() {
         let made = &replica.info("stats")["total_connections_received"];
         made.parse().unwrap()
     };
-    let before = connections();
+    let (before, began) = (connections(), std::time::Instant::now());
     for _ in 0..300 {
         let refused = mine.lock("k").try_acquire().await;
         assert!(refused.is_err(), "{refused:?}");
     }
-    // The client connects again once, and then less and less often. Each check makes a connection, too.
+    // The client connects again five times in a second at most. Each check makes a connection, too.
     let made = connections() - before;
-    assert!((2..20).contains(&made), "{made} connections");
+    let most = 3 + began.elapsed().as_millis() as u64 / 200;
+    assert!((2..=most).contains(&made), "{made} connections of {most}");
 }

@@ -10,7 +10,7 @@ async fn a_waiter_whose_server_is_demoted_asks_again_until_it_is_a_primary() {
     let client = client(&server).await;
     let guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let lock = client.lock("k").wait(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     for _ in 0..3 {
         await_waiters(&client, "k", 1).await;
         cmd!(server.connect(), "REPLICAOF", "127.0.0.1", "1");
@@ -23,12 +23,10 @@ async fn a_waiter_whose_server_is_demoted_asks_again_until_it_is_a_primary() {
     waiting.await.unwrap().unwrap();
 }
 
-#[cfg(feature = "sentinel")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_after_a_failover_queues_on_the_new_primary() {
     use mortise_client::Client;
-    use mortise_client::server::redis::Value;
-    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
+    use mortise_client::redis::Value;
     use mortise_harness::{array, eventually_within, text, try_cmd, wait_for_sync};
 
     let patience = std::time::Duration::from_secs(60);
@@ -37,9 +35,9 @@ async fn a_request_after_a_failover_queues_on_the_new_primary() {
     wait_for_sync(&primary, &replica);
     let sentinel = Server::builder().sentinel();
     let sentinel = sentinel.watching("locks", primary.port(), 1).start();
-    let (urls, role) = (vec![sentinel.url()], SentinelServerType::Master);
-    let mine = SentinelClient::build(urls, "locks", None, role).unwrap();
-    let mine = Client::builder(mine).unwrap().response_timeout(ms(500));
+    let mine = Client::sentinel([sentinel.url()], "locks")
+        .unwrap()
+        .response_timeout(ms(500));
     let mine = mine.connect().await.unwrap();
     // After this wait, its connection stays open for the next one.
     let guard = client(&primary).await.lock("k").acquire().await.unwrap();
@@ -64,7 +62,7 @@ async fn a_request_after_a_failover_queues_on_the_new_primary() {
     })
     .await;
     let lock = mine.lock("k");
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     await_waiters(&direct, "k", 1).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();

@@ -19,28 +19,6 @@ async fn impatient(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn all_waiters_get_an_error_at_the_same_time_when_the_server_hangs() {
-    const COUNT: u64 = 200;
-    let server = Server::start();
-    let client = impatient(&server).await;
-    let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let mut waiting = JoinSet::new();
-    for _ in 0..COUNT {
-        let lock = client.lock("k");
-        waiting.spawn(async move { lock.acquire().await });
-    }
-    await_waiters(&client, "k", COUNT).await;
-    server.stop_signal();
-    let stopped = Instant::now();
-    while let Some(ended) = waiting.join_next().await {
-        let error = ended.unwrap().unwrap_err();
-        assert!(matches!(error, Error::Connection { .. }), "{error:?}");
-    }
-    assert!(stopped.elapsed() < SOON, "{:?}", stopped.elapsed());
-    server.cont_signal();
-}
-
-#[tokio::test]
 async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
     let server = Server::start();
     let client = impatient(&server).await;
@@ -56,7 +34,7 @@ async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
         let lock = client.lock(format!("k{n}")).lease(ms(1000));
         asking.spawn(async move {
             let asked = Instant::now();
-            assert!(lock.try_acquire().await.is_err());
+            assert!(lock.clone().try_acquire().await.is_err());
             asked.elapsed()
         });
         tokio::time::sleep(ms(5)).await;
@@ -68,41 +46,6 @@ async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
     assert!(client.lock("k").acquire().await.unwrap().is_valid());
 }
 
-#[tokio::test]
-async fn the_longest_duration_means_no_limit() {
-    const MAX: Duration = Duration::MAX;
-    let servers = Servers::start(3);
-    let one = client(&servers.0[0]).await;
-    let builder = servers.builder().connect_timeout(MAX);
-    let quorum = builder.connect().await.unwrap();
-    let commands = |it: &Server| -> u64 {
-        let stats = it.info("stats");
-        stats["total_commands_processed"].parse().unwrap()
-    };
-    let busiest = |before: &[u64]| {
-        let now = servers.0.iter().map(commands);
-        now.zip(before).map(|(now, before)| now - before).max()
-    };
-    for lock in [one.lock("one"), quorum.lock("all")] {
-        let lock = lock.lease(ms(60_000)).wait(MAX);
-        let guard = lock.acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-        // On the first server that replied: any, on a busy machine.
-        eventually("it queues", || async {
-            servers.0.iter().any(|it| it.gauge("waiters") == 1)
-        })
-        .await;
-        let before: Vec<u64> = servers.0.iter().map(commands).collect();
-        tokio::time::sleep(ms(500)).await;
-        assert!(busiest(&before) < Some(50), "it polls");
-        guard.release().await.unwrap();
-        waiting.await.unwrap().unwrap();
-    }
-    let quorum = servers.builder().node_timeout(MAX).build().unwrap();
-    let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-}
-
 /// A connection's line in `/proc/net/tcp`: local and remote address, state, queues, and which timer runs.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -111,7 +54,7 @@ async fn the_kernel_probes_a_connection_on_which_a_request_waits() {
     let client = client(&server).await;
     let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let lock = client.lock("k");
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
     await_waiters(&client, "k", 1).await;
     let remote = format!("0100007F:{:04X}", server.port());
     // The shared connection and the one that waits.
@@ -125,4 +68,76 @@ async fn the_kernel_probes_a_connection_on_which_a_request_waits() {
     })
     .await;
     waiting.abort();
+}
+
+#[tokio::test]
+async fn all_waiters_with_a_limit_get_an_error_in_time_when_the_server_hangs_and_all_without_go_on()
+{
+    const COUNT: u64 = 200;
+    let server = Server::start();
+    let (mine, other) = (impatient(&server).await, client(&server).await);
+    let guard = other.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let (mut limited, mut patient) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..COUNT / 2 {
+        let lock = mine.lock("k").lease(ms(60_000));
+        let brief = lock.clone().wait(ms(2_000));
+        patient.spawn(async move { lock.acquire().await?.release().await });
+        limited.spawn(async move { brief.acquire().await });
+    }
+    await_waiters(&other, "k", COUNT).await;
+    server.stop_signal();
+    let stopped = Instant::now();
+    while let Some(ended) = limited.join_next().await {
+        let error = ended.unwrap().unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
+    }
+    assert!(stopped.elapsed() < SOON, "{:?}", stopped.elapsed());
+    tokio::time::sleep(ms(1_000)).await;
+    server.cont_signal();
+    guard.release().await.unwrap();
+    for released in patient.join_all().await {
+        released.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_wait_for_a_silent_server_lasts_as_long_as_its_limit() {
+    let server = Server::start();
+    let mine = impatient(&server).await;
+    server.stop_signal();
+    let asked = Instant::now();
+    let error = mine.lock("k").wait(ms(3_000)).acquire().await.unwrap_err();
+    let took = asked.elapsed();
+    server.cont_signal();
+    assert!(
+        matches!(&error, Error::Connection { error, .. } if error.is_timeout()),
+        "{error:?}"
+    );
+    assert!(took > ms(1_500) && took < ms(3_000) + SOON, "{took:?}");
+}
+
+#[tokio::test]
+async fn the_longest_duration_means_no_limit() {
+    let servers = Servers::start(3);
+    let one = client(&servers.0[0]).await;
+    let quorum = servers.quorum().await;
+    for lock in [one.lock("one"), quorum.lock("all")] {
+        let lock = lock.lease(ms(60_000)).wait(Duration::MAX);
+        let guard = lock.clone().acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        // On the first server that replied: any, on a busy machine.
+        eventually("it queues", || async {
+            servers.0.iter().any(|it| it.gauge("waiters") == 1)
+        })
+        .await;
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
+    let quorum = servers
+        .builder()
+        .node_timeout(Duration::MAX)
+        .build()
+        .unwrap();
+    let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
 }

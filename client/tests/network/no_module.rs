@@ -1,6 +1,6 @@
 //! Servers without the module: the error explains how to load it, however the client connects.
 
-use mortise_client::{Client, Error, IntoServer, NodeReason, Quorum};
+use mortise_client::{Client, Error, NodeReason, Quorum};
 use mortise_harness::Server;
 
 use crate::support::ms;
@@ -33,17 +33,6 @@ async fn without_the_module_the_error_over_a_unix_socket_explains_how_to_load_it
     let server = Server::builder().without_module().unix_socket().start();
     let url = format!("unix://{}", server.socket().display());
     assert_explains_how_to_load(&Client::connect(url).await.unwrap_err());
-}
-
-#[tokio::test]
-async fn without_the_module_the_error_over_the_connection_of_the_application_explains_how_to_load_it()
- {
-    let server = bare();
-    let redis = mortise_client::server::redis::Client::open(server.url()).unwrap();
-    let connection = redis.get_multiplexed_async_connection().await.unwrap();
-    let over = redis.into_server().unwrap().over(connection);
-    let builder = Client::builder(over).unwrap();
-    assert_explains_how_to_load(&builder.connect().await.unwrap_err());
 }
 
 #[tokio::test]
@@ -91,23 +80,15 @@ async fn a_quorum_works_while_a_minority_lacks_the_module() {
     guard.release().await.unwrap();
 }
 
-#[cfg(feature = "sentinel")]
 #[tokio::test]
 async fn without_the_module_the_error_through_sentinel_explains_how_to_load_it() {
-    use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
-
     let primary = bare();
     let sentinel = Server::builder()
         .sentinel()
         .watching("locks", primary.port(), 1);
     let sentinel = sentinel.start();
-    let client = SentinelClient::build(
-        vec![sentinel.url()],
-        "locks",
-        None,
-        SentinelServerType::Master,
-    );
-    let error = Client::connect(client.unwrap()).await.unwrap_err();
+    let client = Client::sentinel([sentinel.url()], "locks").unwrap();
+    let error = client.connect().await.unwrap_err();
     assert_explains_how_to_load(&error);
 }
 
@@ -116,17 +97,6 @@ async fn without_the_module_the_error_through_sentinel_explains_how_to_load_it()
 async fn without_the_module_the_error_of_a_cluster_explains_how_to_load_it() {
     let cluster = mortise_harness::Cluster::start(1, || Server::builder().without_module());
     let url = cluster.primaries[0].url();
-    let server = mortise_client::Server::cluster([url]).unwrap();
-    let error = Client::connect(server).await.unwrap_err();
-    assert_explains_how_to_load(&error);
-}
-
-#[cfg(feature = "blocking")]
-#[test]
-fn without_the_module_the_error_of_the_blocking_api_explains_how_to_load_it() {
-    let server = bare();
-    use mortise_client::blocking::Wait;
-
-    let error = Client::connect(server.url()).wait().unwrap_err();
+    let error = Client::cluster([url]).unwrap().connect().await.unwrap_err();
     assert_explains_how_to_load(&error);
 }

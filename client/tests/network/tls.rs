@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mortise_client::server::redis::{self, TlsCertificates};
-use mortise_client::{Client, Error, IntoServer, Quorum};
+use mortise_client::redis::{self, TlsCertificates};
+use mortise_client::{Builder, Client, Error, Quorum};
 use mortise_harness::Server;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -17,9 +17,8 @@ const HANDSHAKE: Duration = Duration::from_secs(20);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-async fn connect(server: impl IntoServer) -> Result<Client, Error> {
-    let builder = Client::builder(server)?.connect_timeout(HANDSHAKE);
-    builder.connect().await
+async fn connect(builder: Builder) -> Result<Client, Error> {
+    builder.connect_timeout(HANDSHAKE).connect().await
 }
 
 fn authority() -> Authority {
@@ -71,12 +70,24 @@ fn start(authority: &Authority, host: &str, server: Server) -> (Server, u16) {
 }
 
 /// A client of this port that trusts `authority`.
-fn trusting(authority: &Authority, port: u16) -> redis::Client {
+fn trusting(authority: &Authority, port: u16) -> Builder {
     let certificates = TlsCertificates {
         client_tls: None,
         root_cert: Some(authority.pem().into_bytes()),
     };
-    redis::Client::build_with_tls(format!("rediss://127.0.0.1:{port}/"), certificates).unwrap()
+    let redis =
+        redis::Client::build_with_tls(format!("rediss://127.0.0.1:{port}/"), certificates).unwrap();
+    Client::with(move || {
+        let redis = redis.clone();
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        async move {
+            redis
+                .get_multiplexed_async_connection_with_config(&patient)
+                .await
+        }
+    })
 }
 
 #[tokio::test]
@@ -87,7 +98,7 @@ async fn locks_are_acquired_awaited_and_renewed_over_tls() {
     let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k");
-        async move { lock.acquire().await.unwrap() }
+        async move { lock.clone().acquire().await.unwrap() }
     });
     await_waiters(&client, "k", 1).await;
     guard.renew().await.unwrap();
@@ -104,7 +115,7 @@ async fn a_certificate_of_another_authority_is_a_connection_error_that_names_the
 
     assert!(error.to_string().contains("certificate"), "{error}");
     // Nor does the system trust it, which is the default.
-    let error = connect(format!("rediss://127.0.0.1:{port}/"))
+    let error = connect(Client::builder(format!("rediss://127.0.0.1:{port}/")).unwrap())
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error:?}");
@@ -123,13 +134,6 @@ async fn a_certificate_for_another_host_is_a_connection_error_that_names_the_rea
 }
 
 #[tokio::test]
-async fn a_port_without_tls_is_a_connection_error() {
-    let server = Server::start();
-    let error = Client::connect(format!("rediss://{}/", server.addr())).await;
-    assert!(matches!(error, Err(Error::Connection { .. })), "{error:?}");
-}
-
-#[tokio::test]
 async fn a_missing_module_is_its_own_error_over_tls_too() {
     let authority = authority();
     let (_server, port) = start(
@@ -141,19 +145,6 @@ async fn a_missing_module_is_its_own_error_over_tls_too() {
     assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
 }
 
-#[cfg(feature = "sentinel")]
-#[tokio::test]
-async fn a_sentinel_that_does_not_speak_tls_is_a_connection_error() {
-    use redis::sentinel::{SentinelClient, SentinelServerType};
-
-    let server = Server::start();
-    let urls = vec![format!("rediss://{}/", server.addr())];
-    let sentinel = SentinelClient::build(urls, "locks", None, SentinelServerType::Master);
-    let error = Client::connect(sentinel.unwrap()).await.unwrap_err();
-    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
-    assert!(!error.to_string().contains("panicked"), "{error}");
-}
-
 #[tokio::test]
 async fn a_quorum_works_over_tls() {
     let authority = authority();
@@ -161,8 +152,32 @@ async fn a_quorum_works_over_tls() {
         .map(|_| start(&authority, "127.0.0.1", Server::start()))
         .collect();
     let clients = servers.iter().map(|(_, port)| trusting(&authority, *port));
-    let quorum = Quorum::builder(clients).unwrap().node_timeout(ms(10_000));
-    let quorum = quorum.connect_timeout(HANDSHAKE).connect().await.unwrap();
+    let quorum = Quorum::of(clients).unwrap().node_timeout(ms(10_000));
+    let quorum = quorum
+        .settings(|it| it.connect_timeout(HANDSHAKE))
+        .connect()
+        .await
+        .unwrap();
     let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_error_says_which_end_may_not_speak_tls() {
+    let authority = authority();
+    let (server, port) = start(&authority, "127.0.0.1", Server::start());
+    let error = connect(Client::builder(format!("rediss://{}/", server.addr())).unwrap())
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("redis:// instead of rediss://"),
+        "{error}"
+    );
+    let error = connect(Client::builder(format!("redis://127.0.0.1:{port}/")).unwrap())
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("rediss:// instead of redis://"),
+        "{error}"
+    );
 }

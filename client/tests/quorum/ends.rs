@@ -1,6 +1,6 @@
 //! Requests over a quorum that cannot succeed end with the reason; and how holds end.
 
-use mortise_client::{Error, Owner};
+use mortise_client::Error;
 use mortise_harness::cmd;
 
 use crate::support::quorum::Servers;
@@ -8,37 +8,6 @@ use crate::support::{client, eventually, ms, refuse};
 
 /// Longer than any of these requests takes.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);
-
-/// A client and its lock, granted by the first two servers. Since then the second has stopped, and the third, which was
-/// down, has started.
-async fn known_to_a_minority(
-    owner: Option<&Owner>,
-) -> (Servers, mortise_client::Lock, mortise_client::Guard) {
-    let mut servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    servers.0[2].sigkill();
-    let lock = quorum.lock("k").lease(ms(10_000));
-    let lock = match owner {
-        Some(owner) => lock.owner(owner).reentrant(),
-        None => lock,
-    };
-    let guard = lock.acquire().await.unwrap();
-    servers.0[2].start_again();
-    servers.warm(&quorum).await;
-    servers.0[1].sigkill();
-    (servers, lock, guard)
-}
-
-#[tokio::test]
-async fn re_entry_ends_when_the_majority_that_knows_the_hold_is_gone() {
-    let (_servers, lock, _guard) = known_to_a_minority(Some(&Owner::new())).await;
-    let again = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();
-    let error = again.map(drop).unwrap_err();
-    assert!(
-        matches!(error, Error::NoQuorum { .. } | Error::Lost(_)),
-        "{error:?}"
-    );
-}
 
 #[tokio::test]
 async fn a_refused_fence_is_reported() {
@@ -49,10 +18,11 @@ async fn a_refused_fence_is_reported() {
     let quorum = quorum.connect().await.unwrap();
     for server in &servers.0[..2] {
         refuse(server, "lock.fence");
-        refuse(server, "info");
     }
     let lock = quorum.lock("k");
-    let taken = tokio::time::timeout(LONG, lock.acquire()).await.unwrap();
+    let taken = tokio::time::timeout(LONG, lock.clone().acquire())
+        .await
+        .unwrap();
     let error = taken.map(drop).unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
 }
@@ -61,17 +31,17 @@ async fn a_refused_fence_is_reported() {
 async fn a_closed_quorum_grants_nothing() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
-    quorum.close().await;
+    quorum.close(ms(20_000)).await;
     let refused = quorum.lock("k").acquire().await.map(drop);
     assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
 }
 
 #[tokio::test]
-async fn a_released_lock_stays_taken_for_its_least_time() {
+async fn a_lock_that_is_kept_stays_taken_after_its_guard() {
     let servers = Servers::start(3);
     let quorum = servers.quorum().await;
-    let lock = quorum.lock("k").at_least(ms(600_000));
-    lock.acquire().await.unwrap().release().await.unwrap();
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    guard.keep_for(ms(600_000)).await.unwrap();
     assert!(quorum.lock("k").try_acquire().await.unwrap().is_none());
 }
 
@@ -92,4 +62,35 @@ async fn a_server_that_still_has_a_lost_hold_frees_it_when_its_lease_ends() {
     })
     .await;
     drop(guard);
+}
+
+#[tokio::test]
+async fn closing_takes_no_longer_than_its_limit_when_a_server_has_died() {
+    let mut servers = Servers::start(3);
+    let quorum = servers.quorum_with(ms(300)).await;
+    let guard = quorum
+        .lock("k")
+        .lease(std::time::Duration::from_secs(3600))
+        .acquire()
+        .await
+        .unwrap();
+    eventually("all have granted", async || servers.taken("k").len() == 3).await;
+    servers.0[1].sigkill();
+    drop(guard);
+    let began = std::time::Instant::now();
+    assert!(
+        !quorum.close(ms(1_000)).await,
+        "the dead server has confirmed nothing"
+    );
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    for node in [0, 2] {
+        assert!(
+            client(&servers.0[node])
+                .await
+                .info("k")
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
 }

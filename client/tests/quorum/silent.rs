@@ -27,7 +27,7 @@ async fn a_request_for_a_taken_lock_queues_without_waiting_for_a_hanging_server(
 
     let lock = quorum.lock("k").lease(ms(60_000));
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    await_waiter(&servers, 1, "k").await;
+    servers.await_waiter(&[1, 2], "k").await;
     servers.vacate(&[1, 2], "k");
     assert!(waiting.await.unwrap().unwrap().is_valid());
 }

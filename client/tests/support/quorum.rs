@@ -7,6 +7,11 @@ use mortise_harness::{Server, cmd, is_nil, server_micros};
 
 use super::{client, ms};
 
+/// Gives connecting more time than a busy machine needs.
+pub(crate) fn patient(builder: QuorumBuilder) -> QuorumBuilder {
+    builder.settings(|it| it.connect_timeout(ms(10_000)))
+}
+
 /// Independent servers.
 pub(crate) struct Servers(pub(crate) Vec<Server>);
 
@@ -20,7 +25,7 @@ impl Servers {
     }
 
     pub(crate) fn builder(&self) -> QuorumBuilder {
-        Quorum::builder(self.urls()).unwrap()
+        patient(Quorum::builder(self.urls()).unwrap())
     }
 
     /// A quorum whose time limit for a server is enough for a busy machine.

@@ -3,20 +3,18 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::value::clock::BootInstant;
-use crate::value::lease::Lease;
-use crate::value::token::Token;
-use crate::votes::{Tally, believed_until};
-use crate::wire::belief::{Belief, Grant};
-use crate::{LEASE, NODES};
+use crate::belief::{Belief, Grant, Part};
+use crate::name::Mode;
+use crate::time::{BootInstant, Lease};
+use crate::token::Token;
+use crate::votes::Tally;
+use crate::{LEASE, MAJORITY, NODES};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) round: u8,
     pub(crate) renewals: u8,
     pub(crate) phase: Phase,
-    /// The last token that it held the lock by.
-    pub(crate) seen: Option<u8>,
     /// The pending requests to each server, over one connection each.
     pub(crate) requests: [Pipeline; NODES],
 }
@@ -64,11 +62,6 @@ pub(crate) fn lease() -> Lease {
     Lease::new(Duration::from_secs(u64::from(LEASE))).expect("a lease")
 }
 
-/// The client's belief in a hold that a server granted or renewed for a request sent at `sent`.
-fn belief(token: u8, sent: u8) -> Belief {
-    Belief::new(grant(token, sent), lease(), None)
-}
-
 fn grant(token: u8, sent: u8) -> Grant {
     Grant {
         token: Token::new(token.into()),
@@ -77,16 +70,20 @@ fn grant(token: u8, sent: u8) -> Grant {
     }
 }
 
-/// Until when a client may believe in a hold, by those of its shares that are not over.
-fn until(shares: &[Share; NODES], now: u8) -> Option<BootInstant> {
-    let deadline = |share: &Share| match *share {
-        Share::Held { token, sent } => {
-            let mut belief = belief(token, sent);
-            belief.loss(at(now)).is_none().then(|| belief.deadline())
-        }
+/// The client's belief in a hold: its parts are what servers granted or renewed.
+fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
+    let part = |share: &Share| match *share {
+        Share::Held { token, sent } => Some(Part::new(grant(token, sent), lease())),
         Share::Unknown => None,
     };
-    believed_until(shares.iter().filter_map(deadline), NODES)
+    let parts = shares.iter().filter_map(part).collect();
+    Belief::new(
+        Token::new(token.into()),
+        Mode::Write,
+        lease(),
+        MAJORITY,
+        parts,
+    )
 }
 
 /// The client's votes: the tokens that servers have granted for requests sent at `sent`.
@@ -110,7 +107,7 @@ pub(crate) struct Pipeline {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
-    Acquire { round: u8, fence: u8 },
+    Acquire { round: u8 },
     Fence { round: u8, token: u8 },
     Renew { round: u8, sent: u8 },
     Release { round: u8 },
@@ -121,10 +118,11 @@ impl Client {
     pub(crate) fn believes(&self, now: u8) -> bool {
         match &self.phase {
             Phase::Holding {
+                token,
                 shares,
                 is_lost: false,
                 ..
-            } => until(shares, now).is_some_and(|until| at(now) < until),
+            } => belief(*token, shares).loss(at(now)).is_none(),
             _ => false,
         }
     }

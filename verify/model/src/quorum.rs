@@ -49,7 +49,6 @@ impl Model for Quorum {
             round: 0,
             renewals: 0,
             phase: Phase::Idle,
-            seen: None,
             requests: Default::default(),
         };
         vec![State {
@@ -58,7 +57,6 @@ impl Model for Quorum {
             clients: vec![client; self.clients],
             restarts: 0,
             losses: 0,
-            rounds: self.rounds,
             best: 0,
             token_went_back: false,
         }]
@@ -106,7 +104,7 @@ impl Model for Quorum {
         let mut state = last.clone();
         match action {
             Action::Tick => state.tick(),
-            Action::Ask(c) => state.ask(c, self.latest_clock(state.now)),
+            Action::Ask(c) => state.ask(c),
             Action::Serve(n, c, answered) => self.serve(&mut state, n, c, answered),
             // A client may release at any time, whatever it believes.
             Action::GiveUp(c) => state.give_up(c),
@@ -144,11 +142,6 @@ impl Model for Quorum {
 impl Quorum {
     fn clock(&self, node: usize, now: u8) -> u8 {
         1 + now * TOKENS_PER_TICK + self.ahead[node]
-    }
-
-    fn latest_clock(&self, now: u8) -> u8 {
-        let clocks = (0..NODES).map(|node| self.clock(node, now));
-        clocks.max().unwrap_or(0)
     }
 
     fn serve(&self, state: &mut State, n: usize, c: usize, answered: bool) {

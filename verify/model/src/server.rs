@@ -28,11 +28,11 @@ impl Node {
         clock: u8,
     ) -> Option<u8> {
         match request {
-            Request::Acquire { round, fence } => {
+            Request::Acquire { round } => {
                 if self.hold.is_some() || now < self.grants_from {
                     return None;
                 }
-                self.last = (self.last + 1).max(clock).max(fence);
+                self.last = (self.last + 1).max(clock);
                 self.hold = Some(Hold {
                     client,
                     round,

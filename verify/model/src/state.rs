@@ -12,8 +12,6 @@ pub(crate) struct State {
     pub(crate) clients: Vec<Client>,
     pub(crate) restarts: u8,
     pub(crate) losses: u8,
-    /// Acquisitions per client.
-    pub(crate) rounds: u8,
     /// The largest token by which a client has held the lock.
     pub(crate) best: u8,
     pub(crate) token_went_back: bool,
@@ -53,14 +51,12 @@ impl State {
         }
     }
 
-    /// A client that has had a grant has read the servers' clocks, of which this is the latest.
-    pub(crate) fn ask(&mut self, c: usize, clock: u8) {
+    pub(crate) fn ask(&mut self, c: usize) {
         let now = self.now;
         let client = &mut self.clients[c];
         client.round += 1;
-        let fence = client.seen.map_or(0, |token| clock.max(token + 1));
         let round = client.round;
-        client.send(Request::Acquire { round, fence });
+        client.send(Request::Acquire { round });
         client.phase = Phase::Asking {
             sent: now,
             tokens: [None; NODES],
@@ -163,9 +159,6 @@ impl State {
 
     /// The lock is taken.
     fn settle(&mut self, c: usize, sent: u8, token: u8, tokens: [Option<u8>; NODES]) {
-        if self.clients[c].round < self.rounds {
-            self.clients[c].seen = Some(token);
-        }
         let share = |granted: Option<u8>| match granted {
             Some(token) => Share::Held { token, sent },
             None => Share::Unknown,

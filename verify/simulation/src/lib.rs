@@ -2,8 +2,8 @@
 //! `mortise-core`. A seed decides every message, clock and random number. A run of several simulated seconds takes some
 //! milliseconds, and the same seed gives the same run each time.
 //!
-//! Only this package sets `cfg(simulated)`. It marks where the client's code takes from `simulated` what it otherwise takes from
-//! the machine: the boot-time clock, random numbers, tasks, TCP connections, and the alarm of a deadline.
+//! The clients connect by a closure that opens connections in memory. Only this package sets `cfg(simulated)`. It marks where the
+//! client's code takes from `simulated` what it otherwise takes from the machine: the boot-time clock, random numbers, and tasks.
 //!
 //! # What happens
 //!
@@ -83,21 +83,86 @@
 
 // All of the client's own code. Its lints run in its own package.
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/lock/mod.rs"]
+#[path = "../../../client/src/acquire.rs"]
+mod acquire;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/belief.rs"]
+mod belief;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/change.rs"]
+mod change;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/client.rs"]
+mod client;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/connect.rs"]
+mod connect;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/core.rs"]
+mod core;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/error.rs"]
+mod error;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/guard.rs"]
+mod guard;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/hold.rs"]
+mod hold;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/inspect.rs"]
+mod inspect;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/keeper.rs"]
+mod keeper;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/link.rs"]
+mod link;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/lock.rs"]
 mod lock;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/net/mod.rs"]
-mod net;
+#[path = "../../../client/src/mail.rs"]
+mod mail;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/name.rs"]
+mod name;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/node.rs"]
+mod node;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/pass.rs"]
+mod pass;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/quorum/mod.rs"]
 mod quorum;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/request.rs"]
+mod request;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/value/mod.rs"]
-mod value;
+#[path = "../../../client/src/retry.rs"]
+mod retry;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/wire/mod.rs"]
-mod wire;
+#[path = "../../../client/src/runtime.rs"]
+mod runtime;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/sentinel.rs"]
+mod sentinel;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/servers.rs"]
+mod servers;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/sync.rs"]
+mod sync;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/time.rs"]
+mod time;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/token.rs"]
+mod token;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/trace.rs"]
+mod trace;
 
 mod dice;
 mod network;

@@ -2,7 +2,6 @@
 //! connection keeps its order.
 
 use crate::parts::{Conn, ConnId, Event, Life, Micros, NodeId, ProcessId, Words, ms};
-use crate::wire::reply::{Reply, parse};
 use crate::world::World;
 
 /// What happens to a request. Its connection breaks, except for `Through`.
@@ -24,6 +23,35 @@ pub(crate) enum Dialled {
     Refused,
     /// No reply comes.
     Silence,
+}
+
+/// A command as the client writes it, `*n` and then `$length` and the bytes of each word, and how many bytes it takes.
+struct Command {
+    words: Words,
+    length: usize,
+}
+
+impl Command {
+    /// The first of these bytes; `None` while a part is missing.
+    fn first(bytes: &[u8]) -> Option<Command> {
+        let mut at = 0;
+        let count = number(bytes, &mut at)?;
+        let mut words = Words::new();
+        for _ in 0..count {
+            let length = number(bytes, &mut at)?;
+            words.push(bytes.get(at..at + length)?.to_vec());
+            at += length + 2;
+        }
+        (at <= bytes.len()).then_some(Command { words, length: at })
+    }
+}
+
+/// The number in the line that begins at `at`, behind its first character. Moves `at` to the next line.
+fn number(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    let line = bytes.get(*at + 1..)?;
+    let end = line.windows(2).position(|it| it == b"\r\n")?;
+    *at += 1 + end + 2;
+    std::str::from_utf8(&line[..end]).ok()?.parse().ok()
 }
 
 impl World {
@@ -68,15 +96,11 @@ impl World {
         conn.out.extend_from_slice(bytes);
         loop {
             let conn = &mut self.conns[id];
-            let Ok(Some((Reply::Array(words), used))) = parse(&conn.out) else {
+            let Some(Command { words, length }) = Command::first(&conn.out) else {
                 return;
             };
-            conn.out.drain(..used);
-            let words = words.into_iter().map(|word| match word {
-                Reply::Text(word) => word,
-                other => format!("{other:?}").into_bytes(),
-            });
-            self.send(id, words.collect());
+            conn.out.drain(..length);
+            self.send(id, words);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::world::World;
 /// One server, or several with Redlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A [`Client`](crate::lock::client::Client).
+    /// A [`Client`](crate::client::Client).
     One,
     /// The same; tasks also share locks by permits, pass them on and revoke them.
     Sharing,

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::dice::Dice;
-use crate::lock::Held;
+use crate::error::Loss;
+use crate::name::Mode;
 use crate::parts::{Micros, Permits, ProcessId, ms};
 use crate::plan::Plan;
-use crate::value::Loss;
-use crate::value::clock::BootInstant;
-use crate::value::mode::Mode;
+use crate::simulated::Held;
+use crate::time::BootInstant;
 use crate::world::{self, Node, micros, with};
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub(crate) fn enter(held: Held, mode: Mode, permits: Option<Permits>) -> Ticket 
     let belief = Belief {
         ticket: 0,
         process,
-        key: held.key().to_vec(),
+        key: held.key.clone(),
         owner: held.owner().to_vec(),
         mode,
         permits: permits.filter(|_| mode == Mode::Read),
@@ -129,7 +129,7 @@ pub(crate) fn pick(dice: &mut Dice) -> Option<(Vec<u8>, Vec<u8>)> {
 
 /// The guard was released, and its lock stays taken until `until`.
 pub(crate) fn keep_taken(held: &Held, mode: Mode, until: Micros) {
-    let key = held.key().to_vec();
+    let key = held.key.clone();
     REFEREE.with_borrow_mut(|referee| {
         if referee.servers_keep_all {
             referee.taken.push(Taken { key, mode, until });

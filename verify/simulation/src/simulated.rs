@@ -3,16 +3,25 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use uuid::Uuid;
 
+use crate::error::Loss;
+use crate::guard::Guard;
+use crate::hold::Hold;
 use crate::network::Dialled;
 use crate::parts::{ConnId, ProcessId};
 use crate::referee;
-use crate::value::clock::BootInstant;
+use crate::time::BootInstant;
+use crate::token::Token;
 use crate::world::{self, inside, is_inside, this_process, with};
 
 /// The boot-time clock of the current process.
@@ -75,36 +84,76 @@ impl<F> Drop for OfProcess<F> {
     }
 }
 
-/// Wakes a task at a moment. On a machine a thread does this, independent of any runtime.
-#[derive(Debug)]
-pub(crate) struct Alarm(tokio::task::AbortHandle);
+/// A hold at one of its keys, which looking at does not keep.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) key: Vec<u8>,
+    hold: Arc<Hold>,
+}
 
-impl Alarm {
-    pub(crate) fn at(when: BootInstant, waker: Waker) -> Alarm {
-        let task = tokio::spawn(of_this_process(async move {
-            while !when.remaining().is_zero() {
-                tokio::time::sleep(when.remaining().max(Duration::from_millis(1))).await;
-            }
-            waker.wake();
-        }));
-        Alarm(task.abort_handle())
+impl Held {
+    pub(crate) fn at(guard: &Guard, key: &[u8]) -> Held {
+        Held {
+            key: key.to_vec(),
+            hold: guard.hold().clone(),
+        }
+    }
+
+    pub(crate) fn of(guard: &Guard) -> Held {
+        Held::at(guard, guard.key())
+    }
+
+    pub(crate) fn owner(&self) -> &[u8] {
+        &self.hold.owner
+    }
+
+    pub(crate) fn deadline(&self) -> BootInstant {
+        self.hold.belief(|belief| belief.deadline())
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.hold.check().is_ok()
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.hold.belief(|belief| belief.doubt(BootInstant::now()))
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.hold.belief(|belief| belief.token)
     }
 }
 
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.0.abort();
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Held").field(&self.key).finish()
     }
 }
 
-/// A connection to a server in memory: `node0`, `node1`, …
+/// What opens connections to a server of the simulation.
+pub(crate) fn connect(
+    node: usize,
+) -> impl Fn() -> BoxFuture<'static, RedisResult<MultiplexedConnection>> + Send + Sync {
+    move || {
+        async move {
+            let stream = TcpStream::connect(node).await?;
+            let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            let opened = MultiplexedConnection::new_with_config(&info, stream, config).await;
+            let (connection, driver) = opened?;
+            tokio::spawn(of_this_process(driver));
+            Ok(connection)
+        }
+        .boxed()
+    }
+}
+
+/// A connection to a server in memory.
 #[derive(Debug)]
-pub(crate) struct TcpStream(ConnId);
+struct TcpStream(ConnId);
 
 impl TcpStream {
-    pub(crate) async fn connect((host, _): (&str, u16)) -> io::Result<TcpStream> {
-        let node = host.trim_start_matches("node").parse();
-        let node = node.expect("a server is called node and its number");
+    async fn connect(node: usize) -> io::Result<TcpStream> {
         let (id, latency) = with(|world| world.dial(this_process(), node));
         tokio::time::sleep(Duration::from_micros(latency)).await;
         match with(|world| world.dialled(id)) {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::dice::Dice;
 use crate::parts::{Clock, Conn, Data, Event, Fates, Life, Micros, NodeId, Permits, ProcessId, ms};
 use crate::server::Server;
-use crate::value::token::Token;
+use crate::token::Token;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };

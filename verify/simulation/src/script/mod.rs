@@ -5,19 +5,22 @@ mod sharing;
 
 use std::time::Duration;
 
+use crate::client::Client;
 use crate::dice::Dice;
-use crate::lock::client::{Client, Locks};
-use crate::lock::{Guard, Lock, Owner};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::name::{Mode, Owner};
 use crate::parts::{Micros, Permits, ms};
 use crate::plan::{Kind, Plan};
-use crate::quorum::quorum::Quorum;
+use crate::quorum::client::Quorum;
 use crate::referee::{self, Ticket};
-use crate::simulated::OfProcess;
-use crate::value::clock::BootInstant;
-use crate::value::mode::Mode;
-use crate::value::{Error, Loss};
+use crate::simulated::{Held, OfProcess, connect};
+use crate::time::BootInstant;
 use crate::world::{self, this_process, with};
 
+/// Longer than any lease.
+const CLOSING: Duration = Duration::from_secs(300);
 /// How late a loss may be noticed: clocks differ, and timers count in milliseconds.
 const LATE: Duration = Duration::from_millis(30);
 
@@ -33,15 +36,14 @@ impl Any {
         let connecting = Duration::from_millis(500);
         match plan.kind {
             Kind::One | Kind::Sharing | Kind::Several => {
-                let builder = Client::builder("redis://node0/").expect("an address");
-                let builder = builder.connect_timeout(connecting);
+                let builder = Client::with(connect(0)).connect_timeout(connecting);
                 let builder = builder.response_timeout(plan.answer);
                 Any::One(builder.build().expect("a runtime is there"))
             }
             Kind::Quorum(_) => {
-                let servers = (0..plan.nodes()).map(|node| format!("redis://node{node}/"));
-                let builder = Quorum::builder(servers).expect("addresses");
-                let builder = builder.connect_timeout(connecting);
+                let servers = (0..plan.nodes()).map(|node| Client::with(connect(node)));
+                let builder = Quorum::of(servers).expect("an odd number");
+                let builder = builder.settings(|it| it.connect_timeout(connecting));
                 let builder = builder.node_timeout(plan.answer);
                 Any::Quorum(builder.build().expect("a runtime is there"))
             }
@@ -50,16 +52,16 @@ impl Any {
 
     pub(crate) fn lock(&self, key: &str) -> Lock {
         match self {
-            Any::One(client) => client.lock_of(key.as_bytes()),
-            Any::Quorum(quorum) => quorum.lock_of(key.as_bytes()),
+            Any::One(client) => client.lock(key),
+            Any::Quorum(quorum) => quorum.lock(key),
         }
     }
 
     pub(crate) async fn close(&self) {
         match self {
-            Any::One(client) => client.close().await,
-            Any::Quorum(quorum) => quorum.close().await,
-        }
+            Any::One(client) => client.close(CLOSING).await,
+            Any::Quorum(quorum) => quorum.close(CLOSING).await,
+        };
     }
 }
 
@@ -88,7 +90,7 @@ pub(crate) async fn live(plan: Plan, mut dice: Dice) {
                 client: client.clone(),
                 plan: plan.clone(),
                 owner: dice.percent(30).then(|| owner.clone()),
-                at_least: None,
+                kept: None,
                 dice: dice.branch(),
             };
             tokio::spawn(OfProcess::new(this_process(), task.run()))
@@ -117,28 +119,18 @@ async fn close(client: &Any) {
     world::note(|| format!("process {}: has closed its client", this_process()));
 }
 
-/// How long `at_least` keeps a lock taken, and until when by every clock if it was granted at once.
-struct Staying {
-    least: Duration,
-    until: Micros,
-}
-
-impl Staying {
-    fn from_now(millis: u64) -> Staying {
-        let kept = ms(millis) - ms(millis) / 50;
-        Staying {
-            least: Duration::from_millis(millis),
-            until: (now() + kept).saturating_sub(ms(2)),
-        }
-    }
+/// Until when by every clock a lock is taken that is kept for so long from now.
+fn kept_until(millis: u64) -> Micros {
+    let kept = ms(millis) - ms(millis) / 50;
+    (now() + kept).saturating_sub(ms(2))
 }
 
 struct Task {
     client: Any,
     plan: Plan,
     owner: Option<Owner>,
-    /// How long the last lock stays taken.
-    at_least: Option<Staying>,
+    /// For how many milliseconds the last lock is kept after its guard.
+    kept: Option<u64>,
     dice: Dice,
 }
 
@@ -184,22 +176,21 @@ impl Task {
         let Some(guard) = self.take(mode).await? else {
             return Ok(());
         };
-        let ticket = referee::enter(guard.held(), guard.mode(), None);
-        if self.owner.is_some() && self.dice.percent(40) {
-            // Re-entry by the same owner.
-            if let Ok(Some(inner)) = self.take_again(&guard).await {
-                let inner_ticket = referee::enter(inner.held(), inner.mode(), None);
-                sleep(self.dice.within(0..=20)).await;
-                self.give_back(inner, inner_ticket).await?;
-            }
+        let ticket = referee::enter(Held::of(&guard), guard.mode(), None);
+        if self.dice.percent(20) {
+            // Another guard of the same hold, which ends with the last.
+            let inner = guard.reenter();
+            sleep(self.dice.within(0..=20)).await;
+            let _ = inner.release().await;
         }
         if self.plan.kind == Kind::Several
             && self.owner.is_some()
             && self.dice.percent(50)
-            && let Ok(Some(another)) = self.take(mode).await
+            // It may be a key that the task has already: then it would wait for itself.
+            && let Some(Ok(Some(another))) = within(Some(1_500), self.take(mode)).await
         {
             // One key after the other, while other tasks acquire several at once.
-            let ticket = referee::enter(another.held(), another.mode(), None);
+            let ticket = referee::enter(Held::of(&another), another.mode(), None);
             sleep(self.dice.pick(&[0, 1, 10, 100])).await;
             self.give_back(another, ticket).await?;
         }
@@ -220,7 +211,7 @@ impl Task {
         lock = lock.lease(Duration::from_millis(lease)).auto_renew(renews);
         lock = match limit {
             Some(limit) => lock.wait(Duration::from_millis(limit)),
-            None => lock.wait_forever(),
+            None => lock,
         };
         if dice.percent(10) {
             let least = match self.plan.kind {
@@ -231,30 +222,16 @@ impl Task {
             lock = lock.max_hold(Duration::from_millis(least + dice.within(0..=1_000)));
         }
         if let Some(owner) = &self.owner {
-            lock = lock.owner(owner).reentrant();
+            lock = lock.owner(owner);
         }
-        self.at_least = (self.plan.keeps_taken && self.owner.is_none() && dice.percent(50))
-            .then(|| Staying::from_now(dice.within(1..=1_000)));
-        if let Some(staying) = &self.at_least {
-            lock = lock.at_least(staying.least);
-        }
+        self.kept = (self.plan.keeps_taken && dice.percent(50)).then(|| dice.within(3..=1_000));
         let patience = dice.percent(25).then(|| dice.within(0..=400));
         let began = now();
-        let taken = take(&lock, mode, patience).await;
+        let taken = take(lock, mode, patience).await;
         if let Some(limit) = limit {
             self.judge_wait(began, limit);
         }
         taken
-    }
-
-    async fn take_again(&mut self, outer: &Guard) -> Result<Option<Guard>, Error> {
-        let key = String::from_utf8_lossy(outer.key()).into_owned();
-        let lock = self.client.lock(&key).reentrant();
-        let lock = lock.lease(Duration::from_millis(self.dice.pick(&self.plan.leases)));
-        let lock = lock.wait(Duration::from_millis(200));
-        let owner = self.owner.as_ref().expect("it has a name");
-        let patience = self.dice.percent(25).then(|| self.dice.within(0..=50));
-        take(&lock.owner(owner), outer.mode(), patience).await
     }
 
     /// No wait lasts much longer than its limit.
@@ -262,21 +239,20 @@ impl Task {
         let took = now() - began;
         let went_on = with(|world| world.processes[this_process()].went_on);
         let answers = ms(6 * self.plan.answer.as_millis() as u64);
-        // A task with an owner may first wait for that owner's other requests.
         let most = ms(limit) + answers + ms(6_000);
-        if took > most && went_on < began && self.owner.is_none() {
+        if took > most && went_on < began {
             world::fail(format!("{limit} ms of waiting took {} ms", took / 1_000));
         }
     }
 
     async fn hold(
         &mut self,
-        mut guard: Guard,
+        guard: Guard,
         mut ticket: Ticket,
         permits: Option<Permits>,
     ) -> Result<(), Error> {
         for _ in 0..self.dice.within(0..=3) {
-            if self.plan.kind.passes_on() && self.owner.is_none() && self.dice.percent(20) {
+            if self.plan.kind.passes_on() && self.dice.percent(20) {
                 // The client decides whether the guard is valid meanwhile.
                 if !self.pass_on(&guard, permits).await {
                     referee::leave(&ticket);
@@ -293,19 +269,15 @@ impl Task {
                     }
                 }
                 8 if guard.mode() == Mode::Read && self.plan.is_on_one_server() => {
-                    let limit = Duration::from_millis(self.dice.within(0..=300));
-                    let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
-                    let changed = within(patience, guard.upgrade_within(limit)).await;
+                    let patience = Some(self.dice.within(0..=300));
+                    let changed = within(patience, guard.upgrade()).await;
                     if changed.is_some_and(|it| it.is_ok()) {
                         ticket = again(&guard, &ticket, permits);
                     }
                 }
-                9 if guard.mode() == Mode::Write
-                    && self.owner.is_none()
-                    && self.plan.is_on_one_server() =>
-                {
+                9 if guard.mode() == Mode::Write && self.plan.is_on_one_server() => {
                     referee::leave(&ticket);
-                    ticket = referee::enter(guard.held(), Mode::Read, None);
+                    ticket = referee::enter(Held::of(&guard), Mode::Read, None);
                     let patience = self.dice.percent(25).then(|| self.dice.within(0..=100));
                     let changed = within(patience, guard.downgrade()).await;
                     if changed.is_some_and(|it| it.is_err()) && guard.mode() == Mode::Write {
@@ -325,13 +297,9 @@ impl Task {
             4 => {
                 let _ = guard.renew().await;
             }
-            5 => {
-                let lease = self.dice.pick(&self.plan.leases);
-                let _ = guard.renew_for(Duration::from_millis(lease)).await;
-            }
             _ => {
-                if let Any::One(client) = &self.client {
-                    let _ = client.guarded(guard).run(["SET", "log", "1"]).await;
+                if matches!(self.client, Any::One(_)) {
+                    let _ = guard.guarded(redis::cmd("SET").arg("log").arg(1)).await;
                 }
             }
         }
@@ -341,11 +309,18 @@ impl Task {
         match self.dice.within(0..=9) {
             0..=4 => {
                 referee::leave(&ticket);
-                let (held, mode) = (guard.held(), guard.mode());
-                let released = guard.release().await;
-                if let (Ok(()), Some(staying)) = (&released, &self.at_least) {
-                    referee::keep_taken(&held, mode, staying.until);
-                }
+                let (held, mode) = (Held::of(&guard), guard.mode());
+                let released = match self.kept {
+                    Some(millis) => {
+                        let until = kept_until(millis);
+                        let kept = guard.keep_for(Duration::from_millis(millis)).await;
+                        if kept.is_ok() {
+                            referee::keep_taken(&held, mode, until);
+                        }
+                        kept
+                    }
+                    None => guard.release().await,
+                };
                 world::note(|| format!("process {}: released: {released:?}", this_process()));
             }
             5 => {
@@ -353,8 +328,8 @@ impl Task {
                 let patience = Some(self.dice.within(0..=20));
                 let _ = within(patience, guard.release()).await;
             }
-            6 if self.owner.is_none() => {
-                await_loss(std::slice::from_ref(&guard), guard.lost()).await;
+            6 => {
+                await_loss(&guard).await;
                 referee::leave(&ticket);
             }
             _ => {
@@ -369,19 +344,17 @@ impl Task {
 /// Registers a guard again, whose mode may have changed.
 fn again(guard: &Guard, ticket: &Ticket, permits: Option<Permits>) -> Ticket {
     referee::leave(ticket);
-    referee::enter(guard.held(), guard.mode(), permits)
+    referee::enter(Held::of(guard), guard.mode(), permits)
 }
 
-/// Waits a while for the loss of a lock, or of the first of several. The client must report it in time.
-async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
+/// Waits a while for the loss of a lock. The client must report it in time.
+async fn await_loss(guard: &Guard) {
     let began = BootInstant::now();
-    let mut lost = std::pin::pin!(lost);
-    let first = || guards.iter().map(|guard| guard.deadline()).min();
-    let first = || first().expect("there is a guard");
-    let (mut deadline, mut is_lost, step) = (first(), false, Duration::from_millis(20));
+    let mut lost = std::pin::pin!(guard.lost());
+    let (mut deadline, mut is_lost, step) = (guard.deadline(), false, Duration::from_millis(20));
     while !is_lost && began.elapsed() < Duration::from_secs(2) {
         // When the client notices a loss late, the deadline may move back.
-        deadline = first();
+        deadline = guard.deadline();
         is_lost = tokio::time::timeout(step, &mut lost).await.is_ok();
     }
     let late = BootInstant::now().since(deadline);
@@ -396,7 +369,7 @@ async fn await_loss(guards: &[Guard], lost: impl Future<Output = Loss>) {
     if late > LATE {
         world::fail(format!("a loss was told of {late:?} after the deadline"));
     }
-    if is_lost && guards.iter().all(|guard| guard.is_valid()) {
+    if is_lost && guard.is_valid() {
         world::fail("a guard that was lost is valid".to_owned());
     }
 }
@@ -420,10 +393,10 @@ async fn within<F: Future>(patience: Option<u64>, future: F) -> Option<F::Output
     }
 }
 
-async fn take(lock: &Lock, mode: Mode, patience: Option<u64>) -> Result<Option<Guard>, Error> {
+async fn take(lock: Lock, mode: Mode, patience: Option<u64>) -> Result<Option<Guard>, Error> {
     let taking = async {
         match mode {
-            Mode::Write => lock.write().await,
+            Mode::Write => lock.acquire().await,
             Mode::Read => lock.read().await,
         }
     };

@@ -1,37 +1,30 @@
-//! What tasks do with several keys at once: acquire them together, hold each like any other lock, and release them together.
+//! What tasks do with several keys at once: acquire them together, hold and renew them, and release them together.
 
 use std::time::Duration;
 
 use super::{Any, Task, await_loss, key, now, wait_limit, within};
-use crate::lock::Guard;
-use crate::lock::multi::{MultiGuard, MultiLock};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::name::Mode;
 use crate::referee::{self, Ticket};
-use crate::value::Error;
-use crate::value::mode::Mode;
+use crate::simulated::Held;
 use crate::world::{self, this_process};
 
 impl Task {
     /// Acquires some keys at once, in any order, holds and releases them.
     pub(super) async fn use_several(&mut self) -> Result<(), Error> {
-        self.at_least = None;
+        self.kept = None;
         let Any::One(client) = self.client.clone() else {
             return Ok(());
         };
         let keys = self.some_keys();
-        let locks = client.locks(&keys);
-        let Some(all) = self.take_several(locks).await? else {
+        let Some(all) = self.take_several(client.locks(&keys)).await? else {
             return Ok(());
         };
-        let guards = all.guards();
-        let names = guards.iter().map(|guard| guard.key());
-        if !names.eq(keys.iter().map(String::as_bytes)) {
-            world::fail(format!("{keys:?} were asked for, and {all:?} granted"));
-        }
-        if guards.iter().any(|guard| guard.token() != all.token()) {
-            world::fail(format!("granted by several tokens: {all:?}"));
-        }
-        let enter = |guard: &Guard| referee::enter(guard.held(), Mode::Write, None);
-        let tickets = guards.iter().map(enter).collect();
+        let enter =
+            |key: &String| referee::enter(Held::at(&all, key.as_bytes()), Mode::Write, None);
+        let tickets = keys.iter().map(enter).collect();
         self.hold_several(all, tickets).await
     }
 
@@ -46,7 +39,7 @@ impl Task {
     }
 
     /// `None` if the task gave up.
-    async fn take_several(&mut self, mut locks: MultiLock) -> Result<Option<MultiGuard>, Error> {
+    async fn take_several(&mut self, mut locks: Lock) -> Result<Option<Guard>, Error> {
         let dice = &mut self.dice;
         locks = locks.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
         let limit = wait_limit(dice);
@@ -65,23 +58,14 @@ impl Task {
         }
     }
 
-    async fn hold_several(&mut self, all: MultiGuard, tickets: Vec<Ticket>) -> Result<(), Error> {
+    async fn hold_several(&mut self, all: Guard, tickets: Vec<Ticket>) -> Result<(), Error> {
         for _ in 0..self.dice.within(0..=3) {
-            let nth = self.dice.within(0..=all.guards().len() as u64 - 1) as usize;
-            let (guard, ticket) = (&all.guards()[nth], &tickets[nth]);
             match self.dice.within(0..=9) {
-                common @ 0..=6 => self.use_lock(guard, common).await,
+                common @ 0..=6 => self.use_lock(&all, common).await,
                 7 => {
-                    let is_over = guard.deadline().remaining().is_zero();
+                    let is_over = all.deadline().remaining().is_zero();
                     if is_over && all.check().is_ok() {
-                        world::fail("guards are fine, and the time of one is over".to_owned());
-                    }
-                }
-                // One of them is passed on to a job.
-                8 => {
-                    let is_still_held = self.pass_on(guard, None).await;
-                    if !is_still_held {
-                        referee::leave(ticket);
+                        world::fail("a guard is fine, and its time is over".to_owned());
                     }
                 }
                 _ => {}
@@ -91,7 +75,7 @@ impl Task {
         Ok(())
     }
 
-    async fn give_back_several(&mut self, all: MultiGuard, tickets: &[Ticket]) {
+    async fn give_back_several(&mut self, all: Guard, tickets: &[Ticket]) {
         let leave = || tickets.iter().for_each(referee::leave);
         match self.dice.within(0..=9) {
             0..=4 => {
@@ -105,7 +89,7 @@ impl Task {
                 let _ = within(patience, all.release()).await;
             }
             6 => {
-                await_loss(all.guards(), all.lost()).await;
+                await_loss(&all).await;
                 leave();
             }
             _ => {

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use super::{Any, POOL, Task, within};
-use crate::lock::Guard;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::name::Mode;
 use crate::parts::Permits;
 use crate::referee;
-use crate::value::Error;
-use crate::value::mode::Mode;
+use crate::simulated::Held;
 use crate::world::{Job, with};
 
 impl Task {
     /// Takes some permits of a pool.
     pub(super) async fn use_pool(&mut self) -> Result<(), Error> {
-        self.at_least = None;
+        self.kept = None;
         let dice = &mut self.dice;
         let limit = self.plan.permits;
         let count = dice.within(1..=limit.into()) as u32;
@@ -21,19 +22,19 @@ impl Task {
         let lock = lock.lease(Duration::from_millis(dice.pick(&self.plan.leases)));
         let lock = lock.wait(Duration::from_millis(dice.within(0..=1_500)));
         let patience = dice.percent(25).then(|| dice.within(0..=400));
-        let pool = lock.limit(limit);
-        let guard = match within(patience, pool.acquire(count)).await {
+        let pool = lock.permits(count, limit);
+        let guard = match within(patience, pool.acquire()).await {
             None | Some(Err(Error::Busy { .. })) => return Ok(()),
             Some(taken) => taken?,
         };
         let permits = Some(Permits { count, limit });
-        let ticket = referee::enter(guard.held(), guard.mode(), permits);
+        let ticket = referee::enter(Held::of(&guard), guard.mode(), permits);
         self.hold(guard, ticket, permits).await
     }
 
     /// Takes over the lock of a job, which may be delivered twice.
     pub(super) async fn run_job(&mut self) -> Result<(), Error> {
-        self.at_least = None;
+        self.kept = None;
         let dice = &mut self.dice;
         let is_delivered_again = dice.percent(60);
         let Some(job) = with(|world| {
@@ -52,10 +53,10 @@ impl Task {
         let patience = dice.percent(25).then(|| dice.within(0..=100));
         let taken = within(patience, lock.take_over(&job.owner, job.token)).await;
         let guard = match taken {
-            None | Some(Err(Error::NotHeld)) => return Ok(()),
+            None | Some(Err(Error::Lost(_))) => return Ok(()),
             Some(taken) => taken?,
         };
-        let ticket = referee::enter(guard.held(), guard.mode(), job.permits);
+        let ticket = referee::enter(Held::of(&guard), guard.mode(), job.permits);
         self.hold(guard, ticket, job.permits).await
     }
 

@@ -5,8 +5,7 @@ mod several;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_client::server::redis::sentinel::{SentinelClient, SentinelServerType};
-use mortise_client::{Client, Error, Guard, Lock, Locks, Quorum, Server};
+use mortise_client::{Builder, Client, Error, Guard, Lock, Quorum, redis};
 use mortise_harness::Dice;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
@@ -16,6 +15,8 @@ use super::stop::Stop;
 use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
 const ANSWER: Duration = Duration::from_millis(1_500);
+/// How long closing waits for what is to be released.
+const CLOSING: Duration = Duration::from_secs(60);
 /// How often a task inside checks its clock.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -54,24 +55,18 @@ impl Side {
     fn of(job: &Job, runtime: &Runtime) -> Result<Side, Error> {
         let _inside = runtime.enter();
         let mut urls = job.place.urls();
-        let one = |builder: mortise_client::Builder| {
+        let one = |builder: Builder| {
             let named = builder.name(job.name.clone());
             named.response_timeout(ANSWER).build().map(Side::One)
         };
         match &job.place {
             Place::One(_) => one(Client::builder(urls.remove(0))?),
-            Place::Cluster(_) => one(Client::builder(Server::cluster(urls)?)?),
-            Place::Sentinels(_) => {
-                let role = SentinelServerType::Master;
-                // Without TLS it takes nothing but a `String`.
-                let primary = String::from(PRIMARY);
-                let client = SentinelClient::build(urls, primary, None, role);
-                let client = client.map_err(|error| Error::Invalid(error.to_string()))?;
-                one(Client::builder(client)?)
-            }
+            Place::Cluster(_) => one(Client::cluster(urls)?),
+            Place::Sentinels(_) => one(Client::sentinel(urls, PRIMARY)?),
             Place::Quorum(_) => {
-                let builder = Quorum::builder(urls)?.name(job.name.clone());
+                let builder = Quorum::builder(urls)?;
                 builder
+                    .settings(|it| it.name(job.name.clone()))
                     .node_timeout(job.lease() / 10)
                     .build()
                     .map(Side::Several)
@@ -79,18 +74,18 @@ impl Side {
         }
     }
 
-    fn locks(&self) -> &dyn Locks {
+    fn lock(&self, key: &str) -> Lock {
         match self {
-            Side::One(client) => client,
-            Side::Several(quorum) => quorum,
+            Side::One(client) => client.lock(key),
+            Side::Several(quorum) => quorum.lock(key),
         }
     }
 
     async fn close(&self) {
         match self {
-            Side::One(client) => client.close().await,
-            Side::Several(quorum) => quorum.close().await,
-        }
+            Side::One(client) => client.close(CLOSING).await,
+            Side::Several(quorum) => quorum.close(CLOSING).await,
+        };
     }
 }
 
@@ -100,8 +95,8 @@ struct Request {
     mode: Mode,
     /// Permits of a pool; 0 for a lock.
     permits: u64,
-    /// How long it stays taken after its grant.
-    at_least: bool,
+    /// Whether it stays taken for a while after its guard.
+    is_kept: bool,
     wait: Duration,
     /// When the future is dropped.
     patience: Duration,
@@ -140,7 +135,7 @@ impl Task<'_> {
             key: self.dice.pick(keys).clone(),
             mode: if writes { Mode::Write } else { Mode::Read },
             permits: if of_pool { 1 + self.dice.roll(3) } else { 0 },
-            at_least: writes && is_one && self.dice.roll(40) == 0,
+            is_kept: writes && is_one && self.dice.roll(40) == 0,
             wait,
             patience,
         }
@@ -168,18 +163,15 @@ impl Task<'_> {
         }
         let request = self.draw(last);
         let ask = self.asks(&request.key, "", Way::Library);
-        let mut lock = self.side.locks().lock_of(request.key.as_bytes());
-        lock = lock.lease(self.job.lease()).wait(request.wait);
-        if request.at_least {
-            lock = lock.at_least(self.job.lease() / 10);
-        }
+        let lock = self.side.lock(&request.key);
+        let lock = lock.lease(self.job.lease()).wait(request.wait);
         let taken = async {
             match (request.permits, request.mode) {
                 (0, Mode::Read) => lock.clone().read().await,
                 (0, Mode::Write) => lock.clone().acquire().await,
                 (permits, _) => {
-                    let pool = lock.clone().limit(LIMIT as u32);
-                    pool.acquire(permits as u32).await
+                    let pool = lock.clone().permits(permits as u32, LIMIT as u32);
+                    pool.acquire().await
                 }
             }
         };
@@ -190,7 +182,12 @@ impl Task<'_> {
         self.log.answer(&ask, Outcome::Granted, "");
         self.work(&guard, &grant).await;
         if matches!(*self.side, Side::One(_)) && self.dice.roll(20) == 0 {
-            self.pass(&lock, guard, &request).await;
+            self.pass(lock, guard, &request).await;
+        } else if request.is_kept {
+            // Whoever waits waits a little longer.
+            if guard.keep_for(self.job.lease() / 10).await.is_ok() {
+                self.log.released(&grant);
+            }
         } else {
             self.end(guard, &grant).await;
         }
@@ -216,7 +213,7 @@ impl Task<'_> {
     }
 
     /// Passes the lock on, and takes it over under the new name.
-    async fn pass(&mut self, lock: &Lock, guard: Guard, request: &Request) {
+    async fn pass(&mut self, lock: Lock, guard: Guard, request: &Request) {
         let name = format!("{}#{}'", self.name, self.requests);
         let ask = self.asks(&request.key, &name, Way::Pass);
         let taken = async {
@@ -248,10 +245,9 @@ impl Task<'_> {
     }
 
     fn fails(&self, ask: &str, error: &Error) {
-        let outcome = if error.is_busy() {
-            Outcome::Denied
-        } else {
-            Outcome::Refused
+        let outcome = match error {
+            Error::Busy { .. } => Outcome::Denied,
+            _ => Outcome::Refused,
         };
         self.log.answer(ask, outcome, &error.to_string());
     }
@@ -308,16 +304,15 @@ impl Task<'_> {
     }
 
     async fn write(&mut self, guard: &Guard, grant: &Granted) {
-        let Side::One(client) = &*self.side else {
-            return;
-        };
-        if self.dice.roll(2) == 0 {
+        let is_one = matches!(&*self.side, Side::One(_));
+        if !is_one || self.dice.roll(2) == 0 {
             return;
         }
         let line = grant.line();
         let sent = now();
         let list = Job::list(&grant.key);
-        let reply = client.guarded(guard).run(["RPUSH", &list, &line]).await;
+        let mut push = redis::cmd("RPUSH");
+        let reply = guard.guarded(push.arg(&list).arg(&line)).await;
         let done = match reply {
             Ok(_) => Some(true),
             Err(Error::Connection { .. }) => None,
@@ -334,5 +329,5 @@ impl Task<'_> {
 /// Until when the client believes. Never later than the truth, because the clock is read first.
 fn until_of(guard: &Guard) -> u64 {
     let now = now();
-    now + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0)
+    now + u64::try_from(guard.deadline().remaining().as_nanos()).unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortise_client::{Client, MultiGuard};
+use mortise_client::{Client, Guard};
 use tokio::time::sleep;
 
 use super::{Side, Task, until_of};
@@ -37,36 +37,30 @@ impl Task<'_> {
         true
     }
 
-    fn granted_together(&self, ask: &str, keys: &[String], all: &MultiGuard) -> Vec<Granted> {
-        let grants: Vec<Granted> = keys
-            .iter()
-            .zip(all.guards())
-            .map(|(key, guard)| {
-                let until = until_of(guard);
-                Granted {
-                    ask: ask.to_owned(),
-                    owner: String::from_utf8_lossy(guard.owner()).into_owned(),
-                    key: key.clone(),
-                    mode: Mode::Write,
-                    weight: 1,
-                    limit: 0,
-                    token: guard.token().get(),
-                    from: now(),
-                    until,
-                    together: keys.to_owned(),
-                }
-            })
-            .collect();
+    fn granted_together(&self, ask: &str, keys: &[String], all: &Guard) -> Vec<Granted> {
+        let until = until_of(all);
+        let grant = |key: &String| Granted {
+            ask: ask.to_owned(),
+            owner: String::from_utf8_lossy(all.owner()).into_owned(),
+            key: key.clone(),
+            mode: Mode::Write,
+            weight: 1,
+            limit: 0,
+            token: all.token().get(),
+            from: now(),
+            until,
+            together: keys.to_owned(),
+        };
+        let grants: Vec<Granted> = keys.iter().map(grant).collect();
         let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
         self.log.write_all(&records);
         grants
     }
 
     /// Stays inside for a while, shorter than its first belief.
-    async fn hold_together(&mut self, all: MultiGuard, grants: &[Granted]) {
-        for (guard, grant) in all.guards().iter().zip(grants) {
-            self.write(guard, grant).await;
-        }
+    async fn hold_together(&mut self, all: Guard, grants: &[Granted]) {
+        // The server looks at the first key.
+        self.write(&all, &grants[0]).await;
         let stay = match self.job.lingers {
             true => self.dice.roll(self.job.lease),
             false => self.dice.roll(10),

@@ -1,0 +1,625 @@
+//! A client of one server, or of what counts as one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+
+use crate::connect::{self, address, to_address};
+use crate::core::{Core, Settings};
+use crate::error::{Error, Failed};
+use crate::inspect::{LockInfo, TopEntry};
+use crate::link::{Connect, Link, Opens};
+use crate::lock::Lock;
+use crate::mail::{Collecting, Mail};
+use crate::name::{Bytes, Names};
+use crate::node::{Identity, Node, Place};
+use crate::request;
+use crate::retry::Wait;
+use crate::runtime::Runtime;
+use crate::servers::Servers;
+use crate::time::{BootInstant, Lease};
+
+/// A client of one server, or of what counts as one: a Sentinel group, a cluster. Clones share its connections: one for all commands
+/// and one that collects the answers of those who wait, to each server.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Client;
+///
+/// let client = Client::connect("redis://127.0.0.1/").await?;
+/// let other = client.clone();
+/// tokio::spawn(async move { other.lock("report").acquire().await });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client(pub(crate) Arc<Core>);
+
+impl Client {
+    /// Connects to the server at this URL, and finds out whether it has the module.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL that cannot be understood; [`Error::Connection`], [`Error::NoModule`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::connect("redis://127.0.0.1/").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(url: impl AsRef<str>) -> Result<Client, Error> {
+        Client::builder(url)?.connect().await
+    }
+
+    /// Returns settings for a client of the server at this URL: `redis://`, `rediss://` (feature `tls`), or `unix://`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL that cannot be understood.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.lease(Duration::from_secs(30)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(url: impl AsRef<str>) -> Result<Builder, Error> {
+        let address = address(url.as_ref())?;
+        let name = address.addr().to_string();
+        Ok(Builder::new(Source::Server {
+            name: name.into(),
+            connect: to_address(address),
+        }))
+    }
+
+    /// Returns settings for a client whose connections this closure opens: each time one is needed for the first time, or has broken.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Client, redis};
+    ///
+    /// let redis = redis::Client::open("redis://127.0.0.1/").expect("an address");
+    /// let client = Client::with(move || {
+    ///     let redis = redis.clone();
+    ///     async move { redis.get_multiplexed_async_connection().await }
+    /// });
+    /// let client = client.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with<F, C>(connect: F) -> Builder
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
+    {
+        Builder::new(Source::Server {
+            name: SOME_SERVER.into(),
+            connect: connect::by(connect),
+        })
+    }
+
+    /// Returns settings for a client of a Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the
+    /// first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a URL cannot be understood, or there is none.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let nodes = ["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"];
+    /// let client = mortise_client::Client::cluster(nodes)?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "cluster")]
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Builder, Error> {
+        let seeds: Vec<_> = urls
+            .into_iter()
+            .map(|url| address(url.as_ref()))
+            .collect::<Result<_, _>>()?;
+        match seeds.is_empty() {
+            true => Err(Error::Invalid(
+                "a cluster needs at least one address".into(),
+            )),
+            false => Ok(Builder::new(Source::Cluster(seeds))),
+        }
+    }
+
+    /// Returns settings for a client of the primary that Sentinel names `primary`, by the URLs of some sentinels. Sentinel is asked for
+    /// each new connection, so the client follows a failover. User, password, database and TLS of the primary are those
+    /// of the first URL; for others see [`with`](Client::with).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a URL cannot be understood.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
+    /// let client = mortise_client::Client::sentinel(sentinels, "mymaster")?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        primary: &str,
+    ) -> Result<Builder, Error> {
+        let sentinels: Vec<_> = urls
+            .into_iter()
+            .map(|url| address(url.as_ref()))
+            .collect::<Result<_, _>>()?;
+        let connect = crate::sentinel::primary(sentinels, primary)?;
+        Ok(Builder::new(Source::Server {
+            name: format!("the primary {primary:?} that Sentinel names").into(),
+            connect,
+        }))
+    }
+
+    /// Returns the lock with this key, which may be anything made of bytes. Nothing is sent yet.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// let lock = client.lock("stock:42");
+    /// let also = client.lock([0xff, 0x00]);
+    /// # }
+    /// ```
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        Lock::new(&self.0, vec![key.as_ref().into()])
+    }
+
+    /// Returns a lock of 1 to 16 keys, which are acquired together to write: all or none, by one token. While it waits it holds
+    /// none of them. In a cluster they are in one slot.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let guard = client.locks(["{account}:7", "{account}:8"]).acquire().await?;
+    /// assert!(client.lock("{account}:8").try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn locks<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Lock {
+        Lock::new(
+            &self.0,
+            keys.into_iter().map(|key| key.as_ref().into()).collect(),
+        )
+    }
+
+    /// Returns who holds a lock and who waits for it, at most 100 of each; `None` if nobody does.
+    ///
+    /// # Errors
+    /// [`Error::Connection`], [`Error::NoModule`], [`Error::Refused`].
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// assert!(client.info("nobody's").await?.is_none());
+    /// let guard = client.lock("mine").acquire().await?;
+    /// assert!(client.info("mine").await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
+        let key: Bytes = key.as_ref().into();
+        let info = request::info(&key);
+        LockInfo::read(self.ask(key, &info).await?)
+    }
+
+    /// Returns the locks with the most waiters now, at most `count`, the longest queue first; in a cluster, of all its primaries.
+    ///
+    /// # Errors
+    /// As for [`info`](Client::info).
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// assert!(client.top(10).await?.is_empty(), "nobody waits");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
+        self.0.check_open()?;
+        self.0.servers.route(&b"".as_slice().into()).await?;
+        let answers = self
+            .0
+            .servers
+            .call_all(&request::top(count), self.0.settings.reply)
+            .await;
+        let lists = answers
+            .into_iter()
+            .map(|(_, answer)| answer.map(|reply| reply.value).map_err(answered));
+        TopEntry::first(lists.collect::<Result<_, _>>()?, count)
+    }
+
+    /// Makes an owner's hold end with its current lease: no renewal succeeds any more. The next renewal reports the loss to its guard.
+    /// The lock stays taken until that guard is dropped or the lease is over. [`info`](Client::info) shows the owners. Returns what is
+    /// left of the lease; `None` if this owner holds nothing.
+    ///
+    /// # Errors
+    /// As for [`info`](Client::info).
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let guard = client.lock("job").acquire().await?;
+    /// assert!(client.revoke("job", guard.owner()).await?.is_some());
+    /// assert!(guard.renew().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn revoke(
+        &self,
+        key: impl AsRef<[u8]>,
+        owner: impl AsRef<[u8]>,
+    ) -> Result<Option<Duration>, Error> {
+        let (key, owner): (Bytes, Bytes) = (key.as_ref().into(), owner.as_ref().into());
+        let revoke = request::revoke(&key, &owner);
+        request::time(self.ask(key, &revoke).await?)
+    }
+
+    /// Releases what guards of this client still hold, ends what waits, and waits for `limit` at most until the servers have confirmed
+    /// all releases, those of dropped guards, too. Returns whether they have. The client takes no more locks.
+    ///
+    /// Call it before the process or the runtime ends: a release that is not sent by then never is, and its lock
+    /// stays taken until its lease is over.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    ///
+    /// let client = mortise_client::Client::connect(&url).await?;
+    /// let guard = client.lock("a").acquire().await?;
+    /// assert!(client.close(Duration::from_secs(5)).await);
+    /// assert!(!guard.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self, limit: Duration) -> bool {
+        self.0.close(limit).await
+    }
+
+    /// Sends a command about a key.
+    async fn ask(&self, key: Bytes, command: &redis::Cmd) -> Result<redis::Value, Error> {
+        self.0.check_open()?;
+        let node = self.0.servers.route(&key).await?.node;
+        let reply = self
+            .0
+            .servers
+            .call(&Place { node, key }, command, self.0.settings.reply)
+            .await;
+        reply.map(|reply| reply.value).map_err(answered)
+    }
+}
+
+fn answered(failed: Failed) -> Error {
+    failed.error(Error::unexpected(&"null"))
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.0.servers.nodes();
+        f.debug_tuple("Client")
+            .field(&nodes.first().map(|node| &*node.name))
+            .finish()
+    }
+}
+
+/// What errors call a server whose address only the application knows.
+const SOME_SERVER: &str = "the server";
+
+/// Settings of a [`Client`] or a [`Quorum`](crate::Quorum).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use std::time::Duration;
+///
+/// let client = mortise_client::Client::builder("redis://127.0.0.1/")?
+///     .name("billing-7")
+///     .lease(Duration::from_secs(30))
+///     .wait(Duration::from_secs(60))
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "settings do nothing until a client is made of them"]
+pub struct Builder {
+    pub(crate) source: Source,
+    pub(crate) options: Options,
+}
+
+/// Where connections of a client lead.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Server {
+        name: Arc<str>,
+        connect: Connect,
+    },
+    #[cfg(feature = "cluster")]
+    Cluster(Vec<redis::ConnectionInfo>),
+}
+
+/// What a client is built with.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) name: Option<String>,
+    pub(crate) runtime: Option<Handle>,
+    /// How long opening a connection may take.
+    pub(crate) connect: Duration,
+    pub(crate) settings: Settings,
+    /// How long one call waits for letters.
+    pub(crate) letters: Duration,
+    /// Whether requests keep waiting while their server is away.
+    pub(crate) is_patient: bool,
+    /// Whether a request waits until a connection is open, however short its own limit is.
+    pub(crate) awaits_connection: bool,
+}
+
+impl Options {
+    pub(crate) fn new(connect: Duration, reply: Duration) -> Options {
+        let settings = Settings {
+            lease: Lease::DEFAULT,
+            wait: Wait::Forever,
+            reply,
+        };
+        let letters = Duration::from_secs(1);
+        Options {
+            name: None,
+            runtime: None,
+            connect,
+            settings,
+            letters,
+            is_patient: true,
+            awaits_connection: true,
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> Result<Runtime, Error> {
+        let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
+        self.runtime
+            .clone()
+            .map_or_else(current, Ok)
+            .map(Runtime::new)
+    }
+
+    pub(crate) fn names(&self) -> Result<Names, Error> {
+        Names::of_client(self.name.as_deref())
+    }
+
+    /// A server, which is connected to when it is first used.
+    fn node(
+        &self,
+        name: Arc<str>,
+        connect: Connect,
+        identity: Identity,
+        runtime: &Runtime,
+    ) -> Arc<Node> {
+        let connect = match &self.name {
+            Some(client) => connect::named(connect, client),
+            None => connect,
+        };
+        let (wait, reply, is_patient) = (self.letters, self.settings.reply, self.is_patient);
+        let opening = Opens {
+            limit: self.connect,
+            is_awaited: self.awaits_connection,
+        };
+        let link = || Link::new(name.clone(), connect.clone(), opening, runtime.clone());
+        let mail = Mail::new(
+            link(),
+            name.clone(),
+            runtime.clone(),
+            Collecting {
+                wait,
+                reply,
+                is_patient,
+            },
+        );
+        Arc::new(Node {
+            link: link(),
+            mail,
+            name,
+            identity,
+        })
+    }
+}
+
+impl Builder {
+    fn new(source: Source) -> Builder {
+        let limit = Duration::from_secs(2);
+        Builder {
+            source,
+            options: Options::new(limit, limit),
+        }
+    }
+
+    /// The address of its server, as far as that tells it from all others.
+    pub(crate) fn address(&self) -> Option<Arc<str>> {
+        match &self.source {
+            Source::Server { name, .. } if &**name != SOME_SERVER => Some(name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Its server, as one of a quorum that must not be the same as these.
+    pub(crate) fn member(
+        self,
+        options: &Options,
+        identity: Identity,
+        others: Vec<Identity>,
+        runtime: &Runtime,
+    ) -> Result<Arc<Node>, Error> {
+        match self.source {
+            Source::Server { name, connect } => {
+                let connect = connect::identified(connect, identity.clone(), others);
+                Ok(options.node(name, connect, identity, runtime))
+            }
+            #[cfg(feature = "cluster")]
+            Source::Cluster(_) => Err(Error::Invalid("a cluster is no server of a quorum".into())),
+        }
+    }
+
+    /// Sets the name of the client: 1 to 100 printable characters. Its connections carry it, and its owners begin with it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.name("billing-7").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// Sets the lease of locks that set none: 10 s unless set.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::Builder) {
+    /// let builder = builder.lease(std::time::Duration::from_secs(30));
+    /// # }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Builder {
+        self.options.settings.lease = lease;
+        self
+    }
+
+    /// Sets how long locks wait that do not set it: without limit unless set.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::Builder) {
+    /// let builder = builder.wait(std::time::Duration::from_secs(60));
+    /// # }
+    /// ```
+    pub fn wait(mut self, limit: Duration) -> Builder {
+        self.options.settings.wait = Wait::up_to(limit);
+        self
+    }
+
+    /// Sets how long the server may take to answer a request: 2 s unless set.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::Builder) {
+    /// let builder = builder.response_timeout(std::time::Duration::from_millis(300));
+    /// # }
+    /// ```
+    pub fn response_timeout(mut self, limit: Duration) -> Builder {
+        self.options.settings.reply = limit;
+        self
+    }
+
+    /// Sets how long opening a connection may take: 2 s unless set.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::Builder) {
+    /// let builder = builder.connect_timeout(std::time::Duration::from_secs(1));
+    /// # }
+    /// ```
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
+        self.options.connect = limit;
+        self
+    }
+
+    /// Sets the runtime to work on, with I/O and time enabled: the current one unless set.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.runtime(runtime.handle().clone()).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn runtime(mut self, runtime: Handle) -> Builder {
+        self.options.runtime = Some(runtime);
+        self
+    }
+
+    /// Makes a client that connects when it is first used: it starts although the server may come later.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside of a runtime, where none was named; [`Error::Invalid`] for a name that cannot be.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build(self) -> Result<Client, Error> {
+        let options = self.options;
+        let (runtime, names) = (options.runtime()?, options.names()?);
+        let servers = match self.source {
+            Source::Server { name, connect } => {
+                Servers::One(options.node(name, connect, Identity::default(), &runtime))
+            }
+            #[cfg(feature = "cluster")]
+            Source::Cluster(seeds) => {
+                // Another node may have the keys of one that is away.
+                let settings = Options {
+                    is_patient: false,
+                    ..options.clone()
+                };
+                let clock = runtime.clone();
+                let node = move |name: &str, connect| {
+                    settings.node(name.into(), connect, Identity::default(), &clock)
+                };
+                Servers::Cluster(crate::cluster::Cluster::new(
+                    seeds,
+                    Box::new(node),
+                    options.settings.reply,
+                    runtime.clone(),
+                ))
+            }
+        };
+        Ok(Client(Core::new(servers, names, options.settings, runtime)))
+    }
+
+    /// Makes a client that is connected to a server that has the module.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`] and [`build`](Builder::build).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Client, Error> {
+        let end = BootInstant::now() + self.options.connect;
+        let client = self.build()?;
+        loop {
+            // Whatever lock it asks for, the answer is short.
+            match client.info("mortise").await {
+                Err(Error::Connection { error, .. })
+                    if error.is_timeout() && BootInstant::now() < end => {}
+                // Only if the server knows a command it says that the user may not run it.
+                Err(Error::Refused { code, .. }) if code == "NOPERM" => return Ok(client),
+                found => return found.map(|_| client),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.options.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! What a client, its guards and its background tasks share: the servers, the keeper, and what is still to be given back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::error::{Error, Loss};
+use crate::keeper::Keeper;
+use crate::name::{Bytes, Names};
+use crate::node::Place;
+use crate::request::{self, Late};
+use crate::retry::{Pause, Wait};
+use crate::runtime::Runtime;
+use crate::servers::Servers;
+use crate::time::{BootInstant, Lease};
+use crate::trace;
+
+/// What applies to a lock unless it says otherwise, and how long servers may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) wait: Wait,
+    /// How long a reply may take.
+    pub(crate) reply: Duration,
+}
+
+pub(crate) struct Core {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) names: Names,
+    pub(crate) runtime: Runtime,
+    pub(crate) settings: Settings,
+    pub(crate) keeper: Arc<Keeper>,
+    /// Whether the client is closed.
+    closing: watch::Sender<bool>,
+    /// Whatever is not confirmed yet subscribes to it.
+    pending: watch::Sender<()>,
+    /// A release was given up.
+    is_unconfirmed: AtomicBool,
+}
+
+/// How much longer than its lease a hold may be there, by a request that arrived late.
+const LATEST: Duration = Duration::from_secs(5);
+
+impl Core {
+    pub(crate) fn new(
+        servers: Servers,
+        names: Names,
+        settings: Settings,
+        runtime: Runtime,
+    ) -> Arc<Core> {
+        let servers = Arc::new(servers);
+        Arc::new(Core {
+            keeper: Keeper::start(servers.clone(), settings.reply, &runtime),
+            servers,
+            names,
+            runtime,
+            settings,
+            closing: watch::Sender::new(false),
+            pending: watch::Sender::new(()),
+            is_unconfirmed: AtomicBool::new(false),
+        })
+    }
+
+    /// An error if the client can do nothing any more.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match (*self.closing.borrow(), self.runtime.is_gone()) {
+            (true, _) => Err(Error::Closed),
+            (_, true) => Err(Error::RuntimeGone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for this time, or until the client is closed.
+    pub(crate) async fn pause(&self, time: Duration) {
+        if !time.is_zero() {
+            let mut closing = self.closing.subscribe();
+            let _ = self
+                .runtime
+                .limited(time, closing.wait_for(|is_closed| *is_closed))
+                .await;
+        }
+    }
+
+    /// What keeps [`close`](Core::close) waiting, until it is dropped.
+    pub(crate) fn pending(&self) -> watch::Receiver<()> {
+        self.pending.subscribe()
+    }
+
+    /// Removes what a name has or wants: in the background, until the server has answered, or nothing can be left.
+    pub(crate) fn leave(self: &Arc<Self>, place: Place, owner: Bytes, lease: Lease, late: Late) {
+        let (core, pending) = (self.clone(), self.pending());
+        let end = BootInstant::now() + lease.duration() + LATEST;
+        self.runtime.begin(async move {
+            let leave = request::leave(&place.key, &owner, late);
+            let mut pause = Pause::new();
+            loop {
+                let error = match core.servers.call(&place, &leave, core.settings.reply).await {
+                    Ok(_) => break,
+                    Err(failed) => failed.error(Error::Lost(Loss::Denied)),
+                };
+                if !error.passes() || BootInstant::now() >= end {
+                    core.is_unconfirmed.store(true, Ordering::Relaxed);
+                    trace::abandoned(&place.node.name, &place.key, &error);
+                    break;
+                }
+                core.runtime.sleep(pause.next()).await;
+            }
+            drop(pending);
+        });
+    }
+
+    /// Gives back what guards hold, ends all requests, and waits for `limit` at most until the servers have confirmed that.
+    /// Returns whether they have.
+    pub(crate) async fn close(self: &Arc<Self>, limit: Duration) -> bool {
+        self.closing.send_replace(true);
+        for node in self.servers.nodes() {
+            for (name, lease) in node.mail.close() {
+                for key in name.keys.iter().cloned() {
+                    let place = Place {
+                        node: node.clone(),
+                        key,
+                    };
+                    self.leave(place, name.owner.clone(), lease, Late::Requests);
+                }
+            }
+        }
+        for hold in self.keeper.holds() {
+            hold.end(Loss::Released);
+            hold.leave();
+        }
+        let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
+        confirmed.is_ok() && !self.is_unconfirmed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.keeper.stop();
+    }
+}

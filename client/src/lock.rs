@@ -1,0 +1,395 @@
+//! A lock by its key, and on what terms it is acquired.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Wanted, acquire};
+use crate::core::Core;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::hold::Share;
+use crate::name::{Bytes, Mode, Owner, text};
+use crate::pass::take_over;
+use crate::quorum::rounds;
+use crate::request::{Permits, Terms};
+use crate::retry::Wait;
+use crate::servers::{Servers, not_over_quorum};
+use crate::time::{BootInstant, Lease};
+use crate::token::Token;
+use crate::trace;
+
+/// The most keys that can be taken together.
+const MOST_KEYS: usize = 16;
+/// The most permits.
+const MOST_PERMITS: u32 = i32::MAX as u32;
+
+/// A lock, or several that are taken together, and on what terms. Nothing is sent before one of its futures is polled.
+///
+/// Clone it to acquire it more than once: every acquisition has a name of its own on the server, so a clone excludes its original.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), mortise_client::Error> {
+/// # let server = mortise_harness::Server::start();
+/// # let client = mortise_client::Client::connect(server.url()).await?;
+/// use std::time::Duration;
+///
+/// let lock = client
+///     .lock("stock:42")
+///     .lease(Duration::from_secs(30)) // how long it stays taken if this process dies
+///     .wait(Duration::from_secs(5)); // how long to queue for it
+/// let guard = lock.clone().acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a lock is not acquired before it is asked for"]
+pub struct Lock {
+    core: Arc<Core>,
+    keys: Arc<[Bytes]>,
+    lease: Duration,
+    wait: Wait,
+    renews: bool,
+    max_hold: Option<Duration>,
+    owner: Option<Owner>,
+    permits: Option<Permits>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: &Arc<Core>, keys: Vec<Bytes>) -> Lock {
+        Lock {
+            core: core.clone(),
+            keys: keys.into(),
+            lease: core.settings.lease,
+            wait: core.settings.wait,
+            renews: true,
+            max_hold: None,
+            owner: None,
+            permits: None,
+        }
+    }
+
+    /// Sets how long the lock stays taken if this process dies: 10 s unless set, here or for the client. It is renewed at a third of
+    /// this time. It should be more than one and a half times as long as the longest pause of the process.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// let lock = client.lock("a").lease(std::time::Duration::from_secs(30));
+    /// # }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Lock {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets how long an acquisition or an upgrade waits: without limit unless set, here or for the client. Then [`Error::Busy`]
+    /// says that others held the lock, or the error of the last try that it could not be asked for.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// let lock = client.lock("a").wait(std::time::Duration::from_secs(5));
+    /// # }
+    /// ```
+    pub fn wait(mut self, limit: Duration) -> Lock {
+        self.wait = Wait::up_to(limit);
+        self
+    }
+
+    /// Sets whether guards renew their lock: they do unless set. Without, the lock is lost when its lease is over.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// let lock = client.lock("a").auto_renew(false);
+    /// # }
+    /// ```
+    pub fn auto_renew(mut self, renews: bool) -> Lock {
+        self.renews = renews;
+        self
+    }
+
+    /// Sets how long the lock may be held, however often it is renewed: so a holder that is stuck does not block others for ever.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// let lock = client.lock("a").max_hold(std::time::Duration::from_secs(600));
+    /// # }
+    /// ```
+    pub fn max_hold(mut self, limit: Duration) -> Lock {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// Names the task that acquires the lock: the server finds deadlocks between tasks.
+    ///
+    /// ```
+    /// # fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// let task = mortise_client::Owner::named("nightly")?;
+    /// let lock = client.lock("a").owner(&task);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn owner(mut self, owner: &Owner) -> Lock {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Makes it a semaphore: asks for `count` of `of` permits. All users of the key name the same `of`; nothing is set up.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// let slot = client.lock("downloads").permits(1, 2);
+    /// let (_one, _two) = (slot.clone().acquire().await?, slot.clone().acquire().await?);
+    /// assert!(slot.try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn permits(mut self, count: u32, of: u32) -> Lock {
+        self.permits = Some(Permits { count, of });
+        self
+    }
+
+    /// Returns the key, or the first of several.
+    ///
+    /// ```no_run
+    /// # fn example(client: mortise_client::Client) {
+    /// assert_eq!(client.lock("a").key(), b"a");
+    /// # }
+    /// ```
+    pub fn key(&self) -> &[u8] {
+        self.keys.first().map_or(b"", |key| key)
+    }
+
+    /// Acquires the lock: alone, or so many [`permits`](Lock::permits). Waits in the server's queue, first come, first served.
+    ///
+    /// Dropped before it is ready, the future leaves neither a lock nor a place in the queue behind.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] after [`wait`](Lock::wait); [`Error::Deadlock`]; [`Error::Invalid`] for terms that cannot be. What a restart or
+    /// a failover explains is tried again until the wait is over.
+    ///
+    /// ```no_run
+    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// let guard = client.lock("stock:42").acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(self) -> Result<Guard, Error> {
+        let mode = if self.permits.is_some() {
+            Mode::Read
+        } else {
+            Mode::Write
+        };
+        self.take(mode).await
+    }
+
+    /// Acquires the lock as [`acquire`](Lock::acquire) does, if it is free; `None` if others hold it.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Lock::acquire), and [`Error::Connection`] at once.
+    ///
+    /// ```no_run
+    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// let Some(guard) = client.lock("report").try_acquire().await? else {
+    ///     return Ok(()); // somebody writes it already
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
+        unless_busy(
+            Lock {
+                wait: Wait::Never,
+                ..self
+            }
+            .acquire()
+            .await,
+        )
+    }
+
+    /// Acquires the lock to read: together with other readers.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Lock::acquire).
+    ///
+    /// ```no_run
+    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// let guard = client.lock("report").read().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn read(self) -> Result<Guard, Error> {
+        self.take(Mode::Read).await
+    }
+
+    /// Acquires the lock to read, if no writer holds it or waits for it; `None` otherwise.
+    ///
+    /// # Errors
+    /// As for [`try_acquire`](Lock::try_acquire).
+    ///
+    /// ```no_run
+    /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
+    /// if let Some(guard) = client.lock("report").try_read().await? {
+    ///     println!("nobody writes it: {:?}", guard.token());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_read(self) -> Result<Option<Guard>, Error> {
+        unless_busy(
+            Lock {
+                wait: Wait::Never,
+                ..self
+            }
+            .read()
+            .await,
+        )
+    }
+
+    /// Acquires the lock, runs `work` under it, and releases it. If the lock is lost before the work is done, the work is cancelled.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Lock::acquire); the error of the work; [`Error::Lost`] if the lock was lost before it was done.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use mortise_client::Error;
+    ///
+    /// let lock = client.lock("stock:42");
+    /// lock.run(|guard| async move { Ok::<_, Error>(println!("write with fence {}", guard.check()?)) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T, E, F>(self, work: impl FnOnce(Guard) -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.acquire().await?.run(work).await
+    }
+
+    /// Takes over a lock that was [passed](Guard::pass_to) to `owner` by `token`. If a job is delivered twice, only one of two that
+    /// run it gets the lock.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the owner does not hold it by this token: another one has taken it over, or its lease is over.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), mortise_client::Error> {
+    /// # let server = mortise_harness::Server::start();
+    /// # let client = mortise_client::Client::connect(server.url()).await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("order:7").acquire().await?;
+    /// let token = guard.pass_to("job:7", Duration::from_secs(60)).await?;
+    /// let runner = client.lock("order:7").take_over("job:7", token).await?;
+    /// assert!(runner.token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn take_over(self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
+        let owner = owner.as_ref().into();
+        let wanted = self.wanted(Mode::Write)?;
+        let names = self.owner.as_ref().map_or(&self.core.names, Owner::names);
+        take_over(&self.core, names, &wanted, owner, token)
+            .await
+            .map(Guard::new)
+    }
+
+    async fn take(self, mode: Mode) -> Result<Guard, Error> {
+        let began = BootInstant::now();
+        let taking = async {
+            let wanted = self.wanted(mode)?;
+            let names = self.owner.as_ref().map_or(&self.core.names, Owner::names);
+            match &*self.core.servers {
+                Servers::Quorum(_) => rounds::acquire(&self.core, names, &wanted).await,
+                _ => acquire(&self.core, names, &wanted).await,
+            }
+        };
+        let taken: Result<Share, Error> = trace::acquiring(self.key(), mode, taking).await;
+        let guard = taken.map(Guard::new);
+        match &guard {
+            Ok(guard) => trace::granted(self.key(), mode, guard.token(), began.elapsed()),
+            Err(error) => trace::refused(self.key(), mode, error),
+        }
+        guard
+    }
+
+    /// What is to be acquired, if that is possible.
+    fn wanted(&self, mode: Mode) -> Result<Wanted, Error> {
+        let invalid = |text: String| Err(Error::Invalid(text));
+        let keys: HashSet<&Bytes> = self.keys.iter().collect();
+        if keys.len() < self.keys.len() || !(1..=MOST_KEYS).contains(&keys.len()) {
+            return invalid(format!(
+                "1 to {MOST_KEYS} different keys can be taken together, not {}: {self:?}",
+                self.keys.len()
+            ));
+        }
+        let is_quorum = matches!(*self.core.servers, Servers::Quorum(_));
+        if keys.len() > 1 && (mode == Mode::Read || is_quorum) {
+            return invalid("several keys are taken together to write, and on one server".into());
+        }
+        if let Some(Permits { count, of }) = self.permits {
+            if is_quorum {
+                return Err(not_over_quorum(
+                    "majorities overlap in one server, which is enough for one holder, but not for a number of permits",
+                ));
+            }
+            if !(1..=of).contains(&count) || of > MOST_PERMITS {
+                return invalid(format!(
+                    "1 to {MOST_PERMITS} permits, and no more than there are, not {count} of {of}"
+                ));
+            }
+        }
+        if self
+            .max_hold
+            .is_some_and(|limit| limit < Duration::from_millis(1))
+        {
+            return invalid(format!(
+                "a lock is held for 1 ms at least, not {:?}",
+                self.max_hold.unwrap_or_default()
+            ));
+        }
+        let lease = Lease::new(self.lease)?;
+        let lease = self.max_hold.map_or(lease, |limit| lease.limited(limit));
+        let terms = Terms {
+            mode,
+            lease,
+            permits: self.permits,
+        };
+        Ok(Wanted {
+            keys: self.keys.clone(),
+            terms,
+            wait: self.wait,
+            renews: self.renews,
+            max_hold: self.max_hold,
+        })
+    }
+}
+
+/// `None` where others hold the lock.
+fn unless_busy(taken: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
+    match taken {
+        Err(Error::Busy { .. }) => Ok(None),
+        taken => taken.map(Some),
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.keys.iter().map(|key| text(key)).collect();
+        f.debug_struct("Lock")
+            .field("keys", &keys)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}

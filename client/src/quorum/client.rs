@@ -1,0 +1,363 @@
+//! A client of several independent servers.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::client::{Builder, Client, Options};
+use crate::core::Core;
+use crate::error::{Error, Failed, NodeFailure};
+use crate::inspect::LockInfo;
+use crate::lock::Lock;
+use crate::node::{Identity, Node};
+use crate::quorum::votes::majority;
+use crate::request;
+use crate::servers::Servers;
+
+/// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
+/// Redlock, with fencing.
+///
+/// The servers are 3 or 5 primaries that know nothing of each other, each with the module and with `lock.grace`
+/// at the longest lease in use, so that a server which restarts without its data takes no part until every lease that it may
+/// have forgotten is over. A minority may be down, paused or cut off.
+///
+/// Tokens grow from one grant to the next over all majorities. Locks are acquired, kept and released as on one server, through the
+/// same [`Lock`]. A quorum finds no deadlocks between owners, and has no permits, because they would not be safe:
+/// [why](crate#what-it-does-not-do).
+///
+/// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
+/// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Quorum;
+///
+/// let quorum = Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?;
+/// let guard = quorum.lock("ledger").acquire().await?;
+/// println!("write with fencing token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "redlock")]
+pub struct Quorum(Arc<Core>);
+
+/// What one server of a quorum answered; from [`Quorum::info`].
+///
+/// ```no_run
+/// # async fn example(quorum: mortise_client::Quorum) {
+/// let held = quorum.info("ledger").await.into_iter().filter(|there| matches!(there.answer, Ok(Some(_))));
+/// println!("held on {} servers", held.count());
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerAnswer {
+    /// The server's address.
+    pub server: String,
+    /// What it answered.
+    pub answer: Result<Option<LockInfo>, Error>,
+}
+
+impl Quorum {
+    /// Connects to an odd number of servers, at least a majority of which is there. They may be listed in any order.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] with each server's reason; [`Error::Invalid`] if an address cannot be understood, a
+    /// server is there twice, under whatever addresses, or the number is even.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::{Error, Quorum};
+    ///
+    /// match Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await {
+    ///     Err(Error::NoQuorum { nodes, .. }) => nodes.iter().for_each(|node| eprintln!("{}: {}", node.server, node.reason)),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<Quorum, Error> {
+        Quorum::builder(urls)?.connect().await
+    }
+
+    /// Returns settings for a quorum of the servers at these URLs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as for [`connect`](Quorum::connect).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    /// use std::time::Duration;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
+    ///     .node_timeout(Duration::from_millis(20))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<QuorumBuilder, Error> {
+        let servers = urls.into_iter().map(Client::builder);
+        Quorum::of(servers.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Returns settings for a quorum of the servers that these clients would have: primaries that sentinels name, or whatever a
+    /// closure connects to. Of the settings of the clients only where their connections lead counts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as for [`connect`](Quorum::connect), and for a cluster.
+    ///
+    /// ```no_run
+    /// # async fn example(connect: impl Fn() -> redis::RedisFuture<'static, redis::aio::MultiplexedConnection> + Send + Sync + Clone + 'static) -> Result<(), mortise_client::Error> {
+    /// # use mortise_client::redis;
+    /// use mortise_client::{Client, Quorum};
+    ///
+    /// let servers = [Client::builder("redis://a/")?, Client::builder("redis://b/")?, Client::with(connect)];
+    /// let quorum = Quorum::of(servers)?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of(servers: impl IntoIterator<Item = Builder>) -> Result<QuorumBuilder, Error> {
+        let servers: Vec<_> = servers.into_iter().collect();
+        if servers.len().is_multiple_of(2) {
+            return Err(Error::Invalid(format!(
+                "a quorum has an odd number of servers, not {}: another one would make it no safer",
+                servers.len()
+            )));
+        }
+        let mut addresses = HashSet::new();
+        if let Some(twice) = servers
+            .iter()
+            .filter_map(Builder::address)
+            .find(|address| !addresses.insert(address.clone()))
+        {
+            return Err(Error::Invalid(format!(
+                "{twice} is there twice, and would vote twice"
+            )));
+        }
+        let options = Options::new(Duration::from_millis(500), Duration::from_millis(50));
+        Ok(QuorumBuilder { servers, options })
+    }
+
+    /// Returns the lock with this key. Nothing is sent yet.
+    ///
+    /// ```
+    /// use mortise_client::{Error, Quorum};
+    ///
+    /// async fn write(quorum: &Quorum) -> Result<(), Error> {
+    ///     quorum.lock("ledger").run(|guard| async move { Ok(println!("with fence {}", guard.token())) }).await
+    /// }
+    /// ```
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
+        Lock::new(&self.0, vec![key.as_ref().into()])
+    }
+
+    /// Returns who holds a lock and who waits for it, at most 100 of each, as each server sees it. An owner's name
+    /// has another ending in each round; the owner that a majority names holds the lock.
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: mortise_client::Quorum) {
+    /// for there in quorum.info("ledger").await {
+    ///     println!("{}: {:?}", there.server, there.answer);
+    /// }
+    /// # }
+    /// ```
+    pub async fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer> {
+        let answers = self
+            .0
+            .servers
+            .call_all(&request::info(key.as_ref()), self.0.settings.reply)
+            .await;
+        let answer =
+            |(node, answer): (Arc<Node>, Result<crate::link::Reply, Failed>)| ServerAnswer {
+                server: node.name.to_string(),
+                answer: match answer {
+                    Ok(reply) => LockInfo::read(reply.value),
+                    Err(failed) => Err(failed.error(Error::unexpected(&"null"))),
+                },
+            };
+        answers.into_iter().map(answer).collect()
+    }
+
+    /// Releases what guards still hold, and waits for `limit` at most until the servers have confirmed that; as
+    /// [`Client::close`](crate::Client::close). Returns whether they have.
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: mortise_client::Quorum) {
+    /// quorum.close(std::time::Duration::from_secs(5)).await;
+    /// # }
+    /// ```
+    pub async fn close(&self, limit: Duration) -> bool {
+        self.0.close(limit).await
+    }
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.0.servers.nodes();
+        let names: Vec<_> = nodes.iter().map(|node| &*node.name).collect();
+        f.debug_tuple("Quorum").field(&names).finish()
+    }
+}
+
+/// Settings of a [`Quorum`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), mortise_client::Error> {
+/// use mortise_client::Quorum;
+/// use std::time::Duration;
+///
+/// let builder = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?;
+/// let quorum = builder.node_timeout(Duration::from_millis(30)).settings(|it| it.name("billing-7")).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "settings do nothing until a quorum is made of them"]
+pub struct QuorumBuilder {
+    servers: Vec<Builder>,
+    options: Options,
+}
+
+impl QuorumBuilder {
+    /// Sets how long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
+    /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::QuorumBuilder) {
+    /// let builder = builder.node_timeout(std::time::Duration::from_millis(20));
+    /// # }
+    /// ```
+    pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
+        self.options.settings.reply = limit;
+        self
+    }
+
+    /// Sets what a client of one server has as well: its name, the lease, the wait, how long opening a connection may take (500 ms
+    /// unless set), the runtime.
+    ///
+    /// ```no_run
+    /// # fn example(builder: mortise_client::QuorumBuilder) {
+    /// let builder = builder.settings(|it| it.name("billing-7").lease(std::time::Duration::from_secs(30)));
+    /// # }
+    /// ```
+    pub fn settings(mut self, set: impl FnOnce(Builder) -> Builder) -> QuorumBuilder {
+        if let Some(first) = self.servers.first() {
+            let builder = Builder {
+                options: self.options,
+                ..first.clone()
+            };
+            self.options = set(builder).options;
+        }
+        self
+    }
+
+    /// Makes a quorum that connects when it is first used.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside of a runtime, where none was named; [`Error::Invalid`] for a name that cannot be.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build(self) -> Result<Quorum, Error> {
+        let mut options = self.options;
+        let (runtime, names) = (options.runtime()?, options.names()?);
+        // A server that hangs is noticed soon, and another one takes its place.
+        options.letters = options
+            .settings
+            .reply
+            .saturating_mul(2)
+            .clamp(Duration::from_millis(100), Duration::from_secs(1));
+        options.is_patient = false;
+        options.awaits_connection = false;
+        let identities: Vec<_> = self.servers.iter().map(|_| Identity::default()).collect();
+        let mut nodes = Vec::new();
+        for (number, server) in self.servers.into_iter().enumerate() {
+            let mut others = identities.clone();
+            let identity = others.swap_remove(number);
+            nodes.push(server.member(&options, identity, others, &runtime)?);
+        }
+        Ok(Quorum(Core::new(
+            Servers::Quorum(nodes),
+            names,
+            options.settings,
+            runtime,
+        )))
+    }
+
+    /// Makes a quorum of which a majority is connected, and has the module.
+    ///
+    /// # Errors
+    /// As for [`Quorum::connect`] and [`build`](QuorumBuilder::build).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// use mortise_client::Quorum;
+    ///
+    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Quorum, Error> {
+        let limit = self.options.connect;
+        let quorum = self.build()?;
+        let nodes = quorum.0.servers.nodes();
+        let find = |node: &Arc<Node>| {
+            let node = node.clone();
+            async move {
+                let found = node.link.call(&request::info(b"mortise"), limit).await;
+                (node, found)
+            }
+        };
+        let mut finding: FuturesUnordered<_> = nodes.iter().map(find).collect();
+        let (mut granted, mut failures) = (0, Vec::new());
+        while let Some((node, found)) = finding.next().await {
+            let error = match found {
+                Ok(_) => None,
+                Err(failed) => Some(failed.error(Error::unexpected(&"null"))),
+            };
+            match error {
+                Some(Error::Connection { server, error }) if is_invalid(&error) => {
+                    return Err(Error::Invalid(format!("{server}: {error}")));
+                }
+                // Only if the server knows a command it says that the user may not run it.
+                Some(Error::Refused { code, .. }) if code == "NOPERM" => granted += 1,
+                Some(error) => failures.push(NodeFailure {
+                    server: node.name.to_string(),
+                    reason: error.into(),
+                }),
+                None => granted += 1,
+            }
+            if granted >= majority(nodes.len()) {
+                return Ok(quorum);
+            }
+        }
+        Err(Error::NoQuorum {
+            needed: majority(nodes.len()),
+            granted,
+            nodes: failures,
+        })
+    }
+}
+
+/// Whether connecting again cannot help, because of what the client was built with.
+fn is_invalid(error: &redis::RedisError) -> bool {
+    error.kind() == redis::ErrorKind::InvalidClientConfig
+}

@@ -1,0 +1,229 @@
+//! The one retry policy: what is tried again, after which pause, and until when. Pure.
+//!
+//! | what | how long one try may take | tried again |
+//! | --- | --- | --- |
+//! | opening a connection | `connect_timeout` (2 s; a quorum 500 ms) | by the next request |
+//! | a request, a renewal, a release | `response_timeout` (2 s), a renewal a third of its lease if that is shorter; a quorum `node_timeout` (50 ms) | see below |
+//! | collecting letters | 1 s and the `response_timeout` | until nobody waits |
+//! | an acquisition with `wait(limit)` | | after 20 ms, then twice as long each time up to 1 s, until the limit is over |
+//! | an acquisition without a limit | | the same, for ever |
+//! | `try_acquire`, `try_read` | | once, at once, if the connection broke |
+//! | a renewal | | after a twentieth of its lease (5 to 200 ms), until the deadline |
+//! | `LOCK.LEAVE` for what may be left | | after 20 ms up to 500 ms, until the lease is over and 5 s more |
+//!
+//! Tried again is what a restart, a failover or a migration explains ([`Error::passes`]). Every other error is reported at once.
+
+use std::time::Duration;
+
+use crate::error::{Error, Failed};
+use crate::time::BootInstant;
+
+/// Pauses that grow from 20 ms to a limit.
+#[derive(Debug, Clone)]
+pub(crate) struct Pause {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pause {
+    /// Pauses of half a second at most.
+    pub(crate) fn new() -> Pause {
+        Pause {
+            next: Duration::from_millis(20),
+            longest: Duration::from_millis(500),
+        }
+    }
+
+    /// The next pause.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (2 * pause).min(self.longest);
+        pause
+    }
+}
+
+/// How long a request may wait for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It is answered at once.
+    Never,
+    Until(Duration),
+    Forever,
+}
+
+impl Wait {
+    pub(crate) fn up_to(limit: Duration) -> Wait {
+        if limit.is_zero() {
+            Wait::Never
+        } else {
+            Wait::Until(limit)
+        }
+    }
+}
+
+/// The tries of one acquisition.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    wait: Wait,
+    began: BootInstant,
+    pause: Pause,
+    count: u32,
+    redirections: u32,
+}
+
+/// How many redirections an acquisition follows without a pause.
+const REDIRECTIONS: u32 = 5;
+
+impl Tries {
+    pub(crate) fn new(wait: Wait, now: BootInstant) -> Tries {
+        let pause = Pause {
+            longest: Duration::from_secs(1),
+            ..Pause::new()
+        };
+        Tries {
+            wait,
+            began: now,
+            pause,
+            count: 0,
+            redirections: 0,
+        }
+    }
+
+    /// The `WAIT` of the next request, in milliseconds; `None` if it must not wait, 0 if it waits without limit.
+    pub(crate) fn to_queue(&self, now: BootInstant) -> Option<u64> {
+        match self.wait {
+            Wait::Never => None,
+            Wait::Forever => Some(0),
+            Wait::Until(_) => {
+                let left = self.left(now).as_nanos().div_ceil(1_000_000);
+                Some(u64::try_from(left).unwrap_or(u64::MAX).clamp(1, 1 << 53))
+            }
+        }
+    }
+
+    /// How long the acquisition may still wait.
+    pub(crate) fn left(&self, now: BootInstant) -> Duration {
+        match self.wait {
+            Wait::Never => Duration::ZERO,
+            Wait::Forever => Duration::MAX,
+            Wait::Until(limit) => (self.began + limit).since(now),
+        }
+    }
+
+    pub(crate) fn is_over(&self, now: BootInstant) -> bool {
+        self.left(now).is_zero()
+    }
+
+    /// That others held the lock all the time.
+    pub(crate) fn busy(&self, now: BootInstant) -> Error {
+        Error::Busy {
+            waited: now.since(self.began),
+        }
+    }
+
+    /// Whether to follow a redirection at once.
+    pub(crate) fn follow(&mut self) -> bool {
+        self.redirections += 1;
+        self.redirections <= REDIRECTIONS
+    }
+
+    /// How long to pause before the next try, or the error to report.
+    pub(crate) fn after(&mut self, failed: Failed, now: BootInstant) -> Result<Duration, Error> {
+        let error = failed.error(self.busy(now));
+        if !error.passes() && !matches!(error, Error::Lost(_)) {
+            return Err(error);
+        }
+        self.count += 1;
+        let broke = matches!(&error, Error::Connection { error, .. } if !error.is_timeout());
+        match self.wait {
+            // The connection may have been dead for hours.
+            Wait::Never if self.count == 1 && broke => Ok(Duration::ZERO),
+            Wait::Never => Err(error),
+            _ => {
+                let pause = self.pause.next();
+                match pause < self.left(now) {
+                    true => Ok(pause),
+                    false => Err(error),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn connection(kind: io::ErrorKind) -> Failed {
+        let error = io::Error::from(kind).into();
+        Failed::Unknown(Error::Connection {
+            server: "s".into(),
+            error,
+        })
+    }
+
+    fn broken() -> Failed {
+        connection(io::ErrorKind::BrokenPipe)
+    }
+
+    #[test]
+    fn an_acquisition_without_a_limit_is_tried_for_ever_and_at_last_once_a_second() {
+        let now = BootInstant::now();
+        let mut tries = Tries::new(Wait::Forever, now);
+        let pauses: Vec<_> = (0..100)
+            .map(|_| tries.after(broken(), now).unwrap())
+            .collect();
+        assert_eq!(pauses[..3], [ms(20), ms(40), ms(80)]);
+        assert_eq!(pauses[99], ms(1_000));
+        assert_eq!(tries.to_queue(now), Some(0));
+    }
+
+    #[test]
+    fn an_acquisition_with_a_limit_is_tried_until_it_is_over() {
+        let now = BootInstant::now();
+        let mut tries = Tries::new(Wait::Until(ms(100)), now);
+        assert_eq!(tries.after(broken(), now).unwrap(), ms(20));
+        assert_eq!(
+            tries.to_queue(now + Duration::from_micros(20_500)),
+            Some(80)
+        );
+        assert_eq!(tries.after(broken(), now + ms(20)).unwrap(), ms(40));
+        assert!(matches!(
+            tries.after(broken(), now + ms(60)),
+            Err(Error::Connection { .. })
+        ));
+        assert!(tries.is_over(now + ms(100)) && !tries.is_over(now + ms(99)));
+        assert_eq!(tries.to_queue(now + ms(200)), Some(1));
+    }
+
+    #[test]
+    fn an_attempt_is_repeated_once_where_its_connection_was_dead_and_not_where_the_server_is_silent()
+     {
+        let now = BootInstant::now();
+        let mut tries = Tries::new(Wait::Never, now);
+        assert_eq!(tries.after(broken(), now).unwrap(), Duration::ZERO);
+        assert!(tries.after(broken(), now).is_err());
+        let silent = connection(io::ErrorKind::TimedOut);
+        assert!(Tries::new(Wait::Never, now).after(silent, now).is_err());
+        assert_eq!(tries.to_queue(now), None);
+    }
+
+    #[test]
+    fn a_refusal_and_a_denial_are_reported_at_once_and_a_failover_is_waited_for() {
+        let now = BootInstant::now();
+        let refused = |code| Failed::Refused(Error::of_line("s", code, "text"));
+        let mut tries = Tries::new(Wait::Forever, now);
+        assert!(tries.after(refused("WRONGTYPE"), now).is_err());
+        assert!(matches!(
+            tries.after(Failed::Denied, now),
+            Err(Error::Busy { .. })
+        ));
+        assert!(tries.after(refused("READONLY"), now).is_ok());
+    }
+}
