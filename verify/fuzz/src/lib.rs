@@ -7,7 +7,6 @@
 
 mod arguments;
 mod bytes;
-mod replies;
 
 // The tests' own code, most of which is unused here.
 #[allow(dead_code, unused_imports)]
@@ -38,17 +37,8 @@ mod ffi;
 #[path = "../../../src/command/parse.rs"]
 mod parse;
 
-// The client's own code.
-#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../../client/src/value/mod.rs"]
-mod value;
-#[allow(dead_code, unexpected_cfgs, unreachable_pub, unused_imports)]
-#[path = "../../../client/src/wire/mod.rs"]
-mod wire;
-
 pub use arguments::arguments;
 pub use bytes::{effects, locks as saved_locks};
-pub use replies::replies;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
