@@ -182,7 +182,7 @@ impl fmt::Display for Error {
                  or wait until its lease ends, and ask again then",
             ),
             Self::Left => {
-                f.write_str("LEFT the owner has left this key for good: ask again under a new name")
+                f.write_str("LEFT the owner has left this key: ask again under a new name")
             }
             Self::TryAgain(left) => write!(
                 f,

@@ -9,26 +9,25 @@
 //! A queue knows only the waiter. The code that answers waiters checks here whether the answer is a letter. A letter has a
 //! larger number than every letter before it, in whatever box, so one number shows how much of a box was delivered.
 
+mod grants;
 mod leaving;
 mod letter;
 mod mailbox;
-mod withdrawal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{
     BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
-    Undo, Withdrawn, age,
+    Undo, age,
 };
 
 use letter::undelivered;
-use mailbox::{Crowd, Leftover, Mailbox, Place, Stored};
+use mailbox::{Crowd, GrantKey, Leftover, Mailbox, Stored};
 
 use crate::homes::Homes;
 use crate::key::Db;
 use crate::map::Map;
-use crate::owner::Owner;
 use crate::queues::WaiterId;
 use crate::types::Instant;
 
@@ -50,8 +49,8 @@ pub struct Mail {
     letters: usize,
     /// Databases that SWAPDB has moved while there were letters.
     homes: Homes,
-    /// Letters by owner and subject, for LEAVE.
-    by_owner: BTreeSet<(Owner, Place, BoxId, u64)>,
+    /// Letters of grants, by owner and lock.
+    grants: BTreeSet<GrantKey>,
     /// Boxes by when LOCK.MAIL last named them.
     by_asked: BTreeSet<(Instant, BoxId)>,
     /// Boxes whose newest LOCK.MAIL lost its connection while it waited, by when.
@@ -193,7 +192,7 @@ impl Mail {
             return Posted::Returned(undelivered(letter));
         };
         let stored = Stored::new(letter, &self.homes);
-        self.by_owner.extend(stored.entries(id, number));
+        self.grants.extend(stored.grants(id, number));
         found.letters.insert(number, stored);
         self.letters += 1;
         Posted::In(id)
@@ -214,8 +213,8 @@ impl Mail {
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
         for (number, letter) in &forgotten {
-            for entry in letter.entries(id, *number) {
-                self.by_owner.remove(&entry);
+            for grant in letter.grants(id, *number) {
+                self.grants.remove(&grant);
             }
         }
         let next = found.letters.first_key_value();

@@ -7,7 +7,7 @@ use mortise_core::mail::{
     BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
 };
 use mortise_core::{
-    Decided, Instant, KeyId, KeyList, KeyRef, Mode, OwnerRef, Removed, Request, Waiter, WaiterId,
+    Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, Request, Waiter, WaiterId,
 };
 
 use crate::config;
@@ -165,36 +165,17 @@ pub(crate) fn is_expected(waiting: &Waiting, waiter: WaiterId) -> bool {
     waiting.post.mail.borrow().is_expected(waiter)
 }
 
-/// A request is sent again: deletes an undelivered letter that refused or denied it before.
-pub(crate) fn withdraw_refusal(waiting: &Waiting, key: KeyRef<'_>, request: &Request<'_>) {
-    let mut mail = waiting.post.mail.borrow_mut();
-    if mail.letters() > 0 {
-        mail.withdraw_refusal(&key.to_id(), None, request.owner, request.terms.mode());
-    }
-}
-
-/// The same for a request for several keys.
-pub(crate) fn withdraw_refusal_of_several(waiting: &Waiting, keys: &KeyList, owner: OwnerRef<'_>) {
-    let mut mail = waiting.post.mail.borrow_mut();
-    if mail.letters() > 0
-        && let Some(first) = keys.as_slice().first()
-    {
-        mail.withdraw_refusal(first, Some(keys), owner, Mode::Write);
-    }
-}
-
-/// Takes out the letters for requests of `owner` at the key. True if there was one.
-pub(crate) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
+/// Undoes the undelivered grants of several keys to `owner`, except at `key`, which is one of them.
+pub(crate) fn undo_several(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) {
+    let mail = state::get(ctx).post.mail.borrow();
     if mail.letters() == 0 {
-        return false;
+        return;
     }
-    let withdrawn = mail.withdraw(&key.to_id(), owner);
+    let grants = mail.undelivered_of_several(&key.to_id(), owner);
     drop(mail);
-    for letter in withdrawn.grants {
+    for letter in grants {
         undelivered::undo_at_other_keys(ctx, &grant_of(letter), key);
     }
-    withdrawn.any
 }
 
 /// `waiter` has left its queue, without a letter. True if it waited by mail.

@@ -101,6 +101,6 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
         }
     }
     let granted = undelivered::withdraw(ctx, key, owner);
-    let withdrawn = mail::withdraw(ctx, key, owner);
-    waited || granted || withdrawn
+    mail::undo_several(ctx, key, owner);
+    waited || granted
 }

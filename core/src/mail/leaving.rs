@@ -78,10 +78,10 @@ impl Mail {
         stored: Stored,
         delivered: bool,
     ) -> Leaving {
-        for entry in stored.entries(id, number) {
-            self.by_owner.remove(&entry);
+        for grant in stored.grants(id, number) {
+            self.grants.remove(&grant);
         }
-        let letter = stored.into_letter(&self.homes);
+        let letter = stored.to_letter(&self.homes);
         let undelivered = (!delivered).then(|| undelivered(letter)).flatten();
         self.count_out(1);
         undelivered.map_or(Leaving::Letter, Leaving::Grant)

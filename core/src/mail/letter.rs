@@ -151,15 +151,6 @@ pub enum Posted {
     NotByMail(Letter),
 }
 
-/// What LEAVE removed from boxes.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Withdrawn {
-    /// There was a letter.
-    pub any: bool,
-    /// Grants of several keys whose letter was never delivered: to be given back at the other keys, too.
-    pub grants: Vec<UndeliveredLetter>,
-}
-
 /// What leaves with a closed box.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Leaving {

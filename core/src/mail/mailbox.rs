@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::letter::{BoxId, Letter, Outcome};
 use crate::homes::{Home, Homes};
-use crate::key::{Db, KeyId, KeyList};
+use crate::key::{Db, KeyList};
 use crate::map::Map;
 use crate::owner::Owner;
 use crate::queues::WaiterId;
@@ -55,12 +55,15 @@ pub(super) struct Crowd {
     pub(super) by_delivered: btree_set::IntoIter<(Instant, BoxId)>,
 }
 
-/// The subject of a letter. SWAPDB moves a lock, and with it the lock's grants, but no queue.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Where a letter's subject is. SWAPDB moves a lock, and with it the lock's grants, but no queue.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    Queue(Db, Rc<[u8]>),
-    Lock(Home, Rc<[u8]>),
+    Queue(Db),
+    Lock(Home),
 }
+
+/// A grant: its owner, its lock, and where its letter is.
+pub(super) type GrantKey = (Owner, (Home, Rc<[u8]>), BoxId, u64);
 
 /// A letter in a box.
 #[derive(Debug)]
@@ -71,48 +74,42 @@ pub(super) struct Stored {
 
 impl Stored {
     pub(super) fn new(letter: Letter, homes: &Homes) -> Self {
-        let KeyId { db, name } = letter.key.clone();
         let place = match letter.outcome {
-            Outcome::Granted { .. } => Place::Lock(homes.home_of(db), name),
-            Outcome::Denied | Outcome::Refused(_) => Place::Queue(db, name),
+            Outcome::Granted { .. } => Place::Lock(homes.home_of(letter.key.db)),
+            Outcome::Denied | Outcome::Refused(_) => Place::Queue(letter.key.db),
         };
         Self { place, letter }
     }
 
-    /// Where it is found by its owner: at each of its keys.
-    pub(super) fn entries(
-        &self,
-        id: BoxId,
-        number: u64,
-    ) -> impl Iterator<Item = (Owner, Place, BoxId, u64)> {
+    /// The grants in it, one for each of its keys.
+    pub(super) fn grants(&self, id: BoxId, number: u64) -> impl Iterator<Item = GrantKey> {
+        let home = match self.place {
+            Place::Lock(home) => Some(home),
+            Place::Queue(_) => None,
+        };
         let key = std::slice::from_ref(&self.letter.key);
         let keys = self.letter.keys.as_ref().map_or(key, KeyList::as_slice);
-        keys.iter().map(move |key| {
-            let place = self.place.with_name(Rc::clone(&key.name));
-            (self.letter.owner.clone(), place, id, number)
+        home.into_iter().flat_map(move |home| {
+            keys.iter().map(move |key| {
+                let lock = (home, Rc::clone(&key.name));
+                (self.letter.owner.clone(), lock, id, number)
+            })
         })
     }
 
     /// The letter, with the database where its lock is now.
-    pub(super) fn into_letter(self, homes: &Homes) -> Letter {
-        let mut letter = self.letter;
+    pub(super) fn to_letter(&self, homes: &Homes) -> Letter {
+        let mut letter = self.letter.clone();
         letter.key.db = self.place.db(homes);
         letter
     }
 }
 
 impl Place {
-    fn with_name(&self, name: Rc<[u8]>) -> Self {
+    pub(super) fn db(self, homes: &Homes) -> Db {
         match self {
-            Self::Queue(db, _) => Self::Queue(*db, name),
-            Self::Lock(home, _) => Self::Lock(*home, name),
-        }
-    }
-
-    pub(super) fn db(&self, homes: &Homes) -> Db {
-        match self {
-            Self::Queue(db, _) => *db,
-            Self::Lock(home, _) => homes.db_of(*home),
+            Self::Queue(db) => db,
+            Self::Lock(home) => homes.db_of(home),
         }
     }
 }

@@ -128,19 +128,16 @@ fn decide(
 ) -> Result<Option<Answer>, Error> {
     match taken {
         Taken::Granted(grant) => {
-            accepted(ctx, call, key, mailbox);
+            accepted(ctx, mailbox);
             Ok(Some(Answer::Granted(grant.token())))
         }
         Taken::Failed(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
-            accepted(ctx, call, key, mailbox);
+            accepted(ctx, mailbox);
             Ok(Some(Answer::Null))
         }
         Taken::Failed(error) => Err(error.into()),
         Taken::Busy(busy) => {
             let waits = wait(ctx, call, key, mailbox, busy)?;
-            if matches!(waits, Waits::Queued(_)) {
-                mail::withdraw_refusal(waiting::state(ctx), ctx.key(key), &call.request);
-            }
             Ok(answer_of(waits))
         }
     }
@@ -177,9 +174,9 @@ fn wait(
     pending::wait(ctx, &request, is_free, how)
 }
 
-/// The request was not refused: its box exists from now on, and an earlier refusal is withdrawn.
-fn accepted(ctx: &Context<'_>, call: &Call<'_>, key: Arg<'_>, mailbox: Option<Mailbox<'_>>) {
-    let Some(mailbox) = mailbox else { return };
-    mailbox.open_if_room(ctx);
-    mail::withdraw_refusal(waiting::state(ctx), ctx.key(key), &call.request);
+/// The request was not refused: its box exists from now on.
+fn accepted(ctx: &Context<'_>, mailbox: Option<Mailbox<'_>>) {
+    if let Some(mailbox) = mailbox {
+        mailbox.open_if_room(ctx);
+    }
 }

@@ -9,9 +9,8 @@ use crate::ffi::{Arg, Context};
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::waiting;
-use crate::waiting::mail::{self, Mailbox};
-use crate::waiting::pending::{self, How, Waits};
+use crate::waiting::mail::Mailbox;
+use crate::waiting::pending::{self, How};
 use crate::work::open_lock::OpenLock;
 use crate::work::{several as grants, slots};
 
@@ -56,14 +55,14 @@ pub(super) fn acquire<'c>(
     let keys = KeyList::new(ids(ctx, names));
     if found.iter().any(|found| found.hold.is_some()) {
         let token = repeat(ctx, &call.request, names, &found)?;
-        accepted(ctx, &keys, call, mailbox);
+        accepted(ctx, mailbox);
         return Ok(Answer::Granted(token));
     }
     let queued = pending::queued_already(ctx, &keys, call.request.owner, mailbox.is_some())?;
     let is_free = found.iter().all(|found| found.is_free);
     let is_behind = found.iter().any(|found| found.has_waiters);
     if queued.is_none() && is_free && !is_behind {
-        return grant(ctx, call, names, &keys, mailbox, false);
+        return grant(ctx, call, names, mailbox, false);
     }
     let how = call.how(ctx, mailbox);
     if matches!(how, How::Never) && !is_free {
@@ -83,12 +82,9 @@ pub(super) fn acquire<'c>(
         (Some(id), Some(mailbox)) => pending::repeat(ctx, id, &request, mailbox)?,
         _ => pending::wait(ctx, &request, is_free, how)?,
     };
-    if matches!(waits, Waits::Queued(_)) {
-        mail::withdraw_refusal_of_several(waiting::state(ctx), &keys, call.request.owner);
-    }
     match answer_of(waits) {
         Some(answer) => Ok(answer),
-        None => grant(ctx, call, names, &keys, mailbox, true),
+        None => grant(ctx, call, names, mailbox, true),
     }
 }
 
@@ -97,22 +93,21 @@ fn grant<'c>(
     ctx: &'c Context<'c>,
     call: &Call<'c>,
     names: &[Arg<'c>],
-    keys: &KeyList,
     mailbox: Option<Mailbox<'_>>,
     is_let_past: bool,
 ) -> Result<Answer, Error> {
     let granted = grants::grant_new(ctx, names, &call.request, is_let_past)?;
     let token = granted.token();
-    accepted(ctx, keys, call, mailbox);
+    accepted(ctx, mailbox);
     granted.notify(ctx, names);
     Ok(Answer::Granted(token))
 }
 
-/// The request was granted: its box exists from now on, and an earlier refusal is withdrawn.
-fn accepted(ctx: &Context<'_>, keys: &KeyList, call: &Call<'_>, mailbox: Option<Mailbox<'_>>) {
-    let Some(mailbox) = mailbox else { return };
-    mailbox.open_if_room(ctx);
-    mail::withdraw_refusal_of_several(waiting::state(ctx), keys, call.request.owner);
+/// The request was granted: its box exists from now on.
+fn accepted(ctx: &Context<'_>, mailbox: Option<Mailbox<'_>>) {
+    if let Some(mailbox) = mailbox {
+        mailbox.open_if_room(ctx);
+    }
 }
 
 /// Its owner holds some of the keys. If it holds all of them, for writing and by one token, the reply of the same request was

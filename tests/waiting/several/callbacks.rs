@@ -2,8 +2,8 @@
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Server, cmd, command, eventually, hold_of, holders_of, int, is_nil, lock_info, text,
-    waiter,
+    Conn, Server, cmd, command, eventually, hold_of, holders_of, int, is_nil, lock_info, mail,
+    text, waiter,
 };
 
 use super::{A, B, C, several};
@@ -116,6 +116,10 @@ impl Case {
         cmd!(conn, "FLUSHALL");
         for key in KEYS {
             cmd!(conn, "LOCK.LEAVE", key, "m");
+        }
+        let told = mail!(conn, "{{k}}box");
+        if let Some(last) = told.letters.last() {
+            mail!(conn, "{k}box", "AFTER", told.since, last.number);
         }
         eventually(&self.name(), || {
             (server.gauge("locks"), server.gauge("letters")) == (0, 0)

@@ -5,9 +5,7 @@ pub(crate) mod program;
 mod reference;
 
 use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, NotYours, Outcome, Undo, age};
-use mortise_core::{
-    Db, Instant, KeyId, KeyList, Mail, Mode, OwnerRef, Stake, Token, Touched, WaiterId,
-};
+use mortise_core::{Db, Instant, KeyId, KeyList, Mail, OwnerRef, Stake, Token, Touched, WaiterId};
 use proptest::prelude::*;
 
 use program::{Kind, key, letter, ops, owner, run};
@@ -81,40 +79,19 @@ fn a_grant_is_undone_in_the_database_to_which_a_swap_moved_its_lock() {
 }
 
 #[test]
-fn after_a_swap_a_grant_is_withdrawn_where_its_lock_is_and_a_refusal_where_its_queue_is() {
+fn after_a_swap_a_grant_is_where_its_lock_is_and_a_refusal_where_its_queue_is() {
+    let now = Instant::from_millis(0);
     let mut mail = Mail::new();
-    let (id, now) = (
-        mail.make(b"box", b"", 1, Instant::from_millis(0)),
-        Instant::from_millis(0),
-    );
+    let id = mail.make(b"box", b"", 1, now);
     let kind = |result| Kind { result, ..GRANTED };
-    for (waiter, result) in [(1, 0), (2, 1)] {
-        mail.expect(WaiterId(waiter), id);
-        mail.post(
-            WaiterId(waiter),
-            1 + waiter,
-            letter(kind(result), 1 + waiter),
-        );
+    for (number, result) in [(2, 0), (3, 1)] {
+        post(&mut mail, id, number, letter(kind(result), number));
     }
     let dbs =
         |mail: &mut Mail| -> Vec<u32> { mail.deliver(id, 9, now).map(|sent| sent.db.0).collect() };
     assert_eq!(dbs(&mut mail), [0, 0]);
     mail.swap(Db(0), Db(7));
     assert_eq!(dbs(&mut mail), [7, 0], "as they are sent again");
-    let name = owner(0);
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    let at = |db| KeyId {
-        db: Db(db),
-        ..key(0)
-    };
-    assert!(mail.withdraw(&at(7), name).any);
-    assert_eq!(dbs(&mut mail), [0]);
-    assert!(!mail.withdraw(&at(7), name).any);
-    mail.swap(Db(7), Db(0));
-    mail.withdraw_refusal(&at(0), None, name, Mode::Write);
-    assert_eq!(dbs(&mut mail), [0], "it was sent");
-    assert!(mail.withdraw(&at(0), name).any);
-    assert_eq!(mail.letters(), 0);
 }
 
 #[test]
@@ -122,59 +99,38 @@ fn a_letter_that_is_deleted_leaves_the_swap_as_it_is_for_the_others() {
     let now = Instant::from_millis(0);
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, now);
-    for key in [0, 1] {
-        let (waiter, number) = (WaiterId(key.into()), 2 + u64::from(key));
-        let kind = Kind { key, ..GRANTED };
-        mail.expect(waiter, id);
-        mail.post(waiter, number, letter(kind, number));
+    for number in [2, 3] {
+        post(&mut mail, id, number, letter(GRANTED, number));
     }
     mail.swap(Db(0), Db(7));
     mail.ask(id, Some(2), now);
-    assert_eq!(mail.letters(), 1);
-    let name = owner(0);
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    let moved = KeyId {
-        db: Db(7),
-        ..key(1)
-    };
-    assert!(!mail.withdraw(&key(1), name).any);
-    assert!(mail.withdraw(&moved, name).any);
-    assert_eq!((mail.letters(), mail.requests(), mail.len()), (0, 0, 1));
+    let left: Vec<_> = mail
+        .deliver(id, 9, now)
+        .map(|sent| (sent.number, sent.db.0))
+        .collect();
+    assert_eq!(left, [(3, 7)]);
 }
 
 #[test]
-fn a_repeat_withdraws_the_refusal_of_the_same_keys_only() {
+fn a_request_for_several_keys_counts_once_for_each_until_it_is_answered() {
     let now = Instant::from_millis(0);
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, now);
-    let both = KeyList::new(vec![key(0), key(1)]);
-    let kind = Kind {
-        result: 2,
-        ..GRANTED
-    };
     let refusal = Letter {
-        keys: Some(both.clone()),
-        ..letter(kind, 2)
+        keys: Some(KeyList::new(vec![key(0), key(1)])),
+        ..letter(
+            Kind {
+                result: 2,
+                ..GRANTED
+            },
+            2,
+        )
     };
     mail.expect_several(WaiterId(1), id, 2);
     assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
     mail.post(WaiterId(1), 2, refusal);
     assert_eq!((mail.letters(), mail.requests()), (1, 0));
     assert_eq!((mail.len(), mail.box_len(id)), (2, 1));
-    let name = owner(0);
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    let others = KeyList::new(vec![key(0), key(2)]);
-    for (keys, mode) in [
-        (None, Mode::Write),
-        (Some(&others), Mode::Write),
-        (Some(&both), Mode::Read),
-    ] {
-        mail.withdraw_refusal(&key(0), keys, name, mode);
-        assert_eq!(mail.letters(), 1, "{keys:?} {mode:?}");
-    }
-    let turned = KeyList::new(vec![key(1), key(0)]);
-    mail.withdraw_refusal(&key(0), Some(&turned), name, Mode::Write);
-    assert_eq!(mail.letters(), 0);
 }
 
 #[test]
@@ -277,29 +233,36 @@ fn a_closed_box_leaves_until_it_is_empty() {
 }
 
 #[test]
-fn a_withdrawn_grant_of_several_keys_is_undone_if_it_was_not_delivered() {
-    let name = owner(0);
+fn a_grant_of_several_keys_is_found_at_each_of_them_until_it_is_delivered() {
+    let (name, now) = (owner(0), Instant::from_millis(0));
     let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
     let both = Some(KeyList::new(vec![key(0), key(1)]));
-    for (keys, delivered, undone) in [
-        (both.clone(), false, 1),
-        (both.clone(), true, 0),
-        (None, false, 0),
+    for (keys, delivered, found) in [
+        (both.clone(), false, true),
+        (both.clone(), true, false),
+        (None, false, false),
     ] {
         let mut mail = Mail::new();
-        let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
+        let id = mail.make(b"box", b"", 1, now);
         let granted = Letter {
             keys: keys.clone(),
             ..letter(GRANTED, 2)
         };
         post(&mut mail, id, 2, granted);
+        mail.swap(Db(0), Db(7));
         if delivered {
-            assert_eq!(mail.deliver(id, 9, Instant::from_millis(0)).len(), 1);
+            assert_eq!(mail.deliver(id, 9, now).len(), 1);
         }
-        let withdrawn = mail.withdraw(&key(0), name);
-        assert!(withdrawn.any);
         let case = (keys.is_some(), delivered);
-        assert_eq!(withdrawn.grants.len(), undone, "{case:?}");
+        for (at, is_there) in [(key(0), 0), (key(1), 0), (key(2), 9)] {
+            let at = KeyId { db: Db(7), ..at };
+            let grants = mail.undelivered_of_several(&at, name);
+            let expected = usize::from(found && is_there == 0);
+            assert_eq!(grants.len(), expected, "{case:?}");
+            assert!(grants.iter().all(|grant| grant.key.db == Db(7)));
+        }
+        assert!(mail.undelivered_of_several(&key(0), name).is_empty());
+        assert_eq!(mail.letters(), 1, "it stays");
     }
 }
 
@@ -344,30 +307,17 @@ fn a_box_whose_reader_was_lost_is_overdue_until_it_is_asked_for_again() {
 #[test]
 fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
     let read = Instant::from_millis(10);
-    let name = owner(0);
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    // The first letter leaves: its owner left the key, or the client has deleted it.
-    for deletes in [false, true] {
-        // How many of three letters are delivered.
-        for (count, overdue) in [(0, false), (1, false), (2, true), (3, true)] {
-            let mut mail = Mail::new();
-            let id = mail.make(b"box", b"", 1, read);
-            for number in 2..5 {
-                let its = Kind {
-                    key: number as u8 - 2,
-                    ..GRANTED
-                };
-                post(&mut mail, id, number, letter(its, number));
-            }
-            drop(mail.deliver(id, count, read));
-            assert_eq!(with_unread(&mail, read), (count > 0).then_some(id));
-            if deletes {
-                mail.ask(id, Some(2), read.after(1));
-            } else {
-                assert!(mail.withdraw(&key(0), name).any);
-            }
-            let found = with_unread(&mail, read.after(1));
-            assert_eq!(found, overdue.then_some(id), "{count} {deletes}");
+    // How many of three letters are delivered. The client deletes the first one.
+    for (count, overdue) in [(0, false), (1, false), (2, true), (3, true)] {
+        let mut mail = Mail::new();
+        let id = mail.make(b"box", b"", 1, read);
+        for number in 2..5 {
+            post(&mut mail, id, number, letter(GRANTED, number));
         }
+        drop(mail.deliver(id, count, read));
+        assert_eq!(with_unread(&mail, read), (count > 0).then_some(id));
+        mail.ask(id, Some(2), read.after(1));
+        let found = with_unread(&mail, read.after(1));
+        assert_eq!(found, overdue.then_some(id), "{count}");
     }
 }

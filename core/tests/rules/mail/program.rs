@@ -36,15 +36,6 @@ pub(crate) enum Op {
         mailbox: u8,
         count: usize,
     },
-    Withdraw {
-        key: u8,
-        owner: u8,
-    },
-    AskAgain {
-        key: u8,
-        owner: u8,
-        write: bool,
-    },
     Close {
         mailbox: u8,
     },
@@ -95,8 +86,6 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         6 => (0..WAITERS, kind).prop_map(|(waiter, letter)| Op::Post { waiter, letter }),
         3 => (0..BOXES, proptest::option::of(0..5_u8)).prop_map(|(mailbox, forgets)| Op::Ask { mailbox, forgets }),
         3 => (0..BOXES, 1..4_usize).prop_map(|(mailbox, count)| Op::Tell { mailbox, count }),
-        1 => (0..2_u8, 0..OWNERS).prop_map(|(key, owner)| Op::Withdraw { key, owner }),
-        1 => (0..2_u8, 0..OWNERS, any::<bool>()).prop_map(|(key, owner, write)| Op::AskAgain { key, owner, write }),
         1 => (0..BOXES).prop_map(|mailbox| Op::Close { mailbox }),
         1 => Just(Op::CloseAll),
         2 => (1..6_u8).prop_map(|pieces| Op::LetLeave { pieces }),
@@ -212,25 +201,6 @@ impl Run {
                     .map(|delivered| delivered.number)
                     .collect();
                 assert_eq!(delivered, self.model.deliver(mailbox, count, self.now));
-            }
-            Op::Withdraw { key: k, owner: o } => {
-                let name = owner(o);
-                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-                assert_eq!(
-                    self.mail.withdraw(&key(k), name).any,
-                    self.model.withdraw(k, o)
-                );
-            }
-            Op::AskAgain {
-                key: k,
-                owner: o,
-                write,
-            } => {
-                let name = owner(o);
-                let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-                let mode = if write { Mode::Write } else { Mode::Read };
-                self.mail.withdraw_refusal(&key(k), None, name, mode);
-                self.model.withdraw_refusal(k, o, write);
             }
             Op::Close { mailbox } => {
                 if let Some(since) = self.model.since(mailbox) {

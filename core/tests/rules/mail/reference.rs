@@ -155,37 +155,6 @@ impl Reference {
         delivered
     }
 
-    fn take_out(&mut self, out: impl Fn(&Entry) -> bool) -> bool {
-        let mut found = false;
-        for mailbox in &mut self.boxes {
-            let before = mailbox.letters.len();
-            mailbox.letters.retain(|letter| !out(letter));
-            if mailbox.letters.len() < before {
-                found = true;
-                if !mailbox.letters.iter().any(|letter| letter.delivered) {
-                    mailbox.delivered_since = None;
-                }
-            }
-        }
-        found
-    }
-
-    pub(crate) fn withdraw(&mut self, key: u8, owner: u8) -> bool {
-        self.take_out(|letter| letter.kind.key == key && letter.kind.owner == owner)
-    }
-
-    pub(crate) fn withdraw_refusal(&mut self, key: u8, owner: u8, write: bool) {
-        self.take_out(
-            |Entry {
-                 kind, delivered, ..
-             }| {
-                !delivered
-                    && kind.result != 0
-                    && (kind.key, kind.owner, kind.write) == (key, owner, write)
-            },
-        );
-    }
-
     pub(crate) fn close(&mut self, since: u64) {
         let Some(at) = self.boxes.iter().position(|mailbox| mailbox.since == since) else {
             return;

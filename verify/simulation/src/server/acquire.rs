@@ -56,12 +56,12 @@ impl Server {
         let outcome = self.try_acquire(key, &request, turn);
         let reply = match outcome {
             Ok(grant) => {
-                self.accepted(key, &request, mailbox);
+                self.accepted(mailbox);
                 Out::number(grant.token().get())
             }
             Err(AcquireError::Busy(busy)) => self.wait(key, &request, busy, wait.zip(mailbox)),
             Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
-                self.accepted(key, &request, mailbox);
+                self.accepted(mailbox);
                 Out::null()
             }
             Err(AcquireError::Revoked) => Out::error(REVOKED),
@@ -87,13 +87,10 @@ impl Server {
         })
     }
 
-    /// The request was accepted: its box exists from now on, and an unsent refusal of the same request is withdrawn.
-    fn accepted(&mut self, key: &[u8], request: &Request<'_>, mailbox: Option<&[u8]>) {
+    /// The request was accepted: its box exists from now on.
+    fn accepted(&mut self, mailbox: Option<&[u8]>) {
         if let Some(mailbox) = mailbox {
             self.open_box(mailbox);
-            let id = key_id(key);
-            self.mail
-                .withdraw_refusal(&id, None, request.owner, request.terms.mode());
         }
     }
 
@@ -110,7 +107,7 @@ impl Server {
         {
             let until = self.end_of_wait(wait);
             self.queues.take_over(waiter, request.terms, until);
-            return self.expect(waiter, key, request, mailbox);
+            return self.expect(waiter, mailbox);
         }
         let may_pass = self.may_pass(key, request);
         if by_mail.is_none() && !may_pass {
@@ -132,14 +129,14 @@ impl Server {
             place.rank = plan.rank;
         }
         if is_let_past && let Ok(grant) = self.try_acquire(key, request, Turn::First) {
-            self.accepted(key, request, by_mail.map(|it| it.1));
+            self.accepted(by_mail.map(|it| it.1));
             return Out::number(grant.token().get());
         }
         let Some((wait, mailbox)) = by_mail else {
             return Out::null();
         };
         let waiter = self.push(request, &place, self.end_of_wait(wait));
-        self.expect(waiter, key, request, mailbox)
+        self.expect(waiter, mailbox)
     }
 
     fn queued_already(&self, key: &[u8], request: &Request<'_>) -> Option<WaiterId> {
@@ -159,17 +156,9 @@ impl Server {
             && self.with_live(key, |_, live| live.admits(request))
     }
 
-    fn expect(
-        &mut self,
-        waiter: WaiterId,
-        key: &[u8],
-        request: &Request<'_>,
-        mailbox: &[u8],
-    ) -> Vec<u8> {
+    fn expect(&mut self, waiter: WaiterId, mailbox: &[u8]) -> Vec<u8> {
         let id = self.open_box(mailbox);
         self.mail.expect(waiter, id);
-        self.mail
-            .withdraw_refusal(&key_id(key), None, request.owner, request.terms.mode());
         Out::queued(id)
     }
 

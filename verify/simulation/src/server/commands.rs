@@ -8,7 +8,7 @@ use super::resp::Out;
 use super::{Server, key_id, key_ref};
 use crate::parts::ConnId;
 
-pub(super) const LEFT: &str = "LEFT the owner has left this key for good";
+pub(super) const LEFT: &str = "LEFT the owner has left this key";
 pub(super) const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
 pub(super) const NOT_GRANTING: &str = "TRYAGAIN nothing is granted";
 pub(super) const DEADLOCK: &str = "DEADLOCK the wait would close a cycle of waits";
@@ -123,24 +123,22 @@ impl Server {
             }
             Some(_) => return None,
         }
-        let requests = self.queues.requests_of(key_ref(key), owner);
-        let mut found = !requests.is_empty();
-        for id in requests {
-            self.mail.forget_request(id);
-            self.remove(id);
-        }
-        let withdrawn = self.mail.withdraw(&key_id(key), owner);
-        found |= withdrawn.any;
-        for grant in withdrawn.grants {
-            self.give_back_except(&grant, Some(key));
-        }
-        self.settle(key);
         let everything = Release {
             owner,
             how: How::All,
             token: None,
         };
-        found |= self.with_live(key, |_, live| live.release(&everything).is_ok());
+        self.settle(key);
+        let mut found = self.with_live(key, |_, live| live.release(&everything).is_ok());
+        let requests = self.queues.requests_of(key_ref(key), owner);
+        found |= !requests.is_empty();
+        for id in requests {
+            self.mail.forget_request(id);
+            self.remove(id);
+        }
+        for grant in self.mail.undelivered_of_several(&key_id(key), owner) {
+            self.give_back_except(&grant, Some(key));
+        }
         self.settle(key);
         Some(Out::number(u64::from(found)))
     }

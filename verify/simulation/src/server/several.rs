@@ -1,8 +1,8 @@
 //! Requests for several keys at once (`LOCK.MACQUIRE`), as the module answers them: all keys in one instant, or none.
 
 use mortise_core::{
-    Decided, Grant, KeyId, KeyList, Lease, Member, Mode, Observed, OwnerRef, Request, Sharing,
-    Stake, Terms, Token, Verdict, Waiter, WaiterId,
+    Decided, Grant, KeyId, KeyList, Lease, Member, Observed, OwnerRef, Request, Sharing, Stake,
+    Terms, Token, Verdict, Waiter, WaiterId,
 };
 
 use super::commands::{DEADLOCK, LEFT, NOT_GRANTING, REVOKED, Words};
@@ -226,21 +226,13 @@ impl Server {
         let mailbox = self.open_box(mailbox);
         let keys = call.keys.as_slice();
         self.mail.expect_several(id, mailbox, keys.len());
-        self.withdraw_refusal_of_several(call);
         Out::queued(mailbox)
     }
 
     fn accepted_several(&mut self, call: &Call<'_>) {
         if let Some((_, mailbox)) = call.by_mail {
             self.open_box(mailbox);
-            self.withdraw_refusal_of_several(call);
         }
-    }
-
-    fn withdraw_refusal_of_several(&mut self, call: &Call<'_>) {
-        let (first, owner) = (&call.keys.as_slice()[0], call.request.owner);
-        self.mail
-            .withdraw_refusal(first, Some(&call.keys), owner, Mode::Write);
     }
 
     /// Grants a queued request if it is the first at each of its keys and all of them are free.
