@@ -61,7 +61,7 @@ fn check_token(
     checked.map_err(|error| Error::too_high(argument, Some(token), error))
 }
 
-/// `owner` has left the key for good: requests that still arrive from it change nothing.
+/// Whether `owner` has left the key, so that what still arrives from it changes nothing.
 fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
     let left = left::all(ctx).borrow();
     !left.is_empty() && left.has_left(ctx.key(key), owner, clock::now())

@@ -1,9 +1,9 @@
 //! Blocked clients.
 //!
 //! The server knows only the handle. The layer above (see [`ClientHandlers`]) knows who waits for
-//! what and what the reply is, and keeps the two rules of the platform: `unblock` is called exactly
-//! once for a handle, and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
-//! delivery crashes Redis 7.2 and hangs the client on 7.0). Time limits are not the server's
+//! what and what the reply is. Two rules of the platform hold: a handle is unblocked exactly once, so a [`Blocked`] cannot be copied and
+//! unblocking consumes it; and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
+//! delivery crashes Redis 7.2 and hangs the client on 7.0), which `waiting::wake` sees to. Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
 
 use std::os::raw::{c_int, c_void};
@@ -21,13 +21,13 @@ static ANSWERS: OnceLock<ClientHandlers> = OnceLock::new();
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientHandlers {
     /// The server asks for the reply to a client that was unblocked.
-    pub(crate) on_reply: fn(&Context<'_>, Blocked),
+    pub(crate) on_reply: fn(&Context<'_>, BlockedId),
     /// CLIENT UNBLOCK: a reply has to be written.
-    pub(crate) on_unblock: fn(&Context<'_>, Blocked),
+    pub(crate) on_unblock: fn(&Context<'_>, BlockedId),
     /// The client is gone.
-    pub(crate) on_disconnect: fn(&Context<'_>, Blocked),
+    pub(crate) on_disconnect: fn(&Context<'_>, BlockedId),
     /// The server no longer needs the handle.
-    pub(crate) on_freed: fn(&Context<'_>, Blocked),
+    pub(crate) on_freed: fn(&Context<'_>, BlockedId),
 }
 
 /// At load time: sets the handlers for all that happens to blocked clients.
@@ -36,18 +36,23 @@ pub(super) fn answer_with(answers: ClientHandlers) {
 }
 
 fn answer(
-    which: impl Fn(&ClientHandlers) -> fn(&Context<'_>, Blocked),
+    which: impl Fn(&ClientHandlers) -> fn(&Context<'_>, BlockedId),
     ctx: &Context<'_>,
-    blocked: Blocked,
+    blocked: BlockedId,
 ) {
     if let Some(answers) = ANSWERS.get() {
         which(answers)(ctx, blocked);
     }
 }
 
-/// A client that the server has blocked for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A client that the server has blocked for us. Whoever has this is the one who unblocks it.
+#[derive(Debug)]
+#[must_use = "nothing else unblocks the client"]
 pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);
+
+/// Which blocked client it is. Callbacks of the server name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlockedId(usize);
 
 impl Context<'_> {
     /// Blocks the client that sent the command. Not in MULTI, scripts or functions. `None` if the server refuses, as
@@ -82,20 +87,30 @@ impl Context<'_> {
     }
 }
 
+impl BlockedId {
+    fn of(handle: *mut raw::RedisModuleBlockedClient) -> Self {
+        Self(handle.addr())
+    }
+}
+
 impl Blocked {
-    /// Unblocks the client; [`ClientHandlers::on_reply`] then makes the reply. Once for each
-    /// handle.
+    /// Which client it is.
+    pub(crate) fn id(&self) -> BlockedId {
+        BlockedId::of(self.0)
+    }
+
+    /// Unblocks the client; [`ClientHandlers::on_reply`] then makes the reply.
     pub(crate) fn unblock(self) {
-        // SAFETY: `waiting::wake` calls this once, before the server frees the handle. The private data
-        // is the handle itself, as a number to find the waiter by.
+        // SAFETY: the handle came from `block`, and this consumes it, so it happens once; the server frees the handle only afterwards. The
+        // private data is the handle itself, as a number to find the waiter by.
         unsafe { api!(RedisModule_UnblockClient, self.0, self.0.cast()) };
     }
 }
 
 /// SAFETY: `ctx` is the context of a callback of a blocked client.
-unsafe fn blocked_of(ctx: *mut raw::RedisModuleCtx) -> Blocked {
+unsafe fn blocked_of(ctx: *mut raw::RedisModuleCtx) -> BlockedId {
     // SAFETY: promised by the caller.
-    Blocked(unsafe { api!(RedisModule_GetBlockedClientHandle, ctx) })
+    BlockedId::of(unsafe { api!(RedisModule_GetBlockedClientHandle, ctx) })
 }
 
 unsafe extern "C" fn on_reply(
@@ -131,20 +146,18 @@ unsafe extern "C" fn on_disconnect(
 ) {
     catch("losing a waiter", || {
         // The callback's own context has no client.
-        answer(
-            |answers| answers.on_disconnect,
-            &Context::detached(),
-            Blocked(blocked),
-        );
+        // SAFETY: the server calls this with its lock held.
+        let context = unsafe { Context::detached() };
+        let blocked = BlockedId::of(blocked);
+        answer(|answers| answers.on_disconnect, &context, blocked);
     });
 }
 
 unsafe extern "C" fn on_freed(_ctx: *mut raw::RedisModuleCtx, handle: *mut c_void) {
     catch("forgetting a waiter", || {
-        answer(
-            |answers| answers.on_freed,
-            &Context::detached(),
-            Blocked(handle.cast()),
-        );
+        // SAFETY: as above.
+        let context = unsafe { Context::detached() };
+        let blocked = BlockedId::of(handle.cast());
+        answer(|answers| answers.on_freed, &context, blocked);
     });
 }

@@ -43,9 +43,12 @@ pub(super) fn register(ctx: &Context<'_>, setting: &'static Setting, default: i6
 
 unsafe extern "C" fn get(_name: *const c_char, setting: *mut c_void) -> c_longlong {
     let value = catch("CONFIG GET", || {
-        // SAFETY: the pointer that `register` passed, to a static.
-        let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-        (setting.get)(&Context::detached())
+        // SAFETY: the pointer that `register` passed, to a static; the server calls this with its lock held.
+        let (setting, ctx) = unsafe {
+            let setting = &*setting.cast_const().cast::<Setting>();
+            (setting, Context::detached())
+        };
+        (setting.get)(&ctx)
     });
     value.unwrap_or(0)
 }
@@ -57,9 +60,12 @@ unsafe extern "C" fn set(
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     let done = catch("CONFIG SET", || {
-        // SAFETY: the pointer that `register` passed, to a static.
-        let setting = unsafe { &*setting.cast_const().cast::<Setting>() };
-        (setting.set)(&Context::detached(), value);
+        // SAFETY: as above.
+        let (setting, ctx) = unsafe {
+            let setting = &*setting.cast_const().cast::<Setting>();
+            (setting, Context::detached())
+        };
+        (setting.set)(&ctx, value);
     });
     (match done {
         Some(()) => raw::REDISMODULE_OK,

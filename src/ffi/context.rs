@@ -46,12 +46,13 @@ impl Context<'_> {
         }
     }
 
-    /// The context that is kept from load time on, for callbacks that get none. Only for a thread that holds the server's
-    /// lock, as every callback but `free` does. Its database is the one that was selected last.
+    /// The context that is kept from load time on, for callbacks that get none. Its database is the one that was selected last.
+    ///
+    /// SAFETY: this thread holds the server's lock, as in every callback but `free`, and does not pass the context on.
     ///
     /// # Panics
     /// Before the module has been loaded.
-    pub(super) fn detached() -> Context<'static> {
+    pub(super) unsafe fn detached() -> Context<'static> {
         let ctx = log::detached();
         assert!(!ctx.is_null(), "the module has not been loaded");
         Context {
@@ -60,9 +61,10 @@ impl Context<'_> {
         }
     }
 
-    /// Calls `act` with the context for callbacks that get none.
-    pub(crate) fn with_detached<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
-        act(&Self::detached())
+    /// Calls `act` with the context that outlasts this call.
+    pub(crate) fn with_detached<T>(&self, act: impl FnOnce(&Context<'_>) -> T) -> T {
+        // SAFETY: whoever has a context holds the server's lock, and `act` cannot keep its own.
+        act(&unsafe { Self::detached() })
     }
 
     pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleCtx {

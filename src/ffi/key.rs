@@ -1,5 +1,6 @@
 //! An opened key.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::ptr;
@@ -8,6 +9,7 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::context::Context;
+use super::main_thread::MainThread;
 use super::native_type;
 use super::value::Value;
 
@@ -35,11 +37,36 @@ pub(crate) enum Kind {
     Other,
 }
 
+/// Whether a key is open whose value can be borrowed.
+static IS_OPEN: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The right to borrow a value of the key space. There is one, so no two keys give out the same value.
+#[derive(Debug)]
+struct Claim(&'static Cell<bool>);
+
+impl Claim {
+    /// # Panics
+    /// If another key is open: a bug, of which the command replies an error.
+    fn take(ctx: &Context<'_>) -> Self {
+        let is_open = IS_OPEN.get(ctx);
+        assert!(!is_open.replace(true), "a key is open already");
+        Self(is_open)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
 /// A key, open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Key<'c> {
     key: *mut raw::RedisModuleKey,
     kind: Kind,
+    /// `None` once it has no value to borrow: `delete` and `set` may lead to other commands, which open keys.
+    claim: Option<Claim>,
     /// The lock it holds, null if it holds none. The server does not move or free it while the key is open, for
     /// nothing is called then that could change the key, but in `delete` and `set`.
     value: *mut Value,
@@ -49,8 +76,9 @@ pub(crate) struct Key<'c> {
 }
 
 impl Context<'_> {
-    /// Opens the key.
+    /// Opens the key, while no other one is open.
     pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Key<'_> {
+        let claim = Claim::take(self);
         // SAFETY: the name outlives the call; the key is closed before the context ends, for it
         // borrows from it.
         unsafe {
@@ -60,12 +88,13 @@ impl Context<'_> {
                 name.as_ptr(),
                 access.mode()
             );
-            Key::new(key)
+            Key::new(key, claim)
         }
     }
 
     /// Opens a key whose name is not an argument.
     pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
+        let claim = Claim::take(self);
         // SAFETY: the server copies the bytes; the string is freed with the key.
         unsafe {
             let name = api!(
@@ -75,7 +104,7 @@ impl Context<'_> {
                 name.len(),
             );
             let key = api!(RedisModule_OpenKey, self.as_ptr(), name, access.mode());
-            let mut key = Key::new(key);
+            let mut key = Key::new(key, claim);
             key.own_name = name;
             key
         }
@@ -85,12 +114,13 @@ impl Context<'_> {
 impl<'c> Key<'c> {
     /// SAFETY: `key` was opened just now (null for an absent key opened to read), and is closed
     /// by this value alone.
-    unsafe fn new(key: *mut raw::RedisModuleKey) -> Self {
+    unsafe fn new(key: *mut raw::RedisModuleKey, claim: Claim) -> Self {
         // SAFETY: promised by the caller.
         let (kind, value) = unsafe { inspect(key) };
         Self {
             key,
             kind,
+            claim: Some(claim),
             value,
             own_name: ptr::null_mut(),
             call: PhantomData,
@@ -105,7 +135,7 @@ impl<'c> Key<'c> {
     /// The lock it holds.
     pub(crate) fn value(&mut self) -> Option<&mut Value> {
         // SAFETY: null or a boxed `Value`, put there by `set` or by `rdb_load`. Nobody else refers
-        // to it while the key is borrowed: callbacks get it only from calls that take the key by
+        // to it while the key is borrowed: no other key is open (`claim`), and callbacks get it only from calls that take the key by
         // value or happen outside any command.
         unsafe { self.value.as_mut() }
     }
@@ -114,6 +144,7 @@ impl<'c> Key<'c> {
     /// by then it may hold something else: this value no longer refers to it.
     pub(crate) fn set(&mut self, value: Box<Value>) {
         self.value = ptr::null_mut();
+        self.claim = None;
         let value = Box::into_raw(value);
         // SAFETY: on success the server owns the value, and gives it back to our `free`.
         unsafe {
@@ -143,6 +174,7 @@ impl<'c> Key<'c> {
     pub(crate) fn delete(&mut self) {
         self.kind = Kind::Empty;
         self.value = ptr::null_mut();
+        self.claim = None;
         // SAFETY: open for writing, and no borrow of its value is left.
         unsafe { api!(RedisModule_DeleteKey, self.key) };
     }

@@ -2,8 +2,8 @@
 //!
 //! What holds for every block below, and is not repeated at each:
 //!
-//! * The server calls the module on its main thread, one call at a time, except `free`, which may
-//!   come on a background thread and touches nothing but the value it is given.
+//! * The server calls the module with its lock held, one call at a time: from its event loop, or from a thread of another module that has
+//!   taken the lock. Only `free` may come without it, on a background thread, and touches nothing but the value it is given.
 //! * Function pointers of the API are filled in by the server before the first call. The ones we
 //!   cannot do without are checked at load time (`registration::missing`), so `api!` does not fail later.
 //! * No panic crosses into the server: every entry point does all it does inside [`catch::catch`].
@@ -44,7 +44,7 @@ mod value;
 mod viewer;
 
 pub(crate) use args::{Arg, Args};
-pub(crate) use block::{Blocked, ClientHandlers};
+pub(crate) use block::{Blocked, BlockedId, ClientHandlers};
 pub(crate) use clock::{
     boot_id, boot_micros, boot_millis, command_wall_micros, cpu_micros, machine_id, wall_micros,
 };

@@ -1,4 +1,6 @@
 //! The data type: what the server calls with values of it.
+//!
+//! It calls all of it but `free` with its lock held, or in the child of a fork, which has one thread. So they may use the detached context.
 
 use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
@@ -241,7 +243,8 @@ unsafe extern "C" fn aux_save<T: DataType>(io: *mut raw::RedisModuleIO, _when: c
 /// Writes nothing if the token clock was never used: such a file loads without the module.
 unsafe extern "C" fn aux_save_if_any<T: DataType>(io: *mut raw::RedisModuleIO, when: c_int) {
     let any = catch("looking at the token clock", || {
-        T::last_token(&Context::detached()) > 0
+        // SAFETY: see the file's head.
+        T::last_token(&unsafe { Context::detached() }) > 0
     });
     if any == Some(true) {
         // SAFETY: passed on.
@@ -262,10 +265,11 @@ unsafe extern "C" fn aux_load<T: DataType>(
                 api!(RedisModule_IsIOError, io) != 0,
             )
         };
-        let accepted =
-            !failed && encoding <= ENCODING && T::load_last_token(&Context::detached(), last);
+        // SAFETY: see the file's head.
+        let ctx = unsafe { Context::detached() };
+        let accepted = !failed && encoding <= ENCODING && T::load_last_token(&ctx, last);
         if !accepted {
-            Context::detached().warn(
+            ctx.warn(
                 "refused: the saved token clock cannot be read. The file is damaged or from a newer module: load the module \
                  that wrote it, or another copy",
             );

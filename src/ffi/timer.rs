@@ -153,6 +153,7 @@ fn wake_event_loop() {
 
 unsafe extern "C" fn on_event_loop(_data: *mut c_void) {
     catch("the event loop", || {
-        Context::with_detached(|ctx| ctx.start_asked_timers());
+        // SAFETY: the event loop calls this with the server's lock held.
+        unsafe { Context::detached() }.start_asked_timers();
     });
 }

@@ -17,7 +17,7 @@ const LATE: u64 = 20;
 /// Makes sure that marks are settled and decided waiters woken before the event loop turns.
 pub(crate) fn at_end_of_turn(ctx: &Context<'_>) {
     if !ctx.has_timer(Alarm::EndOfTurn) {
-        Context::with_detached(|ctx| ctx.start_timer(0, Alarm::EndOfTurn));
+        ctx.with_detached(|ctx| ctx.start_timer(0, Alarm::EndOfTurn));
     }
 }
 

@@ -6,18 +6,18 @@ use mortise_core::WaiterId;
 use mortise_core::mail::BoxId;
 
 use crate::error::Error;
-use crate::ffi::Blocked;
+use crate::ffi::{Blocked, BlockedId};
 use crate::waiting::answer::Answer;
 
 /// What a blocked client waits for. It stays blocked for a moment after it has been answered.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
-    Lock(WantedLock),
-    Letters(WantedLetters),
+pub(super) enum Awaited {
+    Lock(AwaitedLock),
+    Letters(AwaitedLetters),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct WantedLock {
+pub(super) struct AwaitedLock {
     pub(super) waiter: WaiterId,
     /// `None` while it waits.
     pub(super) answer: Option<Answer>,
@@ -27,7 +27,7 @@ pub(super) struct WantedLock {
 
 /// A LOCK.MAIL.
 #[derive(Clone, Debug)]
-pub(super) struct WantedLetters {
+pub(super) struct AwaitedLetters {
     /// The id of its connection.
     pub(super) client: u64,
     pub(super) id: BoxId,
@@ -50,15 +50,22 @@ pub(crate) struct MailCall {
 /// Every blocked client.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    wanted: BTreeMap<Blocked, Wanted>,
+    clients: BTreeMap<BlockedId, Client>,
     /// Those whose request for a lock waits.
-    by_waiter: BTreeMap<WaiterId, Blocked>,
+    by_waiter: BTreeMap<WaiterId, BlockedId>,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// `None` once it has been answered, and is unblocked by who took this.
+    blocked: Option<Blocked>,
+    awaited: Awaited,
 }
 
 impl Clients {
     /// How many are blocked or about to be unblocked.
     pub(super) fn len(&self) -> usize {
-        self.wanted.len()
+        self.clients.len()
     }
 
     /// How many have a request that waits for a lock.
@@ -68,65 +75,90 @@ impl Clients {
 
     /// A client has been blocked until its request for a lock is answered.
     pub(super) fn add_waiter(&mut self, blocked: Blocked, waiter: WaiterId) {
-        let wanted = WantedLock {
+        let awaited = AwaitedLock {
             waiter,
             answer: None,
             delivered: false,
         };
-        self.wanted.insert(blocked, Wanted::Lock(wanted));
-        self.by_waiter.insert(waiter, blocked);
+        let id = self.add(blocked, Awaited::Lock(awaited));
+        self.by_waiter.insert(waiter, id);
+    }
+
+    fn add(&mut self, blocked: Blocked, awaited: Awaited) -> BlockedId {
+        let id = blocked.id();
+        let blocked = Some(blocked);
+        self.clients.insert(id, Client { blocked, awaited });
+        id
     }
 
     /// A LOCK.MAIL has been blocked until its box has letters.
-    pub(super) fn add_reader(&mut self, blocked: Blocked, client: u64, id: BoxId, call: MailCall) {
-        let wanted = WantedLetters {
+    pub(super) fn add_reader(
+        &mut self,
+        blocked: Blocked,
+        client: u64,
+        id: BoxId,
+        call: MailCall,
+    ) -> BlockedId {
+        let awaited = AwaitedLetters {
             client,
             id,
             call,
             refusal: None,
             is_lost: false,
         };
-        self.wanted.insert(blocked, Wanted::Letters(wanted));
+        self.add(blocked, Awaited::Letters(awaited))
     }
 
     /// What the client waits for.
-    pub(super) fn get(&self, blocked: Blocked) -> Option<Wanted> {
-        self.wanted.get(&blocked).cloned()
+    pub(super) fn get(&self, id: BlockedId) -> Option<Awaited> {
+        self.clients.get(&id).map(|client| client.awaited.clone())
     }
 
-    /// The request of a waiter is answered. Its client, if it is blocked and has to be woken.
+    /// The request of a waiter is answered. Its client, if it is blocked, for the caller to wake.
     pub(super) fn answer_waiter(&mut self, waiter: WaiterId, answer: Answer) -> Option<Blocked> {
-        let blocked = self.by_waiter.remove(&waiter)?;
-        match self.wanted.get_mut(&blocked) {
-            Some(Wanted::Lock(wanted)) => wanted.answer = Some(answer),
-            Some(Wanted::Letters(_)) | None => return None,
+        let id = self.by_waiter.remove(&waiter)?;
+        let client = self.clients.get_mut(&id)?;
+        match &mut client.awaited {
+            Awaited::Lock(awaited) => awaited.answer = Some(answer),
+            Awaited::Letters(_) => return None,
         }
-        Some(blocked)
+        client.blocked.take()
     }
 
-    /// Answers a LOCK.MAIL with letters, or with `refusal`.
-    pub(super) fn answer_reader(&mut self, blocked: Blocked, refusal: Option<Error>) {
-        if let Some(Wanted::Letters(wanted)) = self.wanted.get_mut(&blocked) {
-            wanted.refusal = refusal;
+    /// Answers a LOCK.MAIL with letters, or with `refusal`. Its client, for the caller to wake.
+    pub(super) fn answer_reader(
+        &mut self,
+        id: BlockedId,
+        refusal: Option<Error>,
+    ) -> Option<Blocked> {
+        let client = self.clients.get_mut(&id)?;
+        match &mut client.awaited {
+            Awaited::Letters(awaited) => awaited.refusal = refusal,
+            Awaited::Lock(_) => return None,
         }
+        client.blocked.take()
     }
 
     /// The connection of a waiting LOCK.MAIL was closed, it seems.
-    pub(super) fn set_lost(&mut self, blocked: Blocked) {
-        if let Some(Wanted::Letters(wanted)) = self.wanted.get_mut(&blocked) {
-            wanted.is_lost = true;
+    pub(super) fn set_lost(&mut self, id: BlockedId) {
+        if let Some(Awaited::Letters(awaited)) = self.awaited_mut(id) {
+            awaited.is_lost = true;
         }
     }
 
     /// The server writes the answer to a request for a lock now.
-    pub(super) fn set_delivered(&mut self, blocked: Blocked) {
-        if let Some(Wanted::Lock(wanted)) = self.wanted.get_mut(&blocked) {
-            wanted.delivered = true;
+    pub(super) fn set_delivered(&mut self, id: BlockedId) {
+        if let Some(Awaited::Lock(awaited)) = self.awaited_mut(id) {
+            awaited.delivered = true;
         }
     }
 
+    fn awaited_mut(&mut self, id: BlockedId) -> Option<&mut Awaited> {
+        self.clients.get_mut(&id).map(|client| &mut client.awaited)
+    }
+
     /// The server no longer needs the client's handle.
-    pub(super) fn remove(&mut self, blocked: Blocked) -> Option<Wanted> {
-        self.wanted.remove(&blocked)
+    pub(super) fn remove(&mut self, id: BlockedId) -> Option<Awaited> {
+        self.clients.remove(&id).map(|client| client.awaited)
     }
 }

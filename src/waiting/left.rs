@@ -1,4 +1,4 @@
-//! Owners that have left a key for good.
+//! Owners that have left a key for a while (`LEAVE … FOR`).
 
 use std::cell::RefCell;
 

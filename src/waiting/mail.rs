@@ -299,7 +299,7 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
     }
     let overdue = first_overdue(ctx, clock::now());
     if let Some(id) = overdue {
-        readers::let_go(ctx, id, None);
+        readers::end_call(ctx, id, None);
         post.mail.borrow_mut().close(id);
     }
     post.overdue.set(overdue.is_some());

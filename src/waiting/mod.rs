@@ -24,8 +24,8 @@ use mortise_core::{KeyRef, OwnerRef};
 pub(crate) use state::get as state;
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context};
-use clients::Wanted;
+use crate::ffi::{BlockedId, Context};
+use clients::Awaited;
 use state::Waiting;
 
 /// How many clients are blocked or about to be unblocked.
@@ -34,22 +34,22 @@ pub(crate) fn blocked_clients(waiting: &Waiting) -> usize {
 }
 
 /// The server asks for the reply of a client that has been unblocked.
-pub(crate) fn on_reply(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = state::get(ctx).clients.borrow().get(blocked);
-    match wanted {
-        Some(Wanted::Lock(wanted)) => waiters::deliver(ctx, blocked, &wanted),
-        Some(Wanted::Letters(wanted)) => readers::deliver(ctx, &wanted),
+pub(crate) fn on_reply(ctx: &Context<'_>, blocked: BlockedId) {
+    let awaited = state::get(ctx).clients.borrow().get(blocked);
+    match awaited {
+        Some(Awaited::Lock(awaited)) => waiters::deliver(ctx, blocked, &awaited),
+        Some(Awaited::Letters(awaited)) => readers::deliver(ctx, &awaited),
         None => ctx.reply_null(),
     }
 }
 
 /// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
-pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = state::get(ctx).clients.borrow().get(blocked);
-    match wanted {
-        Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
-        Some(Wanted::Letters(wanted)) => {
-            readers::leave(ctx, blocked, &wanted);
+pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: BlockedId) {
+    let awaited = state::get(ctx).clients.borrow().get(blocked);
+    match awaited {
+        Some(Awaited::Lock(awaited)) => waiters::leave(ctx, &awaited),
+        Some(Awaited::Letters(awaited)) => {
+            readers::leave(ctx, blocked, &awaited);
         }
         None => {}
     }
@@ -57,21 +57,21 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: Blocked) {
 }
 
 /// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait.
-pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = state::get(ctx).clients.borrow().get(blocked);
-    match wanted {
-        Some(Wanted::Lock(wanted)) => waiters::leave(ctx, &wanted),
-        Some(Wanted::Letters(wanted)) => readers::on_disconnect(ctx, blocked, &wanted),
+pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId) {
+    let awaited = state::get(ctx).clients.borrow().get(blocked);
+    match awaited {
+        Some(Awaited::Lock(awaited)) => waiters::leave(ctx, &awaited),
+        Some(Awaited::Letters(awaited)) => readers::on_disconnect(ctx, blocked, &awaited),
         None => {}
     }
 }
 
 /// The server no longer needs the handle.
-pub(crate) fn on_freed(ctx: &Context<'_>, blocked: Blocked) {
-    let wanted = state::get(ctx).clients.borrow_mut().remove(blocked);
-    match wanted {
-        Some(Wanted::Lock(wanted)) => waiters::on_freed(ctx, &wanted),
-        Some(Wanted::Letters(wanted)) => readers::on_freed(ctx, &wanted),
+pub(crate) fn on_freed(ctx: &Context<'_>, blocked: BlockedId) {
+    let awaited = state::get(ctx).clients.borrow_mut().remove(blocked);
+    match awaited {
+        Some(Awaited::Lock(awaited)) => waiters::on_freed(ctx, &awaited),
+        Some(Awaited::Letters(awaited)) => readers::on_freed(ctx, &awaited),
         None => {}
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Post {
     /// Where the numbers of boxes and letters come from.
     numbers: RefCell<TokenClock>,
     /// How long the server has read no commands, in milliseconds.
-    deaf: Cell<u64>,
+    not_reading: Cell<u64>,
     ticked: Cell<Instant>,
     /// There are boxes without a LOCK.MAIL in time.
     pub(super) overdue: Cell<bool>,
@@ -47,8 +47,8 @@ impl Post {
     pub(super) fn listened(&self, now: Instant) -> Instant {
         // A command may come ahead of the tick that notes the time before it.
         let away = now.millis_since(self.ticked.get());
-        let deaf = self.deaf.get() + if away > LATE { away } else { 0 };
-        Instant::from_millis(now.as_millis().saturating_sub(deaf))
+        let not_reading = self.not_reading.get() + if away > LATE { away } else { 0 };
+        Instant::from_millis(now.as_millis().saturating_sub(not_reading))
     }
 
     /// A number larger than every one before, over boxes and restarts, as tokens are.
@@ -62,7 +62,7 @@ impl Post {
     pub(super) fn on_tick(&self, now: Instant, paused: bool) {
         let away = now.millis_since(self.ticked.replace(now));
         if paused || away > LATE {
-            self.deaf.set(self.deaf.get() + away);
+            self.not_reading.set(self.not_reading.get() + away);
         }
     }
 }

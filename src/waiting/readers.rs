@@ -4,16 +4,16 @@ use mortise_core::mail::{self, BoxId, Numbered, Outcome};
 use mortise_core::{Instant, Mode};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context};
+use crate::ffi::{BlockedId, Context};
 use crate::time::clock;
-use crate::waiting::clients::{MailCall, WantedLetters};
+use crate::waiting::clients::{AwaitedLetters, MailCall};
 use crate::waiting::state::{self, Waiting};
 use crate::work::queue as work;
 
 /// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
     let newer = Error::Unblocked("a newer LOCK.MAIL waits for this box");
-    let_go(ctx, id, Some(newer));
+    end_call(ctx, id, Some(newer));
     let post = &state::get(ctx).post;
     let mut mail = post.mail.borrow_mut();
     mail.ask(id, after, post.listened(now));
@@ -45,10 +45,11 @@ pub(crate) fn wait(ctx: &Context<'_>, id: BoxId, call: MailCall, limit: Instant)
     let Some(blocked) = ctx.block() else {
         return reply(ctx, id, call);
     };
-    state::get(ctx)
-        .clients
-        .borrow_mut()
-        .add_reader(blocked, ctx.client_id(), id, call);
+    let blocked =
+        state::get(ctx)
+            .clients
+            .borrow_mut()
+            .add_reader(blocked, ctx.client_id(), id, call);
     let mut readers = state::get(ctx).readers.borrow_mut();
     readers.waiting.insert(id, (blocked, limit));
     readers.limits.insert((limit, id));
@@ -131,23 +132,25 @@ pub(super) fn on_letter(ctx: &Context<'_>, id: BoxId) {
 /// Answers the LOCK.MAIL that waits for the box, if there are letters. What has left in the same turn has taken its letters along.
 pub(crate) fn answer(ctx: &Context<'_>, id: BoxId) {
     if has_letters_after(state::get(ctx), id, None) {
-        let_go(ctx, id, None);
+        end_call(ctx, id, None);
     }
 }
 
 /// The LOCK.MAIL that waits for the box is answered: with letters, or with `refusal`.
-pub(super) fn let_go(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
+pub(super) fn end_call(ctx: &Context<'_>, id: BoxId, refusal: Option<Error>) {
     let mut readers = state::get(ctx).readers.borrow_mut();
     let Some((blocked, limit)) = readers.waiting.remove(&id) else {
         return;
     };
     readers.limits.remove(&(limit, id));
     drop(readers);
-    state::get(ctx)
+    let blocked = state::get(ctx)
         .clients
         .borrow_mut()
         .answer_reader(blocked, refusal);
-    work::wake(ctx, blocked);
+    if let Some(blocked) = blocked {
+        work::wake(ctx, blocked);
+    }
 }
 
 /// Answers one LOCK.MAIL whose time is up. False if there is none.
@@ -158,46 +161,46 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
     if limit > now {
         return false;
     }
-    let_go(ctx, id, None);
+    end_call(ctx, id, None);
     true
 }
 
 /// The server asks for the reply of a LOCK.MAIL.
-pub(super) fn deliver(ctx: &Context<'_>, wanted: &WantedLetters) {
-    match &wanted.refusal {
+pub(super) fn deliver(ctx: &Context<'_>, awaited: &AwaitedLetters) {
+    match &awaited.refusal {
         Some(error) => ctx.reply_error(&error.to_string()),
-        None => reply(ctx, wanted.id, wanted.call),
+        None => reply(ctx, awaited.id, awaited.call),
     }
 }
 
 /// CLIENT UNBLOCK, or the client is gone: a LOCK.MAIL that has not been answered yet stops waiting. True if it waited.
-pub(super) fn leave(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) -> bool {
+pub(super) fn leave(ctx: &Context<'_>, blocked: BlockedId, awaited: &AwaitedLetters) -> bool {
     let readers = state::get(ctx).readers.borrow();
-    let waiting = readers.waiting.get(&wanted.id);
+    let waiting = readers.waiting.get(&awaited.id);
     let waits = waiting.is_some_and(|(handle, _)| *handle == blocked);
     drop(readers);
     if waits {
-        let_go(ctx, wanted.id, None);
+        end_call(ctx, awaited.id, None);
     }
     waits
 }
 
 /// The client is gone. If its LOCK.MAIL waited, the box closes soon, unless it is asked for again.
-pub(super) fn on_disconnect(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLetters) {
-    if !leave(ctx, blocked, wanted) {
+pub(super) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId, awaited: &AwaitedLetters) {
+    if !leave(ctx, blocked, awaited) {
         return;
     }
     let waiting = state::get(ctx);
     waiting.clients.borrow_mut().set_lost(blocked);
     let lost = waiting.post.listened(clock::now());
     let mut mail = waiting.post.mail.borrow_mut();
-    mail.set_lost(wanted.id, Some(lost));
+    mail.set_lost(awaited.id, Some(lost));
 }
 
 /// The server has done with a client. One that is still connected was not lost: CLIENT UNBLOCK … ERROR looks the same until now.
-pub(super) fn on_freed(ctx: &Context<'_>, wanted: &WantedLetters) {
-    if wanted.is_lost && ctx.is_connected(wanted.client) {
+pub(super) fn on_freed(ctx: &Context<'_>, awaited: &AwaitedLetters) {
+    if awaited.is_lost && ctx.is_connected(awaited.client) {
         let mut mail = state::get(ctx).post.mail.borrow_mut();
-        mail.set_lost(wanted.id, None);
+        mail.set_lost(awaited.id, None);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mortise_core::mail::BoxId;
 use mortise_core::{Instant, Left, Queues};
 
-use crate::ffi::{Blocked, Context, MainThread};
+use crate::ffi::{BlockedId, Context, MainThread};
 use crate::waiting::clients::Clients;
 use crate::waiting::post::Post;
 
@@ -42,6 +42,6 @@ pub(crate) struct Waiting {
 
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    pub(super) waiting: BTreeMap<BoxId, (Blocked, Instant)>,
+    pub(super) waiting: BTreeMap<BoxId, (BlockedId, Instant)>,
     pub(super) limits: BTreeSet<(Instant, BoxId)>,
 }

@@ -14,10 +14,10 @@
 use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, Viewer};
+use crate::ffi::{Blocked, BlockedId, Context, Viewer};
 use crate::totals;
 use crate::waiting::answer::Answer;
-use crate::waiting::clients::WantedLock;
+use crate::waiting::clients::AwaitedLock;
 use crate::waiting::mail;
 use crate::waiting::queue;
 use crate::waiting::state::{self, Waiting};
@@ -119,20 +119,20 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
 }
 
 /// CLIENT UNBLOCK, or the client is gone: one that has not been answered yet stops waiting.
-pub(super) fn leave(ctx: &Context<'_>, wanted: &WantedLock) {
-    if wanted.answer.is_none()
-        && let Some(key) = end(ctx, wanted.waiter, Answer::Null)
+pub(super) fn leave(ctx: &Context<'_>, awaited: &AwaitedLock) {
+    if awaited.answer.is_none()
+        && let Some(key) = end(ctx, awaited.waiter, Answer::Null)
     {
         queue::mark_if_waited_at(ctx, &key);
     }
 }
 
 /// The server asks for the reply of a client.
-pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) {
+pub(super) fn deliver(ctx: &Context<'_>, blocked: BlockedId, awaited: &AwaitedLock) {
     state::get(ctx).clients.borrow_mut().set_delivered(blocked);
-    match &wanted.answer {
+    match &awaited.answer {
         // Except if its owner has left the key meanwhile.
-        Some(Answer::Token(token)) if undelivered::delivered(ctx, wanted.waiter) => {
+        Some(Answer::Token(token)) if undelivered::delivered(ctx, awaited.waiter) => {
             ctx.reply_integer(token.get() as i64);
         }
         Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
@@ -141,8 +141,8 @@ pub(super) fn deliver(ctx: &Context<'_>, blocked: Blocked, wanted: &WantedLock) 
 }
 
 /// The server has done with a client.
-pub(super) fn on_freed(ctx: &Context<'_>, wanted: &WantedLock) {
-    if !wanted.delivered {
-        undelivered::not_delivered(ctx, wanted.waiter);
+pub(super) fn on_freed(ctx: &Context<'_>, awaited: &AwaitedLock) {
+    if !awaited.delivered {
+        undelivered::not_delivered(ctx, awaited.waiter);
     }
 }
