@@ -36,17 +36,19 @@ impl Command for Leave {
             let mut left = left::all(ctx).borrow_mut();
             left.leave(named, owner, until);
         }
-        // The queue first: opening the key may grant a waiter, and that must not be this owner.
-        let waited = waiting::leave(ctx, named, owner);
         let everything = mortise_core::Release {
             owner,
             how: How::All,
             token: None,
         };
+        // Its hold and its requests go together: others are granted once neither blocks them.
+        let found = OpenLock::with(ctx, key, |lock| {
+            let held = lock.release(&everything).is_ok();
+            held | waiting::leave(ctx, named, owner)
+        });
         // If the key holds another type, nobody holds a lock there.
-        let released = OpenLock::with(ctx, key, |lock| lock.release(&everything));
-        let held = matches!(released, Ok(Ok(_)));
-        ctx.reply_integer(i64::from(waited || held));
+        let found = found.unwrap_or_else(|_| waiting::leave(ctx, named, owner));
+        ctx.reply_integer(i64::from(found));
         Ok(())
     }
 }

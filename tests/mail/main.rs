@@ -6,6 +6,7 @@ mod contender;
 mod faults;
 mod keyspace;
 mod leave;
+mod leave_permits;
 mod letters;
 mod limits;
 mod lost;
