@@ -46,6 +46,10 @@ impl Notices {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Notifies the subscribers of key-space events of class `d`. No key may be open, and no borrow held.
     pub(super) fn send(self, ctx: &Context<'_>, key: Arg<'_>) {
         for notice in self.first.into_iter().chain(self.more) {

@@ -206,6 +206,11 @@ impl<'c> OpenLock<'c> {
             .map_or(Observed::Free, |value| value.lock.observe())
     }
 
+    /// Whether subscribers will be notified of something when the key is closed.
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// Subscribers are notified of `notice` when the key is closed.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notices.add(notice);

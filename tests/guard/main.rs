@@ -1,6 +1,7 @@
 //! LOCK.GUARD runs a command only if its owner holds the lock by the token at that moment.
 
 mod deep;
+mod events;
 mod every_command;
 mod gates;
 mod holding;
