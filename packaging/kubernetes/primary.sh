@@ -8,6 +8,9 @@ SENTINEL_PORT=${SENTINEL_PORT:-26379}
 BIND=${BIND:-* -::*}
 NAME=mortise
 
+# The password as redis.conf has it between quotation marks.
+quoted_password() { printf '"%s"' "$(printf '%s' "$REDISCLI_AUTH" | sed 's/[\\"]/\\&/g')"; }
+
 # The name of the primary according to most Sentinels that answer; fails if none does.
 ask_sentinels() {
     answers=$(for peer in $PEERS; do

@@ -21,10 +21,12 @@ sentinel monitor $NAME $primary $PORT 2
 sentinel down-after-milliseconds $NAME ${DOWN_AFTER:-5000}
 sentinel failover-timeout $NAME ${FAILOVER_TIMEOUT:-60000}
 EOF
-    # Sentinels use their own password to ask each other.
-    if [ -n "${REDISCLI_AUTH:-}" ]; then
-        printf 'sentinel auth-pass %s "%s"\nrequirepass "%s"\n' $NAME "$REDISCLI_AUTH" "$REDISCLI_AUTH" >>"$conf.new"
-    fi
     mv "$conf.new" "$conf"
 fi
+# Sentinels use their own password to ask each other. A Sentinel saves the other one without quotation marks, so both are written anew.
+{
+    grep -v -e '^sentinel auth-pass ' -e '^requirepass ' "$conf"
+    [ -z "${REDISCLI_AUTH:-}" ] || printf 'sentinel auth-pass %s %s\nrequirepass %s\n' "$NAME" "$(quoted_password)" "$(quoted_password)"
+} >"$conf.new"
+mv "$conf.new" "$conf"
 exec redis-server "$conf" --sentinel

@@ -17,7 +17,7 @@ fi
 {
     cat "$here/redis.conf"
     printf 'bind %s\nport %s\ndir %s\nreplica-announce-ip %s\n' "$BIND" "$PORT" "$DATA" "$SELF"
-    [ -z "${REDISCLI_AUTH:-}" ] || printf 'requirepass "%s"\nmasterauth "%s"\n' "$REDISCLI_AUTH" "$REDISCLI_AUTH"
+    [ -z "${REDISCLI_AUTH:-}" ] || printf 'requirepass %s\nmasterauth %s\n' "$(quoted_password)" "$(quoted_password)"
     [ "$primary" = "$SELF" ] || printf 'replicaof %s %s\n' "$primary" "$PORT"
 } >"$conf.new"
 mv "$conf.new" "$conf"
