@@ -23,7 +23,7 @@ impl Command for Apply {
         if !loading && !ctx.is_replicated() {
             return Err(Error::Internal(Self::NAME));
         }
-        let (Some(name), Some(bytes), 3) = (args.get(1), args.get(2), args.len()) else {
+        let (Some(name), Some(bytes)) = (args.get(1), args.get(2)) else {
             return Err(Error::Arity);
         };
         // Commands that come while the server loads come from the AOF.

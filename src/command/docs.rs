@@ -285,7 +285,7 @@ pub(crate) static APPLY: Docs = Docs {
     summary: c"Internal: carries effects to replicas and into the AOF.",
     complexity: c"O(log N) with N the number of holders",
     key: KeyAccess::Write,
-    open_ended: true,
+    open_ended: false,
     args: &[KEY, needed(c"effect", ArgKind::Text)],
     categories: c"lock write slow",
 };

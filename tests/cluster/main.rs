@@ -2,6 +2,7 @@
 
 mod clients;
 mod failover;
+mod hidden;
 mod late;
 mod load;
 mod partition;

@@ -168,3 +168,14 @@ fn a_dumped_lock_is_refused_as_an_effect() {
     assert_refused(&error);
     scene.assert_untouched();
 }
+
+#[test]
+fn apply_is_registered_with_the_arguments_that_it_takes() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let info = cmd!(conn, "COMMAND", "INFO", "LOCK.APPLY");
+    let info = array(&array(&info)[0]).to_vec();
+    assert_eq!(int(&info[1]), 3);
+    let error = try_cmd!(conn, "LOCK.APPLY", "key", "x", "more").unwrap_err();
+    assert!(error.contains("wrong number of arguments"), "{error}");
+}

@@ -30,3 +30,4 @@ mod subscribed;
 mod threads;
 mod time_to_live;
 mod transactions;
+mod uncounted;
