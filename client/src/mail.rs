@@ -75,15 +75,28 @@ impl State {
     }
 }
 
-/// The task that collects the letters. If it ends with its runtime, nobody collects them any more.
-struct Collector(Mail);
+/// The task that collects the letters. If it ends with its runtime, or never begins, nobody collects them any more.
+struct Collector {
+    mail: Mail,
+    /// Nobody waits any more, so another task collects what comes later.
+    is_done: bool,
+}
+
+impl Collector {
+    async fn run(mut self) {
+        self.mail.collect().await;
+        self.is_done = !self.mail.0.runtime.is_gone();
+    }
+}
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.0.state);
-        if std::mem::replace(&mut state.is_collected, false) {
-            state.fail_all(&Error::RuntimeGone);
+        if self.is_done {
+            return;
         }
+        let mut state = lock(&self.mail.0.state);
+        state.is_collected = false;
+        state.fail_all(&Error::RuntimeGone);
     }
 }
 
@@ -161,20 +174,19 @@ impl Mail {
         ended.collect()
     }
 
-    async fn collect(self) {
+    /// Collects letters until nobody waits.
+    async fn collect(&self) {
         let Collecting { wait, reply, .. } = self.0.collecting;
         let mut pause = Pause::new();
-        let collecting = Collector(self);
-        let mail = &collecting.0;
-        while let Some(command) = mail.next_call() {
-            match mail.0.link.call(&command, wait + reply).await {
+        while let Some(command) = self.next_call() {
+            match self.0.link.call(&command, wait + reply).await {
                 Ok(letters) => {
                     pause = Pause::new();
-                    mail.deliver(letters);
+                    self.deliver(letters);
                 }
                 Err(failed) => {
-                    mail.fail(failed.error(Error::Closed));
-                    mail.0.runtime.sleep(pause.next()).await;
+                    self.fail(failed.error(Error::Closed));
+                    self.0.runtime.sleep(pause.next()).await;
                 }
             }
         }
@@ -247,16 +259,24 @@ impl Mail {
 }
 
 impl Entry {
+    /// Notes the box that it waits in. Returns whether a task has to be started that collects its letters.
+    fn set_queued(&self, since: i64) -> bool {
+        let mut state = lock(&self.mail.0.state);
+        let Some(request) = state.requests.get_mut(&self.owner) else {
+            return false;
+        };
+        request.queued = Some((since, BootInstant::now()));
+        !std::mem::replace(&mut state.is_collected, true)
+    }
+
     /// Waits for what is decided of the request, which is queued in the box with this number.
     pub(crate) async fn decision(&mut self, since: i64) -> Decision {
-        {
-            let mut state = lock(&self.mail.0.state);
-            if let Some(request) = state.requests.get_mut(&self.owner) {
-                request.queued = Some((since, BootInstant::now()));
-                if !std::mem::replace(&mut state.is_collected, true) {
-                    self.mail.0.runtime.spawn(self.mail.clone().collect());
-                }
-            }
+        if self.set_queued(since) {
+            let collector = Collector {
+                mail: self.mail.clone(),
+                is_done: false,
+            };
+            self.mail.0.runtime.spawn(collector.run());
         }
         let gone = || {
             Decision::Failed(Error::of_line(

@@ -10,8 +10,8 @@ use crate::error::Error;
 
 /// The longest name that the wire takes.
 const LONGEST: usize = 255;
-/// What `##`, a UUID and a counter may take of it.
-const SUFFIX: usize = 49;
+/// What `##`, a UUID, a mark and a counter may take of it: 2, 36, 1 and 11 bytes.
+const SUFFIX: usize = 50;
 /// The longest name of a client.
 const LONGEST_CLIENT: usize = 100;
 /// The longest name of a task.
@@ -141,7 +141,7 @@ impl Owner {
     /// Makes a task with this name.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the name is empty or longer than 206 bytes.
+    /// [`Error::Invalid`] if the name is empty or longer than 205 bytes.
     ///
     /// ```
     /// use mortise_client::Owner;
