@@ -7,6 +7,7 @@ use crate::belief::{Belief, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed};
 use crate::hold::{Granted, Hold, Share};
+use crate::link::Reply;
 use crate::mail::Entry;
 use crate::name::{Bytes, Names};
 use crate::node::{Place, Route};
@@ -121,13 +122,7 @@ impl Attempt {
         let armed = Armed::new(core, route.clone(), name, terms.lease);
         let asked = async {
             let reply = route.call(&command, core.settings.reply).await?;
-            match request::answer(reply.value)? {
-                Answer::Granted(token) => Ok(grant(token, reply.sent, terms.lease)),
-                Answer::Queued(since) => {
-                    let (token, granted) = await_letter(core, &mut entry, since, wait).await?;
-                    Ok(grant(token, granted.max(reply.sent), terms.lease))
-                }
-            }
+            granted(core, &mut entry, reply, terms.lease, wait).await
         };
         match asked.await {
             Ok(grant) => Ok(Won { armed, grant }),
@@ -150,8 +145,25 @@ pub(crate) fn grant(token: Token, since: BootInstant, lease: Lease) -> Grant {
     }
 }
 
+/// What the server grants to a request with this reply: at once, or by a letter.
+pub(crate) async fn granted(
+    core: &Core,
+    entry: &mut Entry,
+    reply: Reply,
+    lease: Lease,
+    wait: Option<u64>,
+) -> Result<Grant, Failed> {
+    match request::answer(reply.value)? {
+        Answer::Granted(token) => Ok(grant(token, reply.sent, lease)),
+        Answer::Queued(since) => {
+            let (token, granted) = await_letter(core, entry, since, wait).await?;
+            Ok(grant(token, granted.max(reply.sent), lease))
+        }
+    }
+}
+
 /// Waits for what the server decides: as long as the request may wait and an answer may take.
-pub(crate) async fn await_letter(
+async fn await_letter(
     core: &Core,
     entry: &mut Entry,
     since: i64,

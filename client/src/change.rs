@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{await_letter, grant};
+use crate::acquire::granted;
 use crate::belief::{Change, Grant};
 use crate::error::{Error, Failed, Loss};
 use crate::hold::Hold;
 use crate::keeper::Kept;
 use crate::name::{Bytes, Mode};
 use crate::node::Place;
-use crate::request::{self, Answer, Late, Name, Queue, Terms};
+use crate::request::{self, Late, Name, Queue, Terms};
 use crate::retry::Tries;
 use crate::servers::Servers;
 use crate::time::{BootInstant, Lease};
@@ -131,13 +131,7 @@ impl Hold {
         let terms = self.terms(Mode::Write);
         let command = request::add_mode(&place.key, &self.owner, terms, token, queue.as_ref());
         let reply = route.call(&command, core.settings.reply).await?;
-        match request::answer(reply.value)? {
-            Answer::Granted(token) => Ok(grant(token, reply.sent, terms.lease)),
-            Answer::Queued(since) => {
-                let (token, granted) = await_letter(core, &mut entry, since, wait).await?;
-                Ok(grant(token, granted.max(reply.sent), terms.lease))
-            }
-        }
+        granted(core, &mut entry, reply, terms.lease, wait).await
     }
 
     /// What a request for another mode asks for.
