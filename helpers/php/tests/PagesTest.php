@@ -12,13 +12,14 @@ use Symfony\Component\Lock\LockFactory;
 require_once __DIR__ . '/laravel.php';
 require_once __DIR__ . '/symfony.php';
 
-/** The code of docs/migrating/laravel.md and docs/migrating/symfony.md: their configurations, and programs before and after the change. */
+/** The code of the README's sections on Laravel and Symfony: their configurations, and programs before and after the change. */
 final class PagesTest extends TestCase
 {
     /** @return list<string> */
-    private static function blocks(string $page, string $language = 'php'): array
+    private static function blocks(string $section, string $language = 'php'): array
     {
-        preg_match_all("/^```$language\\n(.*?)^```/ms", file_get_contents(dirname(__DIR__, 3) . "/docs/migrating/$page.md"), $found);
+        preg_match("/^## $section\\n.*?(?=^## )/ms", file_get_contents(dirname(__DIR__) . '/README.md'), $text);
+        preg_match_all("/^```$language\\n(.*?)^```/ms", $text[0], $found);
         return $found[1];
     }
 
@@ -33,9 +34,9 @@ final class PagesTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheCodeOfTheLaravelPageRuns(string $client): void
+    public function testTheCodeOfTheLaravelSectionRuns(string $client): void
     {
-        [$before, $after, $unchanged, $new] = self::blocks('laravel');
+        [$before, $after, $unchanged, $new] = self::blocks('Laravel');
         $lines = fn (string $text) => explode("\n", $text);
         $this->assertCount(1, array_diff($lines($after), $lines($before)), 'one line is to be changed');
         foreach ([[$before, 'string', $unchanged], [$after, 'mort-lock', $unchanged], [$after, 'mort-lock', $new]] as [$config, $type, $program]) {
@@ -52,9 +53,9 @@ final class PagesTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testTheCodeOfTheSymfonyPageRuns(string $client): void
+    public function testTheCodeOfTheSymfonySectionRuns(string $client): void
     {
-        [$before, $after, $unchanged, $new, $both] = self::blocks('symfony');
+        [$before, $after, $unchanged, $new, $both] = self::blocks('Symfony');
         foreach ([[$before, 'zset'], [$after, 'mort-lock']] as [$factory, $type]) {
             $made = self::execute($factory, ['redis' => self::$server->client($client)]);
             $witness = $made['factory']->createLock('witness');
@@ -68,13 +69,13 @@ final class PagesTest extends TestCase
         }
     }
 
-    public function testTheServicesOfTheSymfonyPageWork(): void
+    public function testTheServicesOfTheSymfonySectionWork(): void
     {
         foreach (['Config', 'DependencyInjection', 'Yaml'] as $component) {
             require_once "Symfony/Component/$component/autoload.php";
         }
         $file = tempnam(sys_get_temp_dir(), 'mortise') . '.yaml';
-        file_put_contents($file, self::blocks('symfony', 'yaml')[0]);
+        file_put_contents($file, self::blocks('Symfony', 'yaml')[0]);
         $container = new ContainerBuilder();
         $container->register('app.redis')->setSynthetic(true);
         (new YamlFileLoader($container, new FileLocator()))->load($file);
