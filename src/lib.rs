@@ -52,7 +52,7 @@ static MODULE: Module = Module {
         command::<command::Info>("readonly", 1),
         command::<command::Top>("readonly", 0),
         command::<command::Apply>("write", 1),
-        command::<command::Settle>("write no-monitor", 1),
+        command::<command::Settle>("write no-monitor", 2),
     ],
     settings: config::SETTINGS,
     data_type: ffi::data_type::<data_type::LockType>(),

@@ -4,17 +4,22 @@
 //!   `LOCK.RLOCK` only
 //! * `LOCK.MACQUIRE owner lease numkeys key [key …] [WAIT ms [MAIL box]] [FENCE token]`: several locks at once, all or none
 
+mod attempt;
 mod call;
-mod one;
-mod several;
 
 use super::docs;
-use super::{answer, check_primary, check_token, has_left};
+use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
+use crate::totals;
+use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::pending::{self, How, Waits};
+use crate::work::notices::Notices;
+use crate::work::slice::Stretch;
 
-use call::{Form, Named};
+use attempt::{Outcome, attempt};
+use call::{Call, Form};
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -64,24 +69,70 @@ impl Command for MAcquire {
 
 fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
     check_primary(ctx)?;
-    let mut call = call::parse(ctx, args, form)?;
+    let call = call::parse(ctx, args, form)?;
     let owner = call.request.owner;
     if let Some(fence) = call.request.terms.fence {
         check_token(ctx, "FENCE", fence, clock::command_wall())?;
     }
-    if call
-        .named
-        .all()
-        .iter()
-        .any(|key| has_left(ctx, *key, owner))
-    {
+    let mut names = call.named.as_slice().iter();
+    if names.any(|key| has_left(ctx, *key, owner)) {
         return Err(Error::Left);
     }
-    let mailbox = answer::find_mailbox(ctx, call.mailbox, &mut call.request.terms)?;
-    let answer = match &call.named {
-        Named::One(key) => one::acquire(ctx, &call, *key, mailbox)?,
-        Named::Several(keys) => several::acquire(ctx, &call, keys, mailbox)?,
-    };
-    answer.reply(ctx);
+    let mailbox = call.mailbox.map(|name| mail::find(ctx, name)).transpose()?;
+    let _stretch = Stretch::begin(ctx);
+    let mut notices = Notices::default();
+    let outcome = decide(ctx, &call, mailbox, &mut notices);
+    notices.send(ctx);
+    outcome
+}
+
+/// Grants the request, or lets it wait, or neither, and replies to it.
+fn decide<'c>(
+    ctx: &'c Context<'c>,
+    call: &Call<'c>,
+    mailbox: Option<Mailbox<'_>>,
+    notices: &mut Notices<'c>,
+) -> Result<(), Error> {
+    let mut outcome = attempt(ctx, call, false, notices)?;
+    if let Outcome::Busy(busy) = outcome {
+        let how = match mailbox {
+            Some(mailbox) => How::ByMail(mailbox),
+            None if call.may_wait(ctx) => How::Blocked,
+            None => How::Never,
+        };
+        if !busy.is_free && matches!(how, How::Never) {
+            reply_null(ctx);
+            return Ok(());
+        }
+        let (is_free, repeats) = (busy.is_free, busy.repeats);
+        match pending::wait(ctx, &busy.into_request(call), is_free, repeats, how)? {
+            Waits::Queued(id) => {
+                ctx.reply_array(2);
+                ctx.reply_text(c"QUEUED");
+                ctx.reply_integer(id.0 as i64);
+                return Ok(());
+            }
+            Waits::Blocked => return Ok(()),
+            Waits::No => {
+                reply_null(ctx);
+                return Ok(());
+            }
+            Waits::LetPast => outcome = attempt(ctx, call, true, notices)?,
+        }
+    }
+    // The request was not refused, so its box exists from now on.
+    if let Some(mailbox) = mailbox {
+        mailbox.open_if_room(ctx);
+    }
+    match outcome {
+        Outcome::Granted(token) => ctx.reply_integer(token.get() as i64),
+        // Busy only if a callback of another module has come in between.
+        Outcome::Denied | Outcome::Busy(_) => reply_null(ctx),
+    }
     Ok(())
+}
+
+fn reply_null(ctx: &Context<'_>) {
+    totals::get(ctx).denied.add_one();
+    ctx.reply_null();
 }

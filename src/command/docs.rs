@@ -295,12 +295,15 @@ pub(crate) static SETTLE: Docs = Docs {
     complexity: c"O(log N) with N the number of holders and waiters",
     key: KeyAccess::WriteAll,
     open_ended: true,
-    args: &[ArgDoc {
-        name: c"key",
-        kind: ArgKind::Key,
-        token: None,
-        optional: false,
-        repeated: true,
-    }],
+    args: &[
+        needed(c"waiter", ArgKind::Integer),
+        ArgDoc {
+            name: c"key",
+            kind: ArgKind::Key,
+            token: None,
+            optional: false,
+            repeated: true,
+        },
+    ],
     categories: c"lock write slow",
 };

@@ -9,6 +9,8 @@ use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
+use crate::time::clock;
+use crate::work::notices::Notices;
 use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Guard;
@@ -34,10 +36,17 @@ impl Command for Guard {
         if has_left(ctx, call.key, call.owner) {
             return Err(Error::NotHeld);
         }
-        if !call.run(ctx, false)? {
-            call.run(ctx, true)?;
+        let mut notices = Notices::default();
+        let mut confirmed = call.confirm(ctx, &mut notices);
+        if !notices.is_empty() {
+            // The check has ended leases that were over. Their subscribers may change this lock, so it is checked again.
+            std::mem::take(&mut notices).send(ctx);
+            confirmed = call.confirm(ctx, &mut notices);
         }
-        Ok(())
+        // The key is closed by now, for the command may open it.
+        let outcome = confirmed.and_then(|()| call.run(ctx));
+        notices.send(ctx);
+        outcome
     }
 }
 
@@ -48,31 +57,22 @@ struct Call<'c> {
     command: Args<'c>,
 }
 
-impl Call<'_> {
-    /// Runs the command if the owner holds the lock. False if the check has ended leases that were over: their subscribers have been notified
-    /// instead, and may have changed this lock. With `notifies_later` they are notified after the command.
-    fn run(&self, ctx: &Context<'_>, notifies_later: bool) -> Result<bool, Error> {
-        let confirm = |lock: &mut OpenLock<'_>| {
+impl<'c> Call<'c> {
+    /// Checks that the owner holds the lock by the token.
+    fn confirm(&self, ctx: &'c Context<'c>, notices: &mut Notices<'c>) -> Result<(), Error> {
+        OpenLock::with_notices(ctx, self.key, clock::now(), notices, |lock| {
             check_renewable(ctx, lock.now)?;
             let confirmed = revivable(lock, self.owner)
                 .is_some_and(|mut live| live.confirm(self.owner, self.token));
-            if confirmed {
-                Ok(lock.has_notices())
-            } else {
-                Err(Error::NotHeld)
-            }
-        };
-        // The key is closed by then, for the command may open it.
-        OpenLock::with_then(ctx, self.key, confirm, |confirmed| {
-            if confirmed? && !notifies_later {
-                return Ok(false);
-            }
-            if self.command.len() == 0 {
-                ctx.reply_integer(self.token.get() as i64);
-            } else {
-                ctx.run_for_caller(self.command)?;
-            }
-            Ok(true)
+            confirmed.then_some(()).ok_or(Error::NotHeld)
         })?
+    }
+
+    fn run(&self, ctx: &Context<'_>) -> Result<(), Error> {
+        if self.command.len() > 0 {
+            return ctx.run_for_caller(self.command);
+        }
+        ctx.reply_integer(self.token.get() as i64);
+        Ok(())
     }
 }

@@ -44,6 +44,7 @@ impl Command for Leave {
         // Its hold and its requests go together: others are granted once neither blocks them.
         let found = OpenLock::with(ctx, key, |lock| {
             let held = lock.release(&everything).is_ok();
+            lock.queue_has_changed();
             held | waiting::leave(ctx, named, owner)
         });
         // If the key holds another type, nobody holds a lock there.

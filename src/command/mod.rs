@@ -1,7 +1,6 @@
 //! The commands, one file each: parse the arguments, call the core, reply.
 
 mod acquire;
-mod answer;
 mod apply;
 mod docs;
 mod fence;

@@ -1,6 +1,6 @@
 //! Arguments, taken one by one. Every refusal names the argument and its bounds.
 
-use mortise_core::{Count, KeyList, Lease, OwnerRef, Token};
+use mortise_core::{Count, KeyList, Lease, OwnerRef, Token, WaiterId};
 
 use crate::config;
 use crate::decimal;
@@ -100,6 +100,11 @@ impl<'c> Parse<'c> {
 
     pub(crate) fn token(&mut self) -> Result<Token, Error> {
         token(self.required()?, "token")
+    }
+
+    /// A waiter, by its number.
+    pub(crate) fn waiter(&mut self) -> Result<WaiterId, Error> {
+        within(self.required()?, "waiter", 0, u64::MAX).map(WaiterId)
     }
 
     /// All that is left.

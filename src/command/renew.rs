@@ -5,7 +5,6 @@ use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs};
-use crate::time::{self, last_deadline};
 use crate::totals;
 use crate::work::open_lock::OpenLock;
 
@@ -27,12 +26,11 @@ impl Command for Renew {
         }
         let renewed = OpenLock::with(ctx, key, |lock| {
             check_renewable(ctx, lock.now)?;
-            let renewed =
-                revivable(lock, owner).and_then(|mut live| live.renew(owner, lease, token));
+            if revivable(lock, owner).is_none() {
+                return Ok(None);
+            }
+            let renewed = lock.renew(owner, lease, token);
             if renewed.is_some() {
-                let deadline = lock.now.after(lease.as_millis());
-                last_deadline::note(time::state(ctx), deadline);
-                lock.replicate(owner);
                 totals::get(ctx).renewals.add_one();
             }
             Ok::<_, Error>(renewed)

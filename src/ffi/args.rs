@@ -66,6 +66,11 @@ impl<'c> Args<'c> {
         }
     }
 
+    /// Each of them.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Arg<'c>> {
+        (0..self.len()).filter_map(move |index| self.get(index))
+    }
+
     pub(super) fn as_slice(self) -> &'c [*mut raw::RedisModuleString] {
         self.strings
     }

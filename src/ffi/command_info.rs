@@ -164,6 +164,7 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
             index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 {
                 pos: match access {
                     KeyAccess::WriteNumbered => 3,
+                    KeyAccess::WriteAll => 2,
                     _ => 1,
                 },
             },

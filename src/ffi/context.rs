@@ -2,10 +2,10 @@
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
-use std::os::raw::c_int;
+use std::os::raw::{c_int, c_longlong};
 use std::{io, ptr, slice};
 
-use mortise_core::{Db, KeyId, KeyRef};
+use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
 use super::args::Arg;
@@ -239,48 +239,33 @@ impl Context<'_> {
         }
     }
 
-    /// Calls `command key` inside the server, through every gate that a client's write would have
-    /// to pass: too few replicas, a failed save, a slot that is elsewhere.
+    /// Calls `command number key…` inside the server, through every gate that a client's write would have to pass: too few
+    /// replicas, a failed save, a slot that is elsewhere.
     ///
     /// # Errors
     /// [`Refused`] if the server has not called the command, or the command has replied with an error.
-    pub(crate) fn call_write(&self, command: &CStr, key: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn call_write(
+        &self,
+        command: &CStr,
+        number: u64,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<(), Refused> {
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
         // replicates.
-        // SAFETY: the format names a buffer with its length. The reply is this call's.
+        // SAFETY: the server copies the bytes of each string, which is freed here after the call. The format names a number and
+        // an array of strings with its length. The reply is this call's.
         unsafe {
+            let string = |name: &[u8]| {
+                let (bytes, len) = (name.as_ptr().cast(), name.len());
+                api!(RedisModule_CreateString, ptr::null_mut(), bytes, len)
+            };
+            let mut names: Vec<_> = keys.map(string).collect();
             let reply = api!(
                 RedisModule_Call,
                 self.ctx,
                 command.as_ptr(),
-                c"E!Sb".as_ptr(),
-                key.as_ptr(),
-                key.len(),
-            );
-            outcome(reply)
-        }
-    }
-
-    /// The same for a command that names several keys.
-    ///
-    /// # Errors
-    /// As for [`Self::call_write`].
-    pub(crate) fn call_write_several(&self, command: &CStr, keys: &[KeyId]) -> Result<(), Refused> {
-        // SAFETY: the server copies the bytes of each string, which is freed here after the call. The format names an array
-        // of strings with its length. The reply is this call's.
-        unsafe {
-            let mut names: Vec<_> = keys
-                .iter()
-                .map(|KeyId { name, .. }| {
-                    let (bytes, len) = (name.as_ptr().cast(), name.len());
-                    api!(RedisModule_CreateString, ptr::null_mut(), bytes, len)
-                })
-                .collect();
-            let reply = api!(
-                RedisModule_Call,
-                self.ctx,
-                command.as_ptr(),
-                c"E!Sv".as_ptr(),
+                c"E!Slv".as_ptr(),
+                number as c_longlong,
                 names.as_mut_ptr(),
                 names.len(),
             );

@@ -26,7 +26,7 @@ pub(crate) enum KeyAccess {
     Write,
     /// It writes to several, whose number is the third argument and which follow that.
     WriteNumbered,
-    /// It writes to all its arguments.
+    /// It writes to all its arguments but the first.
     WriteAll,
     /// It reads its first one; only the command itself knows whether more follow.
     ReadAndMore,

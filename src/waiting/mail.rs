@@ -6,9 +6,7 @@
 use mortise_core::mail::{
     BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
 };
-use mortise_core::{
-    Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, Request, Waiter, WaiterId,
-};
+use mortise_core::{Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, Waiter, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -99,22 +97,6 @@ impl Mailbox<'_> {
         }
         Ok(())
     }
-}
-
-/// A request of that owner for that mode waits at the key by mail, so this one repeats it.
-pub(crate) fn queued_already(
-    waiting: &Waiting,
-    key: KeyRef<'_>,
-    request: &Request<'_>,
-) -> Option<WaiterId> {
-    let (queues, mail) = (waiting.queues.borrow(), waiting.post.mail.borrow());
-    let requests = queues.requests_of(key, request.owner);
-    requests.into_iter().find(|id| {
-        let same = queues
-            .waiter(*id)
-            .is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode());
-        same && mail.is_expected(*id)
-    })
 }
 
 /// Checks that there is room for so many more requests in the box. A request for several keys counts once for each.

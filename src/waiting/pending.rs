@@ -4,7 +4,7 @@
 //! enters its queues.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyId, KeyList, OwnerRef, PendingRequest, Queue, WaitPlan, WaiterId};
+use mortise_core::{Instant, KeyId, KeyList, PendingRequest, Queue, Request, WaitPlan, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -45,7 +45,8 @@ pub(crate) enum Waits {
     LetPast,
 }
 
-/// Lets the request wait. `is_free`: its locks would admit it if nobody stood ahead.
+/// Lets the request wait. `is_free`: its locks would admit it if nobody stood ahead. `repeats`: the request that it repeats, which keeps its
+/// place.
 ///
 /// # Errors
 /// [`Error::Deadlock`] if the wait would close a cycle; [`Error::MaxWaiters`], [`Error::MaxQueued`] or [`Error::BoxFull`] if too many
@@ -54,8 +55,12 @@ pub(crate) fn wait(
     ctx: &Context<'_>,
     request: &PendingRequest,
     is_free: bool,
+    repeats: Option<WaiterId>,
     how: How<'_>,
 ) -> Result<Waits, Error> {
+    if let (Some(id), How::ByMail(mailbox)) = (repeats, how) {
+        return repeat(ctx, id, request, mailbox);
+    }
     let may_wait = !matches!(how, How::Never);
     if !(may_wait || is_free && is_behind_several(ctx, request)) {
         return Ok(Waits::No);
@@ -80,7 +85,7 @@ pub(crate) fn wait(
 fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
     let queues = queue::all(ctx).borrow();
     let several = |key: &KeyId| queues.get(key.as_ref()).and_then(Queue::first_several);
-    request.keys().any(|key| several(&key.key).is_some())
+    request.keys.iter().any(|key| several(&key.key).is_some())
 }
 
 fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result<Waits, Error> {
@@ -103,7 +108,7 @@ fn queue(
     plan: &WaitPlan,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
-    let keys = 1 + request.others.len();
+    let keys = request.keys.len();
     mail::check_room(ctx, mailbox, keys as u64)?;
     let id = enqueue(ctx, request, plan);
     Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
@@ -132,7 +137,9 @@ fn enqueue(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Wait
     let (id, moved) = queues.enqueue(request, plan);
     if time::grace(ctx).forbids_grants(request.since) {
         // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.
-        queues.recheck_holders(request.key.key.as_ref());
+        for key in &request.keys {
+            queues.recheck_holders(key.key.as_ref());
+        }
     }
     drop(queues);
     mark(ctx, &moved);
@@ -175,49 +182,59 @@ pub(crate) fn check(
 ///
 /// # Errors
 /// [`Error::MaxQueued`] or [`Error::BoxFull`] if there is no room in the box. Nothing has changed.
-pub(crate) fn repeat(
+fn repeat(
     ctx: &Context<'_>,
     id: WaiterId,
     request: &PendingRequest,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
-    let keys = 1 + request.others.len();
+    let keys = request.keys.len();
     mail::check_move(ctx, id, mailbox, keys as u64)?;
     let mut queues = queue::all(ctx).borrow_mut();
     let changed = queues.take_over(id, request.terms, request.until);
     drop(queues);
     if changed {
         // The locks may be free for what it requests now.
-        for key in request.keys() {
+        for key in &request.keys {
             work::settle(ctx, key.key.as_ref());
         }
     }
     Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
 }
 
-/// The request of `owner` that waits by mail for exactly these keys, if it waits at one of them at all.
+/// The request of this owner for the same mode and for exactly these keys that waits by mail, if this one waits `by_mail`, too.
 ///
 /// # Errors
-/// [`Error::WaitsHere`] if it waits there for anything else, or not by mail, or is not `by_mail` now.
-pub(crate) fn queued_already(
+/// [`Error::WaitsForSeveral`] or [`Error::WaitsHere`] if the owner waits at one of the keys for something else, and one of the two requests is
+/// for several keys.
+pub(crate) fn repeated(
     ctx: &Context<'_>,
-    keys: &KeyList,
-    owner: OwnerRef<'_>,
+    keys: &[KeyId],
+    request: &Request<'_>,
     by_mail: bool,
 ) -> Result<Option<WaiterId>, Error> {
     let queues = queue::all(ctx).borrow();
-    if queues.is_empty() {
-        return Ok(None);
+    let mode = request.terms.mode();
+    let several = request
+        .terms
+        .sharing
+        .keys()
+        .map(|_| KeyList::new(keys.to_vec()));
+    for key in keys {
+        for id in queues.requests_of(key.as_ref(), request.owner) {
+            let is_by_mail = by_mail && mail::is_expected(state::get(ctx), id);
+            let waiter = queues.waiter(id);
+            match (&several, queues.keys_of(id)) {
+                (None, None) => {
+                    if is_by_mail && waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == mode) {
+                        return Ok(Some(id));
+                    }
+                }
+                (Some(keys), Some(its)) if is_by_mail && its.is_same(keys) => return Ok(Some(id)),
+                (None, Some(_)) => return Err(Error::WaitsForSeveral),
+                (Some(_), _) => return Err(Error::WaitsHere),
+            }
+        }
     }
-    let mut waiting = keys.as_slice().iter();
-    let requests = waiting.find_map(|key| {
-        let requests = queues.requests_of(key.as_ref(), owner);
-        requests.first().copied()
-    });
-    let Some(id) = requests else { return Ok(None) };
-    let same = queues.keys_of(id).is_some_and(|its| its.is_same(keys));
-    match same && by_mail && mail::is_expected(state::get(ctx), id) {
-        true => Ok(Some(id)),
-        false => Err(Error::WaitsHere),
-    }
+    Ok(None)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use mortise_core::{KeyId, KeyRef, OwnerRef, Queues, Removed, WaiterId};
+use mortise_core::{KeyId, KeyRef, Queues, Removed, WaiterId};
 
 use crate::ffi::Context;
 use crate::waiting::state::{self, Waiting};
@@ -21,11 +21,6 @@ pub(crate) fn wait_at(waiting: &Waiting, key: KeyRef<'_>) -> bool {
 /// At least one request waits for several keys at once, anywhere.
 pub(crate) fn any_several(waiting: &Waiting) -> bool {
     waiting.queues.borrow().any_several()
-}
-
-/// A request of `owner` for several keys at once waits at the key.
-pub(crate) fn waits_for_several(waiting: &Waiting, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    waiting.queues.borrow().several_of(key, owner).is_some()
 }
 
 /// A request by mail leaves its queue, without a letter.

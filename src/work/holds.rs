@@ -1,7 +1,8 @@
 //! What ends a hold, or a part of it: its owner, who may pass it on, somebody who revokes it, or a grant that nobody received.
 
 use mortise_core::{
-    Micros, OwnerRef, Pass, PassError, Passed, Release, ReleaseError, Released, Revoked, Token,
+    Lease, Micros, OwnerRef, Pass, PassError, Passed, Release, ReleaseError, Released, Revoked,
+    Token,
 };
 
 use crate::error::Error;
@@ -36,6 +37,20 @@ impl OpenLock<'_> {
             self.notify(Notice::Released);
         }
         Ok(released)
+    }
+
+    /// Extends the lease of a hold, and replicates that. `None` if `owner` holds nothing here, or not with `token`, or if its hold is revoked.
+    pub(crate) fn renew(
+        &mut self,
+        owner: OwnerRef<'_>,
+        lease: Lease,
+        token: Option<Token>,
+    ) -> Option<Token> {
+        let renewed = self.live()?.renew(owner, lease, token)?;
+        let deadline = self.now.after(lease.as_millis());
+        last_deadline::note(time::state(self.ctx), deadline);
+        self.replicate(owner);
+        Some(renewed)
     }
 
     /// Passes a hold on to another owner, and replicates that.

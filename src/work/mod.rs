@@ -5,6 +5,7 @@
 
 pub(crate) mod events;
 pub(crate) mod failing;
+pub(crate) mod grant;
 mod holds;
 pub(crate) mod notices;
 pub(crate) mod open_lock;
@@ -13,9 +14,7 @@ pub(crate) mod refuse;
 mod run;
 pub(crate) mod scan;
 pub(crate) mod settle;
-pub(crate) mod settle_call;
-mod settle_key;
-pub(crate) mod several;
+pub(crate) mod settle_key;
 pub(crate) mod slice;
 pub(crate) mod slots;
 pub(crate) mod timers;

@@ -1,4 +1,4 @@
-//! Key-space events of a lock, collected while its key is open and sent once it is closed.
+//! Key-space events of locks, collected while their keys are open and sent once they are closed.
 //!
 //! A subscriber may be another module, which the server calls at once, and whose callback may change this very key. So
 //! nothing of ours may be open then.
@@ -29,30 +29,37 @@ impl Notice {
     }
 }
 
-/// The notices of one key, in the order in which things happened.
+/// Notices in the order in which things happened.
 #[derive(Debug, Default)]
 #[must_use = "subscribers wait for them"]
-pub(crate) struct Notices {
+pub(crate) struct Notices<'c> {
     /// Mostly there is one, which needs no allocation.
-    first: Option<Notice>,
-    more: Vec<Notice>,
+    first: Option<(Notice, Arg<'c>)>,
+    more: Vec<(Notice, Arg<'c>)>,
 }
 
-impl Notices {
-    pub(super) fn add(&mut self, notice: Notice) {
+impl<'c> Notices<'c> {
+    pub(super) fn add(&mut self, notice: Notice, key: Arg<'c>) {
         match self.first {
-            None => self.first = Some(notice),
-            Some(_) => self.more.push(notice),
+            None => self.first = Some((notice, key)),
+            Some(_) => self.more.push((notice, key)),
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Adds those of `other` behind the ones here.
+    pub(super) fn append(&mut self, other: Self) {
+        for (notice, key) in other.first.into_iter().chain(other.more) {
+            self.add(notice, key);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
     /// Notifies the subscribers of key-space events of class `d`. No key may be open, and no borrow held.
-    pub(super) fn send(self, ctx: &Context<'_>, key: Arg<'_>) {
-        for notice in self.first.into_iter().chain(self.more) {
+    pub(crate) fn send(self, ctx: &Context<'_>) {
+        for (notice, key) in self.first.into_iter().chain(self.more) {
             ctx.notify(notice.event(), key);
         }
     }

@@ -25,9 +25,11 @@ pub(crate) struct OpenLock<'c> {
     pub(super) key: Key<'c>,
     /// A lock for a key that had none. `finish` puts it there: the server notifies others of a new key at once.
     made: Option<Box<Value>>,
+    /// The step has changed a hold or a queue, so that waiters may be granted.
+    changed: bool,
     /// The next settle grants further waiters.
     pub(super) more: bool,
-    pub(super) notices: Notices,
+    notices: Notices<'c>,
 }
 
 impl<'c> OpenLock<'c> {
@@ -42,42 +44,25 @@ impl<'c> OpenLock<'c> {
         name: Arg<'c>,
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
     ) -> Result<T, Error> {
-        Self::with_then(ctx, name, step, |outcome| outcome)
-    }
-
-    /// Works on a key as [`Self::with`] does, and calls `then` between closing it and notifying subscribers: no callback of
-    /// another module comes in between.
-    ///
-    /// # Errors
-    /// As for [`Self::with`].
-    pub(crate) fn with_then<T, U>(
-        ctx: &'c Context<'c>,
-        name: Arg<'c>,
-        step: impl FnOnce(&mut OpenLock<'c>) -> T,
-        then: impl FnOnce(T) -> U,
-    ) -> Result<U, Error> {
-        let now = clock::now_micros();
-        let stretch = any_waiters(ctx).then(|| Stretch::begin(ctx, now));
-        let (outcome, notices) =
-            Self::with_notices(ctx, name, Instant::from_millis(now / 1_000), step)?;
-        let outcome = then(outcome);
-        if let Some(stretch) = stretch {
-            stretch.end(ctx);
-        }
-        notices.send(ctx, name);
+        let _stretch = Stretch::begin(ctx);
+        let mut notices = Notices::default();
+        let outcome = Self::with_notices(ctx, name, clock::now(), &mut notices, step)?;
+        notices.send(ctx);
         Ok(outcome)
     }
 
-    /// Works on a key as [`Self::with`] does, at `now`, and leaves it to the caller to notify subscribers.
+    /// Works on a key as [`Self::with`] does, at `now`, and adds to `notices`, which the caller sends: no callback of another
+    /// module comes in between.
     ///
     /// # Errors
     /// As for [`Self::with`].
-    pub(super) fn with_notices<T>(
+    pub(crate) fn with_notices<T>(
         ctx: &'c Context<'c>,
         name: Arg<'c>,
         now: Instant,
+        notices: &mut Notices<'c>,
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
-    ) -> Result<(T, Notices), Error> {
+    ) -> Result<T, Error> {
         let key = ctx.open(name, Access::Write);
         if key.kind() == Kind::Other {
             return Err(Error::WrongType);
@@ -90,13 +75,15 @@ impl<'c> OpenLock<'c> {
             now,
             key,
             made: None,
+            changed: false,
             more: false,
-            notices: Notices::default(),
+            notices: std::mem::take(notices),
         };
         lock.begin();
         let outcome = step(&mut lock);
         lock.finish();
-        Ok((outcome, std::mem::take(&mut lock.notices)))
+        *notices = std::mem::take(&mut lock.notices);
+        Ok(outcome)
     }
 
     fn begin(&mut self) {
@@ -115,7 +102,9 @@ impl<'c> OpenLock<'c> {
     }
 
     fn finish(&mut self) {
-        self.settle();
+        if self.changed {
+            self.settle();
+        }
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         if let Some(value) = self.made.take() {
             if !value.lock.is_free() {
@@ -151,7 +140,7 @@ impl<'c> OpenLock<'c> {
         };
         let mut live = value.lock.at(now, |owner, stake| {
             on_ended(ctx, name, now, owner, stake);
-            notices.add(Notice::Expired);
+            notices.add(Notice::Expired, name);
         });
         if let Some(ended) = live.take_remains() {
             let left = live.first();
@@ -206,18 +195,19 @@ impl<'c> OpenLock<'c> {
             .map_or(Observed::Free, |value| value.lock.observe())
     }
 
-    /// Whether subscribers will be notified of something when the key is closed.
-    pub(crate) fn has_notices(&self) -> bool {
-        !self.notices.is_empty()
-    }
-
     /// Subscribers are notified of `notice` when the key is closed.
     pub(crate) fn notify(&mut self, notice: Notice) {
-        self.notices.add(notice);
+        self.notices.add(notice, self.name);
     }
 
-    /// Replicates the hold that `owner` has now.
+    /// Requests have left the queue: the waiters behind them may be granted when the key is closed.
+    pub(crate) fn queue_has_changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// Replicates the hold that `owner` has now, which the step has changed.
     pub(crate) fn replicate(&mut self, owner: OwnerRef<'_>) {
+        self.changed = true;
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         if effect::sent_without_receivers(ctx, name) {
             return;
@@ -234,6 +224,7 @@ impl<'c> OpenLock<'c> {
 
     /// Replicates that `owner` holds nothing any more.
     pub(super) fn replicate_end(&mut self, owner: OwnerRef<'_>) {
+        self.changed = true;
         let (ctx, name, now) = (self.ctx, self.name, self.now);
         if effect::sent_without_receivers(ctx, name) {
             return;

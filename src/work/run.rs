@@ -11,10 +11,9 @@ use crate::time::{self, role};
 use crate::waiting::{mail, queue as queues, readers, waiters};
 use crate::work::queue::{self, Kind, Work};
 use crate::work::scan::{Scan, Step};
-use crate::work::settle_call;
 use crate::work::settle_key;
 use crate::work::slice::Slice;
-use crate::work::{failing, refuse, several};
+use crate::work::{failing, refuse};
 
 /// Does work until none is left that can be done now, or the slice is over.
 pub(crate) fn slice(ctx: &Context<'_>, now: Instant) {
@@ -35,7 +34,7 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
         || do_one(ctx, Kind::Settle)
         || settle_key::settle_held_back(ctx)
         || settle_key::settle_due(ctx, now)
-        || several::grant_next(ctx)
+        || settle_key::grant_next(ctx)
 }
 
 /// Whether there is nothing to do but to wake clients.
@@ -136,15 +135,7 @@ fn drop_ended(ctx: &Context<'_>, key: &KeyId) {
     if !role::is_primary(time::state(ctx)) {
         return;
     }
-    let Err(refused) = settle_call::call(ctx, key) else {
-        return;
-    };
-    match refused.kind {
-        Refusal::Gate => {
-            queue::set_gate_closed(ctx, true);
-            queue::drop_ended(ctx, key);
-        }
-        Refusal::SlotElsewhere => {}
-        Refusal::Failed => failing::failed(ctx, key, &refused.why),
+    if settle_key::call(ctx, key) == Err(Refusal::Gate) {
+        queue::drop_ended(ctx, key);
     }
 }

@@ -1,8 +1,12 @@
-//! Settles a key from a timer, through `LOCK.SETTLE`: the server refuses that as it would refuse a client's write.
+//! Settles keys from timers, through `LOCK.SETTLE`, called inside the server: it refuses that as it would refuse a client's write.
 
-use mortise_core::{Instant, KeyId, Lock};
+use std::cell::Cell;
+use std::ffi::CStr;
 
-use crate::ffi::{Access, Context, Refusal};
+use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
+
+use crate::error::Error;
+use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
 use crate::time::{self, alarms, clock, role};
 use crate::waiting::undelivered;
 use crate::waiting::waiters;
@@ -11,8 +15,58 @@ use crate::work::failing;
 use crate::work::queue;
 use crate::work::refuse;
 use crate::work::settle;
-use crate::work::settle_call;
 use crate::work::slots;
+
+/// Whether the module is about to run `LOCK.SETTLE`, which refuses everybody else.
+static IS_CALLING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
+/// The command that timers call inside the server.
+const SETTLE: &CStr = c"LOCK.SETTLE";
+
+/// Whether the command that runs now is a call of the module's own. True once for each call.
+pub(crate) fn is_own_call(ctx: &Context<'_>) -> bool {
+    IS_CALLING.get(ctx).take()
+}
+
+/// Settles the key, if the server accepts writes to it.
+///
+/// # Errors
+/// Why it does not, or that the command failed. Such a key is tried again after a pause.
+pub(super) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refusal> {
+    let called = run(ctx, key, WaiterId(0), &mut [key.name].into_iter());
+    let Err(refused) = called else {
+        failing::forget(ctx, key);
+        return Ok(());
+    };
+    match refused.kind {
+        // The server would refuse the other keys as well.
+        Refusal::Gate => queue::set_gate_closed(ctx, true),
+        Refusal::Failed => failing::failed(ctx, key, &refused.why),
+        Refusal::SlotElsewhere => {}
+    }
+    Err(refused.kind)
+}
+
+/// Calls the command for these keys, `first` among them. `id`: the request that is to be granted all of them, or 0 to settle one.
+fn run(
+    ctx: &Context<'_>,
+    first: KeyRef<'_>,
+    id: WaiterId,
+    names: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<(), Refused> {
+    ctx.select(first.db);
+    IS_CALLING.get(ctx).set(true);
+    let outcome = ctx.call_write(SETTLE, id.0, names);
+    let was_refused = IS_CALLING.get(ctx).take();
+    outcome.map_err(|refused| match was_refused {
+        true => refused,
+        // No gate refused it: the command ran, and failed.
+        false => Refused {
+            kind: Refusal::Failed,
+            ..refused
+        },
+    })
+}
 
 /// Settles the key if a waiter may be granted there, a grant has to be undone, or it could not be settled before.
 pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
@@ -26,22 +80,59 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     if queue::is_blocked(ctx) {
         return hold_back(ctx, id);
     }
-    let Err(refused) = settle_call::call(ctx, key) else {
-        return failing::forget(ctx, key);
-    };
-    match refused.kind {
-        Refusal::SlotElsewhere => {
+    match call(ctx, key) {
+        Err(Refusal::SlotElsewhere) => {
             if !slots::may_wait_on(ctx, key) {
                 undelivered::forget_at(ctx, key);
                 refuse::at_key(ctx, key, refuse::SLOT_HAS_LEFT);
             }
         }
-        Refusal::Gate => {
-            // The server would refuse the other keys as well.
-            queue::set_gate_closed(ctx, true);
-            hold_back(ctx, id);
+        Err(Refusal::Gate) => hold_back(ctx, id),
+        Ok(()) | Err(Refusal::Failed) => {}
+    }
+}
+
+/// Grants the next request whose keys all seem to be free. False if there is none.
+pub(super) fn grant_next(ctx: &Context<'_>) -> bool {
+    let mut queues = queues::all(ctx).borrow_mut();
+    let Some(id) = queues.next_due() else {
+        return false;
+    };
+    let keys = queues.keys_of(id);
+    drop(queues);
+    if let Some(keys) = keys
+        && role::is_primary(time::state(ctx))
+    {
+        grant(ctx, id, keys.as_slice());
+    }
+    true
+}
+
+/// Grants the request these keys. If the server refuses that, the request becomes due again when one of its keys is settled.
+fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
+    let Some(first) = keys.first().map(KeyId::as_ref) else {
+        return;
+    };
+    if queue::is_blocked(ctx) {
+        return queue::hold_back(ctx, first);
+    }
+    let mut names = keys.iter().map(|key| &*key.name);
+    let Err(refused) = run(ctx, first, id, &mut names) else {
+        return;
+    };
+    match refused.kind {
+        Refusal::SlotElsewhere => {
+            let error = match slots::is_moving(ctx, first) {
+                true => Error::SlotMoves,
+                false => refuse::SLOT_HAS_LEFT,
+            };
+            waiters::refuse(ctx, id, error);
         }
-        Refusal::Failed => failing::failed(ctx, key, &refused.why),
+        Refusal::Gate => {
+            queue::set_gate_closed(ctx, true);
+            queue::hold_back(ctx, first);
+        }
+        Refusal::Failed => failing::failed(ctx, first, &refused.why),
     }
 }
 

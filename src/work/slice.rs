@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::ffi::{self, Context, MainThread};
 use crate::time::clock;
+use crate::waiting::queue as queues;
 
 static LONGEST: MainThread<Longest> = MainThread::new(Longest {
     micros: Cell::new(0),
@@ -68,31 +69,39 @@ pub(crate) fn measured(ctx: &Context<'_>, work: impl FnOnce()) {
     LONGEST.get(ctx).note(took);
 }
 
-/// A command that is measured. Reading the processor's clock costs as much as a short command, so this reads the
-/// boot-time clock, and the other one once a millisecond.
-#[derive(Clone, Copy, Debug)]
+/// A command that is measured, until this is dropped. Reading the processor's clock costs as much as a short command, so this reads
+/// the boot-time clock, and the other one once a millisecond.
+#[derive(Debug)]
+#[must_use = "it measures until it is dropped"]
 pub(crate) struct Stretch {
+    /// In microseconds of the boot-time clock.
     began: u64,
+    longest: &'static Longest,
 }
 
 impl Stretch {
-    /// A command begins to work at `now`, in microseconds of the boot-time clock.
-    pub(crate) fn begin(ctx: &Context<'_>, now: u64) -> Self {
-        let longest = LONGEST.get(ctx);
-        if now.saturating_sub(longest.read.get().0) > FRESH {
-            longest.read_cpu(now);
+    /// A command begins to work. `None` while nobody waits: it is short then.
+    pub(crate) fn begin(ctx: &Context<'_>) -> Option<Self> {
+        if queues::all(ctx).borrow().is_empty() {
+            return None;
         }
-        Self { began: now }
+        let (began, longest) = (clock::now_micros(), LONGEST.get(ctx));
+        if began.saturating_sub(longest.read.get().0) > FRESH {
+            longest.read_cpu(began);
+        }
+        Some(Self { began, longest })
     }
+}
 
+impl Drop for Stretch {
     /// Records the processor time that the command took, which is known up to a millisecond.
-    pub(crate) fn end(self, ctx: &Context<'_>) {
-        let longest = LONGEST.get(ctx);
+    fn drop(&mut self) {
         let now = clock::now_micros();
         let took = now.saturating_sub(self.began);
-        if took > longest.micros.get() {
-            let (_, cpu) = longest.read.get();
-            longest.note(took.min(longest.read_cpu(now).saturating_sub(cpu)));
+        if took > self.longest.micros.get() {
+            let (_, cpu) = self.longest.read.get();
+            let used = self.longest.read_cpu(now).saturating_sub(cpu);
+            self.longest.note(took.min(used));
         }
     }
 }

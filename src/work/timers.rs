@@ -23,7 +23,6 @@ use crate::work::failing;
 use crate::work::queue;
 use crate::work::run;
 use crate::work::scan::{Scan, Scope};
-use crate::work::settle_call;
 use crate::work::settle_key;
 use crate::work::slice::{Slice, measured};
 use crate::work::slots;
@@ -177,12 +176,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
         let key = KeyRef { db, name: &name };
         let settled = match failing::is_failing(ctx, key) {
             true => Err(Refusal::Failed),
-            false => settle_call::call(ctx, key).map_err(|refused| {
-                if refused.kind == Refusal::Failed {
-                    failing::failed(ctx, key, &refused.why);
-                }
-                refused.kind
-            }),
+            false => settle_key::call(ctx, key),
         };
         match settled {
             // After the settle the entry is gone or has a later deadline, unless no key belongs to it.

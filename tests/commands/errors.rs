@@ -217,7 +217,7 @@ fn too_few_arguments_are_refused_by_every_command() {
         &["LOCK.GUARD", "key", "a", "1"],
         &["LOCK.INFO", "key"],
         &["LOCK.APPLY", "key", "x"],
-        &["LOCK.SETTLE", "key"],
+        &["LOCK.SETTLE", "0", "key"],
     ];
     for words in shortest {
         for len in 1..words.len() {

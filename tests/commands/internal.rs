@@ -64,7 +64,7 @@ impl Scene {
             for effect in effects() {
                 attempts.push(vec![b"LOCK.APPLY".to_vec(), key.into(), effect]);
             }
-            attempts.push(vec![b"LOCK.SETTLE".to_vec(), key.into()]);
+            attempts.push(vec![b"LOCK.SETTLE".to_vec(), b"0".to_vec(), key.into()]);
         }
         attempts
     }
@@ -137,7 +137,7 @@ fn a_client_is_refused_while_a_waiter_and_an_ended_lease_need_settling() {
     cmd!(scene.conn, "MULTI");
     cmd!(scene.conn, "LOCK.ACQUIRE", "short", "a", 5);
     cmd!(scene.conn, "DEBUG", "SLEEP", "0.006");
-    cmd!(scene.conn, "LOCK.SETTLE", "short");
+    cmd!(scene.conn, "LOCK.SETTLE", "0", "short");
     cmd!(scene.conn, "EXISTS", "short");
     let replies = cmd!(scene.conn, "EXEC");
     assert_refused(&error_in(&array(&replies)[2]));

@@ -43,7 +43,7 @@ const STORY: &[(&str, &str)] = &[
     ("LOCK.ACQUIRE key a 60000 WAIT x", "ERR"),
     ("LOCK.ACQUIRE key a 60000 NOW", "ERR"),
     ("LOCK.APPLY key x", "ERR"),
-    ("LOCK.SETTLE key", "ERR"),
+    ("LOCK.SETTLE 0 key", "ERR"),
     ("SET key value", "OK"),
     ("LOCK.ACQUIRE key a 60000", "WRONGTYPE"),
     ("LOCK.RELEASE key a", "WRONGTYPE"),

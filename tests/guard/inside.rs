@@ -207,7 +207,10 @@ fn internal_commands_of_the_module_are_refused_inside() {
     let server = Server::start();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
-    for words in [&["LOCK.APPLY", "key", "x"][..], &["LOCK.SETTLE", "key"]] {
+    for words in [
+        &["LOCK.APPLY", "key", "x"][..],
+        &["LOCK.SETTLE", "0", "key"],
+    ] {
         assert_refused_by_name(guard(&mut conn, token, words), words[0]);
     }
 }

@@ -4,7 +4,7 @@
  *   ACTOR.THREAD command [arg ...]            runs it on its own thread, which takes the server's global lock
  *   ACTOR.ON event key times command [arg ...]  runs it within the key-space event of that key, this many times
  *   ACTOR.FIRED                               how often such commands ran
- *   ACTOR.BREAK command key                   makes calls of that command for that key fail from now on
+ *   ACTOR.BREAK command key                   makes calls of that command fail from now on whose second argument is that key
  *   ACTOR.FAILED                              how many calls failed because of that
  *   ACTOR.MEND                                makes them succeed again
  *
@@ -151,7 +151,7 @@ static long long failed;
 
 static void filter(void *call) {
     if (!broken_key) return;
-    void *name = FilterArg(call, 0), *key = FilterArg(call, 1);
+    void *name = FilterArg(call, 0), *key = FilterArg(call, 2);
     if (name && key && same(name, broken_command) && same(key, broken_key)) {
         FilterReplace(call, 0, NewString(NULL, "ACTOR.NOBODY", 12));
         failed++;

@@ -11,10 +11,8 @@ use crate::types::Instant;
 /// A request that cannot be granted at once.
 #[derive(Clone, Debug)]
 pub struct PendingRequest {
-    /// Its first key.
-    pub key: PendingKey,
-    /// All others, if its terms say how many keys they are.
-    pub others: Vec<PendingKey>,
+    /// Its keys: one, or as many as its terms say.
+    pub keys: Vec<PendingKey>,
     /// Whose.
     pub owner: Owner,
     /// For what.
@@ -39,13 +37,12 @@ pub struct PendingKey {
 }
 
 impl PendingRequest {
-    /// All its keys.
-    pub fn keys(&self) -> impl Iterator<Item = &PendingKey> {
-        std::iter::once(&self.key).chain(&self.others)
-    }
-
-    fn is_for_several(&self) -> bool {
-        self.terms.sharing.keys().is_some()
+    /// Its key, if it is for one.
+    fn only_key(&self) -> Option<&PendingKey> {
+        match self.terms.sharing.keys() {
+            None => self.keys.first(),
+            Some(_) => None,
+        }
     }
 
     fn waiter(&self, id: WaiterId) -> Waiter {
@@ -62,20 +59,20 @@ impl PendingRequest {
 impl Queues {
     /// How the request may begin to wait. Changes nothing: nobody has moved, and the request stands in no queue.
     pub fn plan(&mut self, request: &PendingRequest) -> WaitPlan {
-        if request.is_for_several() {
+        let Some(only) = request.only_key() else {
             let id = self.next_id();
             self.add(request, id, request.rank);
             let plan = self.plan_several(id, request.since);
             self.remove(id);
             return plan;
-        }
+        };
         let wait = Wait {
-            key: request.key.key.clone(),
+            key: only.key.clone(),
             owner: request.owner.clone(),
             terms: request.terms,
             rank: request.rank,
         };
-        self.plan_wait(wait, &request.key.held, request.since)
+        self.plan_wait(wait, &only.held, request.since)
     }
 
     /// Enqueues the request as planned. Returns its id, and the keys where others have moved: the caller settles these.
@@ -87,16 +84,16 @@ impl Queues {
 
     fn add(&mut self, request: &PendingRequest, id: WaiterId, rank: Rank) {
         let waiter = request.waiter(id);
-        if request.is_for_several() {
-            let members = request.keys().map(|key| Member {
+        if let Some(only) = request.only_key() {
+            self.push(only.key.as_ref(), waiter, rank);
+        } else {
+            let members = request.keys.iter().map(|key| Member {
                 key: key.key.as_ref(),
                 ready: key.is_ready,
             });
             self.push_several(&members.collect::<Vec<_>>(), &waiter);
-        } else {
-            self.push(request.key.key.as_ref(), waiter, rank);
         }
-        for key in request.keys() {
+        for key in &request.keys {
             self.observe(key.key.as_ref(), key.held.clone());
         }
     }

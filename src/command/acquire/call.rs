@@ -1,15 +1,10 @@
-//! What a request to hold says: parsed, and made into one that waits.
+//! What a request to hold says.
 
-use mortise_core::{
-    Instant, KeyId, Mode, PendingKey, PendingRequest, Rank, Request, Sharing, Terms,
-};
+use mortise_core::{Mode, Request, Sharing, Terms};
 
-use crate::command::answer::{self, Answer};
 use crate::command::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Context};
-use crate::waiting::mail::Mailbox;
-use crate::waiting::pending::{How, Waits};
 
 /// Which of the commands it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +22,7 @@ pub(super) enum Named<'c> {
 }
 
 impl<'c> Named<'c> {
-    pub(super) fn all(&self) -> &[Arg<'c>] {
+    pub(super) fn as_slice(&self) -> &[Arg<'c>] {
         match self {
             Self::One(key) => std::slice::from_ref(key),
             Self::Several(keys) => keys,
@@ -39,7 +34,7 @@ pub(super) struct Call<'c> {
     pub(super) named: Named<'c>,
     pub(super) request: Request<'c>,
     /// Milliseconds, 0 for no limit; `None` to be answered at once.
-    wait: Option<u64>,
+    pub(super) wait: Option<u64>,
     /// The box to which the answer goes if it has to wait.
     pub(super) mailbox: Option<&'c [u8]>,
 }
@@ -99,13 +94,17 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
             (Form::Read, None) => Mode::Read.into(),
             (Form::Read, Some(limit)) => Sharing::within(limit),
             // At most 16.
-            (Form::Several, _) => Sharing::several(named.all().len() as u8),
+            (Form::Several, _) => Sharing::several(named.as_slice().len() as u8),
         },
         lease,
         holds,
         fence,
         token,
-        client: 0,
+        // A request by mail is granted to no connection.
+        client: match mailbox {
+            Some(_) => 0,
+            None => ctx.client_id(),
+        },
     };
     let request = Request { owner, terms };
     Ok(Call {
@@ -116,46 +115,9 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
     })
 }
 
-impl<'c> Call<'c> {
-    pub(super) fn how<'m>(&self, ctx: &Context<'_>, mailbox: Option<Mailbox<'m>>) -> How<'m> {
-        match mailbox {
-            Some(mailbox) => How::ByMail(mailbox),
-            None if self.wait.is_some() && !ctx.denies_blocking() => How::Blocked,
-            None => How::Never,
-        }
+impl Call<'_> {
+    /// Whether the request may wait if it cannot be granted at once.
+    pub(super) fn may_wait(&self, ctx: &Context<'_>) -> bool {
+        self.mailbox.is_some() || self.wait.is_some() && !ctx.denies_blocking()
     }
-
-    /// The request, which cannot be granted at `now`.
-    pub(super) fn pending(
-        &self,
-        key: PendingKey,
-        others: Vec<PendingKey>,
-        rank: Rank,
-        now: Instant,
-    ) -> PendingRequest {
-        PendingRequest {
-            key,
-            others,
-            owner: self.request.owner.to_owner(),
-            terms: self.request.terms,
-            rank,
-            since: now,
-            until: answer::until(self.wait, now),
-        }
-    }
-}
-
-/// What a request is answered that could not be granted at once; `None` if it may have its locks now, ahead of requests for several keys.
-pub(super) fn answer_of(waits: Waits) -> Option<Answer> {
-    match waits {
-        Waits::Queued(id) => Some(Answer::Queued(id)),
-        Waits::Blocked => Some(Answer::Blocked),
-        Waits::No => Some(Answer::Null),
-        Waits::LetPast => None,
-    }
-}
-
-/// The keys of `names`.
-pub(super) fn ids(ctx: &Context<'_>, names: &[Arg<'_>]) -> Vec<KeyId> {
-    names.iter().map(|name| ctx.key(*name).to_id()).collect()
 }

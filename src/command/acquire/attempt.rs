@@ -1,0 +1,226 @@
+//! Tries to grant a request at once: all of its keys, or none.
+
+use mortise_core::{
+    AcquireError, Grant, Instant, KeyId, PendingKey, PendingRequest, Rank, Request, Stake, Token,
+    Turn, WaiterId,
+};
+
+use super::call::{Call, Named};
+use crate::error::Error;
+use crate::ffi::{Arg, Context};
+use crate::keys::tokens;
+use crate::time::last_deadline;
+use crate::time::{self, clock};
+use crate::totals;
+use crate::waiting;
+use crate::waiting::{pending, queue};
+use crate::work::notices::{Notice, Notices};
+use crate::work::open_lock::OpenLock;
+use crate::work::{grant, slots};
+
+/// What became of a request that was tried.
+pub(super) enum Outcome {
+    Granted(Token),
+    /// It may only add to a hold: the owner has none by its token, or its limit leaves no room.
+    Denied,
+    /// It may wait.
+    Busy(Busy),
+}
+
+/// Why a request was not granted.
+pub(super) struct Busy {
+    pub(super) now: Instant,
+    pub(super) rank: Rank,
+    /// All its locks would admit it if nobody stood ahead of it.
+    pub(super) is_free: bool,
+    /// The request that waits by mail already and that this one repeats.
+    pub(super) repeats: Option<WaiterId>,
+    pub(super) keys: Vec<PendingKey>,
+}
+
+impl Busy {
+    /// The request as it would wait.
+    pub(super) fn into_request(self, call: &Call<'_>) -> PendingRequest {
+        let limit = call.wait.filter(|wait| *wait > 0);
+        PendingRequest {
+            keys: self.keys,
+            owner: call.request.owner.to_owner(),
+            terms: call.request.terms,
+            rank: self.rank,
+            since: self.now,
+            until: limit.map_or(Instant::NEVER, |wait| self.now.after(wait)),
+        }
+    }
+}
+
+/// Tries to grant the request. With `may_overtake` it stands ahead of the requests for several keys that wait there.
+///
+/// # Errors
+/// Nothing has changed.
+pub(super) fn attempt<'c>(
+    ctx: &'c Context<'c>,
+    call: &Call<'c>,
+    may_overtake: bool,
+    notices: &mut Notices<'c>,
+) -> Result<Outcome, Error> {
+    match &call.named {
+        Named::One(key) => OpenLock::with_notices(ctx, *key, clock::now(), notices, |lock| {
+            one(lock, call, may_overtake)
+        })?,
+        Named::Several(names) => several(ctx, call, names, may_overtake, notices),
+    }
+}
+
+fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<Outcome, Error> {
+    let (ctx, now, request) = (lock.ctx, lock.now, &call.request);
+    let (mut turn, mut repeats) = (Turn::First, None);
+    if lock.has_waiters() && !may_overtake {
+        turn = Turn::Behind;
+        let key = [lock.key_ref().to_id()];
+        repeats = pending::repeated(ctx, &key, request, call.mailbox.is_some())?;
+    }
+    let forbidden = time::grace(ctx).forbids_grants(now);
+    let outcome = lock.with_live(|live| match forbidden {
+        true => Err(live.refuse_in_grace(request)),
+        false => {
+            let mut tokens = tokens::clock(ctx).borrow_mut();
+            live.acquire(request, turn, &mut tokens, clock::command_wall())
+        }
+    });
+    match outcome {
+        Ok(grant) => {
+            last_deadline::note(time::state(ctx), now.after(request.terms.lease.as_millis()));
+            lock.replicate(request.owner);
+            lock.notify(Notice::Acquired);
+            totals::get(ctx).count_grant(grant);
+            Ok(Outcome::Granted(grant.token()))
+        }
+        Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Outcome::Denied),
+        Err(AcquireError::Busy(busy)) => {
+            let is_free = turn == Turn::Behind
+                && !forbidden
+                && queue::any_several(waiting::state(ctx))
+                && lock.with_live(|live| live.admits(request));
+            // Mostly a request that does not wait is answered now.
+            let keys = match is_free || call.may_wait(ctx) {
+                true => vec![pending_key(lock, false)],
+                false => Vec::new(),
+            };
+            Ok(Outcome::Busy(Busy {
+                now,
+                rank: busy.into(),
+                is_free,
+                repeats,
+                keys,
+            }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pending_key(lock: &mut OpenLock<'_>, is_ready: bool) -> PendingKey {
+    PendingKey {
+        key: lock.key_ref().to_id(),
+        is_ready,
+        held: lock.observe(),
+    }
+}
+
+/// One of several keys as the request finds it.
+struct Found {
+    /// What the owner holds there.
+    hold: Option<Stake>,
+    /// Nobody holds, and the server grants.
+    is_free: bool,
+    has_waiters: bool,
+    pending: PendingKey,
+}
+
+fn several<'c>(
+    ctx: &'c Context<'c>,
+    call: &Call<'c>,
+    names: &[Arg<'c>],
+    may_overtake: bool,
+    notices: &mut Notices<'c>,
+) -> Result<Outcome, Error> {
+    let (now, request) = (clock::now(), &call.request);
+    if names
+        .first()
+        .is_some_and(|first| slots::is_moving(ctx, ctx.key(*first)))
+    {
+        return Err(Error::SlotMoves);
+    }
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        found.push(OpenLock::with_notices(ctx, *name, now, notices, |lock| {
+            find(lock, request)
+        })?);
+    }
+    if found.iter().any(|found| found.hold.is_some()) {
+        return again(ctx, request, names, &found, notices).map(Outcome::Granted);
+    }
+    let keys: Vec<KeyId> = found
+        .iter()
+        .map(|found| found.pending.key.clone())
+        .collect();
+    let repeats = pending::repeated(ctx, &keys, request, call.mailbox.is_some())?;
+    let is_free = found.iter().all(|found| found.is_free);
+    let is_behind = found.iter().any(|found| found.has_waiters);
+    if is_free && repeats.is_none() && (may_overtake || !is_behind) {
+        let token = grant::new(ctx, names, request, may_overtake, notices)?;
+        return Ok(Outcome::Granted(token));
+    }
+    Ok(Outcome::Busy(Busy {
+        now,
+        rank: Rank::Last,
+        is_free,
+        repeats,
+        keys: found.into_iter().map(|found| found.pending).collect(),
+    }))
+}
+
+fn find(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Found {
+    let is_granting = !time::grace(lock.ctx).forbids_grants(lock.now);
+    let (hold, admits) = lock.with_live(|live| (live.hold(request.owner), live.admits(request)));
+    let (is_free, has_waiters) = (is_granting && admits, lock.has_waiters());
+    Found {
+        hold,
+        is_free,
+        has_waiters,
+        pending: pending_key(lock, is_free && !has_waiters),
+    }
+}
+
+/// Its owner holds some of the keys. If it holds all of them, for writing and by one token, the reply of the same request was
+/// lost: its leases are extended.
+fn again<'c>(
+    ctx: &'c Context<'c>,
+    request: &Request<'_>,
+    names: &[Arg<'c>],
+    found: &[Found],
+    notices: &mut Notices<'c>,
+) -> Result<Token, Error> {
+    let holds: Option<Vec<Stake>> = found.iter().map(|found| found.hold).collect();
+    let holds = holds.ok_or(Error::HoldsOne)?;
+    let token = holds[0].token;
+    let same = |hold: &Stake| hold.write > 0 && hold.token == token;
+    if !holds.iter().all(same) {
+        return Err(Error::HoldsOne);
+    }
+    if holds.iter().any(|hold| hold.revoked) {
+        return Err(Error::Revoked);
+    }
+    let now = clock::now();
+    if time::grace(ctx).forbids_grants(now) {
+        return Err(Error::NotGranting(time::grace(ctx).left(now)));
+    }
+    for name in names {
+        let renewed = OpenLock::with_notices(ctx, *name, now, notices, |lock| {
+            lock.renew(request.owner, request.terms.lease, Some(token))
+        })?;
+        // Its lease has ended since the check.
+        renewed.ok_or(Error::HoldsOne)?;
+    }
+    totals::get(ctx).count_grant(Grant::Reentry(token));
+    Ok(token)
+}

@@ -1,0 +1,194 @@
+//! Grants several keys to one request, all or none (`LOCK.MACQUIRE`).
+//!
+//! The keys are opened one after the other: first each is checked, then each is granted, with one token. All of this happens
+//! in one command, so that the server replicates the effects as one transaction. Subscribers are notified when all is done.
+
+use mortise_core::{
+    AcquireError, Busy, Decided, Grant, Instant, Owner, Request, Stake, Token, Verdict, WaiterId,
+};
+
+use crate::error::Error;
+use crate::ffi::{Arg, Context};
+use crate::keys::tokens;
+use crate::time::last_deadline;
+use crate::time::{self, clock};
+use crate::totals;
+use crate::waiting::queue as queues;
+use crate::waiting::undelivered::UndeliveredGrant;
+use crate::waiting::waiters;
+use crate::work::notices::{Notice, Notices};
+use crate::work::open_lock::OpenLock;
+use crate::work::refuse;
+
+/// Grants the request `id`, which waits at these keys, if it is the first at each and all are free.
+pub(crate) fn waiting<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) {
+    let mut notices = Notices::default();
+    if let Err(error) = enqueued(ctx, names, id, &mut notices) {
+        waiters::refuse(ctx, id, error);
+    }
+    notices.send(ctx);
+}
+
+fn enqueued<'c>(
+    ctx: &'c Context<'c>,
+    names: &[Arg<'c>],
+    id: WaiterId,
+    notices: &mut Notices<'c>,
+) -> Result<(), Error> {
+    let now = clock::now();
+    let is_ready = |name: &Arg<'c>| is_ready(ctx, *name, id, now, notices);
+    if time::grace(ctx).forbids_grants(now) || !names.iter().all(is_ready) {
+        return Ok(());
+    }
+    let found = {
+        let queues = queues::all(ctx).borrow();
+        let waiter = queues.waiter(id).map(|(_, waiter)| waiter.clone());
+        waiter.zip(queues.keys_of(id))
+    };
+    let Some((waiter, keys)) = found else {
+        return Ok(());
+    };
+    let token = next_token(ctx, waiter.terms.fence)?;
+    let stake = all(ctx, names, &waiter.owner, now, notices, |lock| {
+        let (ctx, key) = (lock.ctx, lock.key_ref());
+        lock.with_live(|live| {
+            let mut queues = queues::all(ctx).borrow_mut();
+            queues.grant_last_member(key, id, live, token)
+        })
+    })?;
+    totals::get(ctx).handoffs.add_one();
+    let waited = now.millis_since(waiter.since);
+    totals::wait_times(ctx).borrow_mut().record(waited);
+    let decided = Decided {
+        waiter: Box::new(waiter),
+        keys: Some(keys.clone()),
+        verdict: Verdict::Granted {
+            grant: Grant::New(token),
+            stake,
+            before: None,
+            alone: true,
+        },
+    };
+    if let Some(first) = keys.as_slice().first() {
+        waiters::decide(ctx, first, &decided, now);
+    }
+    Ok(())
+}
+
+fn next_token(ctx: &Context<'_>, fence: Option<Token>) -> Result<Token, Error> {
+    let mut tokens = tokens::clock(ctx).borrow_mut();
+    tokens.next(clock::wall(), fence).ok_or(Error::OutOfTokens)
+}
+
+/// Whether the request is the first at the key, which is free.
+fn is_ready<'c>(
+    ctx: &'c Context<'c>,
+    name: Arg<'c>,
+    id: WaiterId,
+    now: Instant,
+    notices: &mut Notices<'c>,
+) -> bool {
+    let checked = OpenLock::with_notices(ctx, name, now, notices, |lock| {
+        let key = lock.key_ref();
+        lock.with_live(|live| {
+            let mut queues = queues::all(ctx).borrow_mut();
+            queues.recheck_member(key, id, live)
+        })
+    });
+    checked.unwrap_or_else(|error| {
+        let key = ctx.key(name);
+        queues::all(ctx).borrow_mut().set_not_ready(key, id);
+        refuse::at_key(ctx, key, error);
+        false
+    })
+}
+
+/// Grants several keys, which were free just now, to a request that has not waited. `may_overtake`: ahead of those that wait there, if any.
+///
+/// # Errors
+/// [`Error::KeysChanged`] if one of them is not free any more, and [`Error::OutOfTokens`]. Nothing is held.
+pub(crate) fn new<'c>(
+    ctx: &'c Context<'c>,
+    names: &[Arg<'c>],
+    request: &Request<'_>,
+    may_overtake: bool,
+    notices: &mut Notices<'c>,
+) -> Result<Token, Error> {
+    let token = next_token(ctx, request.terms.fence)?;
+    let owner = request.owner.to_owner();
+    all(ctx, names, &owner, clock::now(), notices, |lock| {
+        if lock.has_waiters() && !may_overtake {
+            return Err(AcquireError::Busy(Busy::Held));
+        }
+        lock.with_live(|live| live.take(request, token))
+    })?;
+    Ok(token)
+}
+
+/// Grants each key, from the last to the first, or none if one of them cannot be granted: the server calls other modules for each new key,
+/// and a callback of theirs may have changed another of the keys. Returns the hold at each of them.
+///
+/// # Errors
+/// [`Error::KeysChanged`].
+fn all<'c>(
+    ctx: &'c Context<'c>,
+    names: &[Arg<'c>],
+    owner: &Owner,
+    now: Instant,
+    notices: &mut Notices<'c>,
+    grant: impl Fn(&mut OpenLock<'c>) -> Result<Stake, AcquireError>,
+) -> Result<Stake, Error> {
+    let mut granted = Err(Error::KeysChanged);
+    let mut of_keys = Vec::with_capacity(names.len());
+    for (nth, name) in names.iter().enumerate().rev() {
+        let mut of_key = Notices::default();
+        let one = OpenLock::with_notices(ctx, *name, now, &mut of_key, |lock| {
+            let stake = grant(lock).ok()?;
+            last_deadline::note(time::state(ctx), stake.deadline);
+            lock.replicate(owner.as_ref());
+            lock.notify(Notice::Acquired);
+            Some(stake)
+        });
+        of_keys.push(of_key);
+        let Ok(Some(stake)) = one else {
+            if let Ok(stake) = granted {
+                undo(ctx, &names[nth + 1..], owner, &stake, notices);
+            }
+            granted = Err(Error::KeysChanged);
+            break;
+        };
+        granted = Ok(stake);
+    }
+    of_keys
+        .into_iter()
+        .rev()
+        .for_each(|of_key| notices.append(of_key));
+    if let Ok(stake) = &granted {
+        totals::get(ctx).count_grant(Grant::New(stake.token));
+    }
+    granted
+}
+
+/// Undoes what was granted at these keys.
+fn undo<'c>(
+    ctx: &'c Context<'c>,
+    names: &[Arg<'c>],
+    owner: &Owner,
+    stake: &Stake,
+    notices: &mut Notices<'c>,
+) {
+    for name in names {
+        let grant = UndeliveredGrant {
+            key: ctx.key(*name).to_id(),
+            keys: None,
+            owner: owner.clone(),
+            granted: stake.touched,
+            token: stake.token,
+            before: None,
+        };
+        // If the key holds something else by now, there is nothing to undo.
+        let _ = OpenLock::with_notices(ctx, *name, clock::now(), notices, |lock| {
+            lock.undo_grants(vec![grant]);
+        });
+    }
+}
