@@ -8,6 +8,7 @@ mod hidden;
 mod late;
 mod late_of_two;
 mod late_sentinel;
+mod lateness;
 mod pair;
 mod passing;
 mod promotion;

@@ -7,6 +7,7 @@
  *   ACTOR.BREAK command key                   makes calls of that command fail from now on whose second argument is that key
  *   ACTOR.FAILED                              how many calls failed because of that
  *   ACTOR.MEND                                makes them succeed again
+ *   ACTOR.REPLICATE key effect                sends replicas a LOCK.APPLY, which no client may send
  *
  * It does without the server's header, and looks the functions up by name. */
 
@@ -22,6 +23,7 @@ static void *(*Call)(void *ctx, const char *command, const char *format, ...);
 static const char *(*Text)(void *string, size_t *len);
 static void *(*Hold)(void *ctx, void *string);
 static void *(*FreeString)(void *ctx, void *string);
+static int (*Replicate)(void *ctx, const char *command, const char *format, ...);
 static int (*Reply)(void *ctx, void *reply);
 static int (*ReplyNumber)(void *ctx, long long number);
 static int (*ReplyText)(void *ctx, const char *text);
@@ -176,6 +178,12 @@ static int on_mend(void *ctx, void **argv, int argc) {
     return ReplyText(ctx, "OK");
 }
 
+static int on_replicate(void *ctx, void **argv, int argc) {
+    if (argc != 3) return ReplyText(ctx, "a key and an effect are missing");
+    Replicate(ctx, "LOCK.APPLY", "ss", argv[1], argv[2]);
+    return ReplyText(ctx, "OK");
+}
+
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     (void)argv, (void)argc;
     int (*get)(const char *name, void *function) = ((void **)ctx)[0];
@@ -191,6 +199,7 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     get("RedisModule_StringPtrLen", &Text);
     get("RedisModule_HoldString", &Hold);
     get("RedisModule_FreeString", &FreeString);
+    get("RedisModule_Replicate", &Replicate);
     get("RedisModule_ReplyWithCallReply", &Reply);
     get("RedisModule_ReplyWithLongLong", &ReplyNumber);
     get("RedisModule_ReplyWithSimpleString", &ReplyText);
@@ -212,5 +221,6 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
            create(ctx, "actor.break", on_break, "", 0, 0, 0) ||
            create(ctx, "actor.failed", on_failed, "", 0, 0, 0) ||
            create(ctx, "actor.mend", on_mend, "", 0, 0, 0) ||
+           create(ctx, "actor.replicate", on_replicate, "write", 0, 0, 0) ||
            subscribe(ctx, NOTIFY_ALL_AND_MORE, on_event) || !add_filter(ctx, filter, 0);
 }

@@ -45,6 +45,7 @@
 //! | let valgrind watch its memory | [`Builder::under_valgrind`], [`valgrind_can_watch`] |
 //! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
 //! | let another module call ours | [`Server::load_actor`] |
+//! | let a primary send what the test makes up | [`Server::replicate_late`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
@@ -92,7 +93,7 @@ mod work_dir;
 
 pub use builder::Builder;
 pub use bundles::Bundles;
-pub use clock::{boot_id, server_micros, wall_micros};
+pub use clock::{boot_id, boot_millis, server_micros, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol, command_of};
@@ -104,6 +105,8 @@ pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use mail::{Letter, Mail, queued};
 pub use module::{module_path, other_servers};
+/// The crate that says what an effect is.
+pub use mortise_core;
 pub use network::Network;
 pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
