@@ -3,6 +3,7 @@
 mod clients;
 mod failover;
 mod hidden;
+mod importing;
 mod late;
 mod load;
 mod partition;
