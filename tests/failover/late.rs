@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mortise_harness::redis::Value;
 use mortise_harness::{
     Contenders, Record, Role, Shutdown, Stay, cmd, eventually, eventually_within, granted, hold_of,
-    int, is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
+    holders_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
 };
 
 use crate::pair::{
@@ -272,6 +272,8 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_catch_up() {
     let pair = Pair::start(GRACE);
     let mut conn = pair.primary.connect();
     int(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", MAX_LEASE));
+    int(&cmd!(conn, "LOCK.WLOCK both a {MAX_LEASE}"));
+    int(&cmd!(conn, "LOCK.RLOCK both a {MAX_LEASE}"));
     pair.link.delay_stream(LATE);
     eventually("the primary notices", || {
         pair.primary.gauge("replicas_late") == 1
@@ -288,9 +290,14 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_catch_up() {
     let mut waiting = waiter!(pair.primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
     // A release works, but nobody is granted.
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "mine", "a")), 0);
+    let mut reading = waiter!(pair.primary, "LOCK.RLOCK both b 1000 WAIT 0");
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE both a WRITE")), 1);
     assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
     pair.link.delay_stream(Duration::ZERO);
     granted(&mut waiting);
+    // Its lock is held, and nothing happens there: its lease is not over.
+    granted(&mut reading);
+    assert_eq!(holders_of(&mut conn, "both"), ["a", "b"]);
     assert_eq!(pair.primary.gauge("grace_left_ms"), 0);
     eventually("the log says that it is over", || {
         pair.primary.log().contains("replicas are no longer late")

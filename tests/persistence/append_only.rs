@@ -146,7 +146,7 @@ fn a_lock_restored_from_an_old_dump_keeps_the_lease_that_began_at_the_restore() 
 }
 
 #[test]
-fn a_restored_lock_keeps_its_lease_when_it_is_renamed_or_copied_in_the_same_turn() {
+fn a_restored_lock_keeps_its_lease_when_it_is_renamed_copied_or_swapped_in_the_same_turn() {
     let mut server = appending();
     let mut conn = server.connect();
     for owner in ["a", "b"] {
@@ -187,6 +187,7 @@ fn a_restored_lock_keeps_its_lease_when_it_is_renamed_or_copied_in_the_same_turn
             rename("nine", "passed on and renamed"),
         ],
         vec![restore("key"), rename("key", "replaced and renamed")],
+        vec![restore("ten"), command!("SWAPDB", 0, 8)],
         vec![
             restore("eight"),
             command!("SWAPDB", 0, 7),
@@ -200,7 +201,7 @@ fn a_restored_lock_keeps_its_lease_when_it_is_renamed_or_copied_in_the_same_turn
         }
     }
     let before = Snapshot::take(&server);
-    assert_eq!(before.facts().len(), 12);
+    assert_eq!(before.facts().len(), 13);
     revive(&mut server);
     Snapshot::take(&server).assert_no_lease_is_shorter(&before);
 }
