@@ -56,12 +56,11 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             effect::may_have_receivers(ctx);
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
-            queues::all(ctx).borrow_mut().forget_all_holders(None);
+            // Waiters need nothing: the flush before the load has queued their keys, and each lock that comes queues its key.
             arrivals::on_loaded(ctx);
             if tokens::last(ctx) > 0 {
                 subscription::subscribe_once(ctx);
             }
-            queue::scan(ctx, Scope::All);
             alarms::at_end_of_turn(ctx);
         }
         Event::Cron => {
