@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mortise_harness::{Dice, Link};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::client::{Job, Kind, Place};
+use crate::client::{Confirming, Job, Kind, Place};
 use crate::languages::Worker;
 use crate::setup::{Diary, Entry, Setup};
 
@@ -64,6 +64,8 @@ pub(crate) struct Crowd {
     play: Play,
     /// Of every lock, in milliseconds.
     lease: u64,
+    /// How clients confirm their holds, if they do.
+    confirming: Option<Confirming>,
     dir: PathBuf,
 }
 
@@ -78,6 +80,7 @@ impl Crowd {
             members: Vec::new(),
             play: play.clone(),
             lease: setup.lease(),
+            confirming: setup.confirming(),
             dir: dir.to_owned(),
         };
         for (number, part) in parts.iter().enumerate() {
@@ -144,6 +147,7 @@ impl Crowd {
             bundle: self.play.bundle.clone(),
             guards: self.play.guards,
             lingers: self.play.lingers,
+            confirming: self.confirming,
         };
         let mut command = Command::new(env::current_exe()?);
         command.arg("work").arg(serde_json::to_string(&job)?);

@@ -8,7 +8,8 @@ use crate::languages::{self, Worker};
 use crate::options::{Time, Wanted};
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
 use crate::setup::{
-    Clustered, Data, LEASE, Missing, One, Replicated, Setup, Several, Spoiled, Watched,
+    Clustered, Confirmed, Data, LEASE, Omitted, One, Promotion, Protection, Replicated, Setup,
+    Several, Spoiled, Watched,
 };
 
 /// How long a control may search for two inside.
@@ -39,18 +40,38 @@ const RUNS: &[Run] = &[
     ),
     right(
         "Sentinel, a grace",
-        |_| Box::new(Watched::start(Missing::Nothing)),
+        |_| Box::new(Watched::start(Protection::Whole)),
         usual,
     ),
     right(
         "cluster, a grace",
-        |play| Box::new(Clustered::start(true, &play.keys())),
+        |play| Box::new(Clustered::start(Promotion::Grace, &play.keys())),
         usual,
     ),
     right(
         "Redlock of five, a grace",
         |_| Box::new(Several::start(Several::GRACE)),
         libraries,
+    ),
+    right(
+        "confirmed, two nodes",
+        |_| Box::new(Confirmed::start(2, Omitted::Nothing)),
+        plain_commands,
+    ),
+    right(
+        "confirmed, three nodes",
+        |_| Box::new(Confirmed::start(3, Omitted::Nothing)),
+        plain_commands,
+    ),
+    right(
+        "confirmed, Sentinel",
+        |_| Box::new(Watched::start(Protection::Confirmed)),
+        plain_commands,
+    ),
+    right(
+        "confirmed, cluster",
+        |play| Box::new(Clustered::start(Promotion::Confirmed, &play.keys())),
+        plain_commands,
     ),
     control(
         "control: one server, no data, no grace",
@@ -89,17 +110,17 @@ const RUNS: &[Run] = &[
     ),
     control(
         "control: Sentinel, no grace",
-        |_| Box::new(Watched::start(Missing::Grace)),
+        |_| Box::new(Watched::start(Protection::NoGrace)),
         usual,
     ),
     control(
         "control: Sentinel, no replicas required",
-        |_| Box::new(Watched::start(Missing::Replicas)),
+        |_| Box::new(Watched::start(Protection::NoReplicas)),
         usual,
     ),
     control(
         "control: cluster, no grace",
-        |play| Box::new(Clustered::start(false, &play.keys())),
+        |play| Box::new(Clustered::start(Promotion::Nothing, &play.keys())),
         usual,
     ),
     control(
@@ -111,6 +132,26 @@ const RUNS: &[Run] = &[
         "control: Redlock of five, a grace, by SET NX PX",
         |_| Box::new(Several::start(Several::GRACE)),
         plain,
+    ),
+    control(
+        "control: confirmed, no WAIT",
+        |_| Box::new(Confirmed::start(2, Omitted::Confirmation)),
+        plain_commands,
+    ),
+    control(
+        "control: confirmed, PING in place of RENEW",
+        |_| Box::new(Confirmed::start(2, Omitted::Renewal)),
+        plain_commands,
+    ),
+    control(
+        "control: confirmed, one replica of two",
+        |_| Box::new(Confirmed::start(3, Omitted::Replica)),
+        plain_commands,
+    ),
+    control(
+        "control: confirmed, no grace after a start",
+        |_| Box::new(Confirmed::start(2, Omitted::Grace)),
+        plain_commands,
     ),
     #[cfg(feature = "peers")]
     control(
@@ -164,6 +205,16 @@ const fn control(
         parts,
         is_control: true,
     }
+}
+
+/// Clients that confirm by themselves.
+fn plain_commands() -> Vec<Part> {
+    vec![
+        Part::Ours(Kind::Blocked, 3),
+        Part::Ours(Kind::Blocked, 3),
+        Part::Ours(Kind::Mail, 3),
+        Part::Ours(Kind::Mail, 3),
+    ]
 }
 
 fn libraries() -> Vec<Part> {

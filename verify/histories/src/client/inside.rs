@@ -6,6 +6,7 @@ use std::time::Duration;
 use mortise_harness::redis::Value;
 use mortise_harness::{command, int, is_nil};
 
+use super::confirm::{Hold, Unconfirmed};
 use super::job::Job;
 use super::request::Request;
 use super::task::{MILLI, REPLY, Task};
@@ -56,29 +57,43 @@ impl Task<'_> {
             }
             let sent = now();
             next = sent + third;
-            let renewal = command!(
-                "LOCK.RENEW",
-                &grant.key,
-                &grant.owner,
-                self.job.lease,
-                "TOKEN",
-                grant.token
-            );
-            match self
-                .wire
-                .call(&renewal, Duration::from_nanos(until.saturating_sub(sent)))
-            {
-                Ok(Value::Int(_)) if now() < until => {
-                    until = until.max(sent + self.job.certain());
+            match self.renew(grant, until) {
+                Ok(at) if now() < until => {
+                    until = until.max(at + self.job.certain());
                     self.log.kept(grant, until);
                     self.write(grant);
                 }
-                Ok(_) => return false,
-                Err(Trouble::Refused(_)) => next = sent + third / 10,
-                Err(Trouble::Lost) => {}
+                Err(Unconfirmed::Unknown) => next = sent + third / 10,
+                _ => return false,
             }
         }
         now() < until
+    }
+
+    /// Renews the hold, and confirms that if this client confirms. Returns when the renewal was sent.
+    fn renew(&mut self, grant: &Granted, until: u64) -> Result<u64, Unconfirmed> {
+        if let Some(confirmer) = &mut self.confirmer {
+            return confirmer.confirm(&Hold {
+                keys: vec![&grant.key],
+                owner: &grant.owner,
+                token: grant.token,
+            });
+        }
+        let sent = now();
+        let renewal = command!(
+            "LOCK.RENEW",
+            &grant.key,
+            &grant.owner,
+            self.job.lease,
+            "TOKEN",
+            grant.token
+        );
+        let limit = Duration::from_nanos(until.saturating_sub(sent));
+        match self.wire.call(&renewal, limit) {
+            Ok(Value::Int(_)) => Ok(sent),
+            Ok(_) => Err(Unconfirmed::Over),
+            Err(_) => Err(Unconfirmed::Unknown),
+        }
     }
 
     /// Writes the data that the lock protects.
@@ -155,7 +170,12 @@ impl Task<'_> {
         );
         match self.wire.call(&pass, REPLY) {
             Ok(Value::Int(token)) => {
-                let taken = self.granted(&next, token.cast_unsigned(), sent + self.job.certain());
+                let token = token.cast_unsigned();
+                let Some(until) = self.relies(&next, token, sent + self.job.certain()) else {
+                    self.answer(&next, Outcome::Unknown, "");
+                    return self.leave(&next.key, &next.owner);
+                };
+                let taken = self.granted(&next, token, until);
                 self.answer(&next, Outcome::Granted, "");
                 self.write(&taken);
                 let stay = self.dice.roll(20);

@@ -27,6 +27,25 @@ pub(crate) struct Job {
     pub(crate) lingers: bool,
     /// Whether writes under a lock are guarded.
     pub(crate) guards: bool,
+    /// How plain commands confirm their holds, if they do.
+    pub(crate) confirming: Option<Confirming>,
+}
+
+/// How a client confirms its holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Confirming {
+    /// How many replicas have to have a hold.
+    pub(crate) replicas: i64,
+    pub(crate) marker: Marker,
+}
+
+/// What a client writes before WAIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Marker {
+    /// The renewals themselves.
+    Renewal,
+    /// PING, after which WAIT counts nothing from Redis 7.2 on and on Valkey.
+    Ping,
 }
 
 /// How many permits a pool has.

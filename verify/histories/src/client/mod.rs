@@ -1,6 +1,7 @@
 //! The clients, each in its own process. They do what users do, and record what they believed.
 
 mod blocked;
+mod confirm;
 mod inside;
 mod job;
 mod library;
@@ -17,7 +18,7 @@ mod wire;
 
 use crate::history::{Log, Record, now};
 
-pub(crate) use job::{Job, Kind, PRIMARY, Place};
+pub(crate) use job::{Confirming, Job, Kind, Marker, PRIMARY, Place};
 use stop::Stop;
 pub(crate) use wire::Wire;
 

@@ -4,6 +4,7 @@ use std::thread;
 
 use mortise_harness::Dice;
 
+use super::confirm::Confirmer;
 use super::job::{Job, LIMIT};
 use super::request::{Reply, Request};
 use super::stop::Stop;
@@ -39,6 +40,7 @@ pub(crate) fn run<W: Waiting>(
                     dice: Dice::new(job.seed.wrapping_mul(31).wrapping_add(number)),
                     name,
                     requests: 0,
+                    confirmer: job.confirming.map(|how| Confirmer::new(job, how)),
                 };
                 task.run(&mut waiting);
             });
@@ -126,7 +128,14 @@ impl Task<'_> {
             Some(_) => way_of(waiting),
         };
         self.asks(request, way);
-        match waiting.acquire(self, request) {
+        let reply = match waiting.acquire(self, request) {
+            Reply::Granted(token, until) => match self.relies(request, token, until) {
+                Some(until) => Reply::Granted(token, until),
+                None => Reply::Unknown,
+            },
+            other => other,
+        };
+        match reply {
             Reply::Granted(token, until) if request.more.is_empty() => {
                 let grant = self.granted(request, token, until);
                 self.answer(request, Outcome::Granted, "");

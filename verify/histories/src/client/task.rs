@@ -6,6 +6,7 @@ use std::time::Duration;
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Dice, command};
 
+use super::confirm::{Confirmer, Hold, Unconfirmed};
 use super::job::Job;
 use super::request::Request;
 use super::stop::Stop;
@@ -16,6 +17,10 @@ use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
 /// How long a task tries to learn the outcome of a request: by then its lease is over.
 const LEAVING: u64 = 20_000;
+/// How often a task tries to confirm a grant.
+const ATTEMPTS: u64 = 3;
+/// How long it pauses in between.
+const PAUSE: Duration = Duration::from_millis(20);
 pub(super) const MILLI: u64 = 1_000_000;
 
 pub(crate) struct Task<'a> {
@@ -26,6 +31,7 @@ pub(crate) struct Task<'a> {
     pub(super) dice: Dice,
     pub(super) name: String,
     pub(super) requests: u64,
+    pub(super) confirmer: Option<Confirmer>,
 }
 
 impl Task<'_> {
@@ -112,6 +118,29 @@ impl Task<'_> {
             command.arg("LIMIT").arg(request.limit);
         }
         command
+    }
+
+    /// Until when the task relies on a grant in which it might believe until `until`. None if it has to be confirmed and is not.
+    pub(super) fn relies(&mut self, request: &Request, token: u64, until: u64) -> Option<u64> {
+        let Some(confirmer) = &mut self.confirmer else {
+            return Some(until);
+        };
+        let hold = Hold {
+            keys: request.keys().map(String::as_str).collect(),
+            owner: &request.owner,
+            token,
+        };
+        for _ in 0..ATTEMPTS {
+            match confirmer.confirm(&hold) {
+                Ok(sent) => {
+                    let until = sent + self.job.certain();
+                    return (now() < until).then_some(until);
+                }
+                Err(Unconfirmed::Over) => return None,
+                Err(Unconfirmed::Unknown) => thread::sleep(PAUSE),
+            }
+        }
+        None
     }
 
     /// Sends LEAVE for that name until the server replies.

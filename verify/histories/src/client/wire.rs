@@ -97,7 +97,7 @@ impl Wire {
     }
 
     /// The server to ask first.
-    fn find(&mut self) -> Option<u16> {
+    pub(super) fn find(&mut self) -> Option<u16> {
         let ports = self.place.ports();
         self.turn += 1;
         let port = ports[self.turn % ports.len()];
@@ -114,6 +114,11 @@ impl Wire {
 fn exchange(conn: &mut Conn, command: &Cmd, limit: Duration) -> Result<Value, Trouble> {
     conn.try_send_raw(&command.get_packed_command())
         .map_err(|_| Trouble::Lost)?;
+    receive(conn, limit)
+}
+
+/// The next reply.
+pub(super) fn receive(conn: &mut Conn, limit: Duration) -> Result<Value, Trouble> {
     match conn.recv_within(limit) {
         None => Err(Trouble::Lost),
         Some(Ok(value)) => Ok(value),
@@ -127,7 +132,7 @@ fn exchange(conn: &mut Conn, command: &Cmd, limit: Duration) -> Result<Value, Tr
 }
 
 /// `MOVED 1234 127.0.0.1:7001` redirects to that node; `ASK` does for one command.
-fn redirection(line: &str) -> Option<u16> {
+pub(super) fn redirection(line: &str) -> Option<u16> {
     let mut words = line.split(' ');
     match words.next()? {
         "MOVED" | "ASK" => words.nth(1)?.rsplit(':').next()?.parse().ok(),

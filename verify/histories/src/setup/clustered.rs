@@ -10,7 +10,7 @@ use mortise_harness::{
 use super::network::make_late;
 use super::{Diary, Entry, LONG_LEASE, Setup, View};
 use crate::check::Promises;
-use crate::client::Place;
+use crate::client::{Confirming, Marker, Place};
 
 const NODE_TIMEOUT: u64 = 2_000;
 /// The grace that the contract requires: the longest lease, the node time-out, and three seconds.
@@ -19,8 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long until all nodes know.
 const GOSSIP: Duration = Duration::from_millis(1_500);
 
+/// What keeps out others when a replica is promoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promotion {
+    /// The grace that the contract requires.
+    Grace,
+    /// Clients confirm their holds, and a grace follows a start only.
+    Confirmed,
+    Nothing,
+}
+
 pub(crate) struct Clustered {
     cluster: Cluster,
+    promotion: Promotion,
     /// The locks whose slots move.
     keys: Vec<String>,
 }
@@ -59,17 +70,22 @@ const FAULTS: [Fault; 10] = [
 ];
 
 impl Clustered {
-    /// With the grace that the contract requires, or none.
-    pub(crate) fn start(is_safe: bool, keys: &[String]) -> Clustered {
-        let grace = if is_safe { GRACE } else { 0 };
+    pub(crate) fn start(promotion: Promotion, keys: &[String]) -> Clustered {
+        let (grace, promotion_grace) = match promotion {
+            Promotion::Grace => (GRACE, "-1"),
+            Promotion::Confirmed => (LONG_LEASE, "0"),
+            Promotion::Nothing => (0, "-1"),
+        };
         let node = || -> Builder {
             Server::builder()
                 .config("cluster-node-timeout", &NODE_TIMEOUT.to_string())
                 .module_arg("max-lease", &LONG_LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
+                .module_arg("promotion-grace", promotion_grace)
         };
         Clustered {
             cluster: Cluster::start_over_network(3, node),
+            promotion,
             keys: keys.to_owned(),
         }
     }
@@ -304,6 +320,14 @@ impl Setup for Clustered {
         LONG_LEASE
     }
 
+    /// Each node has one replica.
+    fn confirming(&self) -> Option<Confirming> {
+        (self.promotion == Promotion::Confirmed).then_some(Confirming {
+            replicas: 1,
+            marker: Marker::Renewal,
+        })
+    }
+
     /// Clients find the nodes by themselves.
     fn entry(&mut self) -> Entry {
         Entry {
@@ -316,7 +340,12 @@ impl Setup for Clustered {
         let fault = *dice.pick(&FAULTS);
         if fault == Fault::Move {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));
-            return self.recover();
+            self.recover();
+            if self.promotion == Promotion::Confirmed {
+                // A hold is confirmed at its new node only once it has been renewed there.
+                thread::sleep(Duration::from_millis(LONG_LEASE));
+            }
+            return;
         }
         diary.failover(|| {
             diary.fault(&format!("{fault:?}"), || self.run(fault, dice));

@@ -1,6 +1,7 @@
 //! Servers, the faults that may happen to them, and what they still promise.
 
 mod clustered;
+mod confirmed;
 mod diary;
 mod network;
 mod one;
@@ -15,15 +16,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use mortise_harness::{Dice, Link, Server};
 
 use crate::check::Promises;
-use crate::client::Place;
+use crate::client::{Confirming, Place};
 
-pub(crate) use clustered::Clustered;
+pub(crate) use clustered::{Clustered, Promotion};
+pub(crate) use confirmed::{Confirmed, Omitted};
 pub(crate) use diary::Diary;
 pub(crate) use one::{Data, One};
 pub(crate) use replicated::{Replicated, Spoiled};
 pub(crate) use several::Several;
 pub(crate) use trouble::trouble;
-pub(crate) use watched::{Missing, Watched};
+pub(crate) use watched::{Protection, Watched};
 
 /// The lease of every lock, in milliseconds: the longest that servers allow. A set-up may have another one.
 pub(crate) const LEASE: u64 = 1_000;
@@ -45,6 +47,11 @@ pub(crate) trait Setup: Send {
     /// The lease of every lock, in milliseconds.
     fn lease(&self) -> u64 {
         LEASE
+    }
+
+    /// How clients confirm their holds, if they do.
+    fn confirming(&self) -> Option<Confirming> {
+        None
     }
 
     /// A connection for one more client.

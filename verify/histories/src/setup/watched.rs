@@ -11,26 +11,31 @@ use mortise_harness::{
 use super::network::make_late;
 use super::{Diary, Entry, LONG_LEASE, Primary, Setup, View};
 use crate::check::Promises;
-use crate::client::{PRIMARY, Place};
+use crate::client::{Confirming, Marker, PRIMARY, Place};
 
 /// The grace that the contract requires: the longest lease, a lag of a second, and three seconds.
 const GRACE: u64 = LONG_LEASE + 1_000 + 3_000;
 /// Sentinels demote an old primary only after it has claimed to be one for eight seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The protection that is missing.
+/// What protects the locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
-    Nothing,
-    Grace,
-    /// The primary goes on granting without replicas.
-    Replicas,
+pub(crate) enum Protection {
+    /// A grace, and the primary stops without its replicas.
+    Whole,
+    /// Clients confirm their holds, and a grace follows a start only.
+    Confirmed,
+    /// No grace.
+    NoGrace,
+    /// A grace, but the primary goes on granting without replicas.
+    NoReplicas,
 }
 
 pub(crate) struct Watched {
     network: Network,
     sentinels: Vec<Server>,
     servers: Vec<Server>,
+    protection: Protection,
     shown: Primary,
 }
 
@@ -61,15 +66,19 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Watched {
-    pub(crate) fn start(missing: Missing) -> Watched {
-        let with = |protection, value| if missing == protection { 0 } else { value };
-        let grace = with(Missing::Grace, GRACE);
-        let replicas = with(Missing::Replicas, 2);
+    pub(crate) fn start(protection: Protection) -> Watched {
+        let (grace, promotion_grace, replicas) = match protection {
+            Protection::Whole => (GRACE, "-1", 2),
+            Protection::Confirmed => (LONG_LEASE, "0", 0),
+            Protection::NoGrace => (0, "-1", 2),
+            Protection::NoReplicas => (GRACE, "-1", 0),
+        };
         let builder = || -> Builder {
             Server::builder()
                 .alone()
                 .module_arg("max-lease", &LONG_LEASE.to_string())
                 .module_arg("grace", &grace.to_string())
+                .module_arg("promotion-grace", promotion_grace)
                 .config("min-replicas-max-lag", "1")
                 .config("min-replicas-to-write", &replicas.to_string())
         };
@@ -93,6 +102,7 @@ impl Watched {
             network,
             sentinels,
             servers,
+            protection,
             shown,
         };
         set_up.await_agreement();
@@ -203,6 +213,13 @@ impl Setup for Watched {
 
     fn lease(&self) -> u64 {
         LONG_LEASE
+    }
+
+    fn confirming(&self) -> Option<Confirming> {
+        (self.protection == Protection::Confirmed).then_some(Confirming {
+            replicas: 2,
+            marker: Marker::Renewal,
+        })
     }
 
     fn entry(&mut self) -> Entry {
