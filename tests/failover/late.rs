@@ -274,7 +274,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_catch_up() {
     int(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", MAX_LEASE));
     int(&cmd!(conn, "LOCK.WLOCK both a {MAX_LEASE}"));
     int(&cmd!(conn, "LOCK.RLOCK both a {MAX_LEASE}"));
-    pair.link.delay_stream(LATE);
+    pair.link.hold_stream();
     eventually("the primary notices", || {
         pair.primary.gauge("replicas_late") == 1
     });
@@ -293,7 +293,7 @@ fn a_primary_whose_replicas_are_late_grants_nothing_until_they_catch_up() {
     let mut reading = waiter!(pair.primary, "LOCK.RLOCK both b 1000 WAIT 0");
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE both a WRITE")), 1);
     assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
-    pair.link.delay_stream(Duration::ZERO);
+    pair.link.release_stream();
     granted(&mut waiting);
     // Its lock is held, and nothing happens there: its lease is not over.
     granted(&mut reading);

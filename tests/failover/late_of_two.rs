@@ -11,8 +11,6 @@ use mortise_harness::{
 
 use crate::pair::{GRACE, MAX_LEASE, PATIENCE, builder, configure};
 
-const LATE: Duration = Duration::from_secs(9);
-
 #[test]
 fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() {
     let primary = builder().start();
@@ -31,7 +29,7 @@ fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() 
                 Ok(Value::Int(_))
             )
         });
-        link.delay_stream(LATE);
+        link.hold_stream();
         eventually("the primary notices", || late(&primary));
         // The server itself still counts both.
         assert_eq!(primary.info("replication")["min_slaves_good_slaves"], "2");
@@ -40,7 +38,7 @@ fn a_primary_that_needs_two_replicas_grants_nothing_while_one_of_them_is_late() 
         assert!(error.starts_with("TRYAGAIN "), "{error}");
         let mut waiting = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
         assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
-        link.delay_stream(Duration::ZERO);
+        link.release_stream();
         granted(&mut waiting);
         wait_for_sync_over(link, &primary, replica);
     }
