@@ -7,7 +7,6 @@ use mortise_core::{AcquireError, Token, TokenTooHigh};
 /// An error reply. Its text names the argument and its bounds; nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Error {
-    Arity,
     WrongType,
     ReadOnly,
     /// An argument is out of its bounds.
@@ -128,7 +127,6 @@ fn shown(bytes: &[u8]) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Arity => f.write_str("ERR wrong number of arguments"),
             Self::WrongType => {
                 f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
             }

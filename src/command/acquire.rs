@@ -7,7 +7,8 @@
 mod attempt;
 mod call;
 
-use super::docs;
+use std::ffi::CStr;
+
 use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
@@ -26,10 +27,26 @@ pub(crate) struct WLock;
 pub(crate) struct RLock;
 pub(crate) struct MAcquire;
 
+const WRITE_USAGE: &str =
+    "key owner lease [WAIT milliseconds [MAIL box]] [HOLDS holds] [FENCE fence] [TOKEN token]";
+const READ_USAGE: &str = "key owner lease [WAIT milliseconds [MAIL box]] [HOLDS holds] [LIMIT limit] [FENCE fence] [TOKEN token]";
+
+const fn docs(name: &'static str, usage: &'static str, summary: &'static CStr) -> Docs {
+    Docs {
+        name,
+        usage,
+        summary,
+        complexity: c"O(log N) with N the number of holders and waiters, plus O(M log N) where it waits and others wait for its task, with M the owners that the search for deadlocks reaches, 1000 at most",
+        flags: "write deny-oom fast blocking",
+        keys: Keys::Write,
+    }
+}
+
+const WRITE_SUMMARY: &CStr =
+    c"Takes a lock exclusively, at once or after a wait, and returns its fencing token.";
+
 impl Command for Acquire {
-    const NAME: &'static str = "LOCK.ACQUIRE";
-    const MIN_ARGS: usize = 4;
-    const DOCS: &'static Docs = &docs::ACQUIRE;
+    const DOCS: Docs = docs("LOCK.ACQUIRE", WRITE_USAGE, WRITE_SUMMARY);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Form::Write)
@@ -37,9 +54,7 @@ impl Command for Acquire {
 }
 
 impl Command for WLock {
-    const NAME: &'static str = "LOCK.WLOCK";
-    const MIN_ARGS: usize = 4;
-    const DOCS: &'static Docs = &docs::ACQUIRE;
+    const DOCS: Docs = docs("LOCK.WLOCK", WRITE_USAGE, WRITE_SUMMARY);
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Form::Write)
@@ -47,9 +62,11 @@ impl Command for WLock {
 }
 
 impl Command for RLock {
-    const NAME: &'static str = "LOCK.RLOCK";
-    const MIN_ARGS: usize = 4;
-    const DOCS: &'static Docs = &docs::RLOCK;
+    const DOCS: Docs = docs(
+        "LOCK.RLOCK",
+        READ_USAGE,
+        c"Takes a lock shared with other readers, at once or after a wait, and returns its fencing token. With a limit, a lock is a semaphore.",
+    );
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Form::Read)
@@ -57,10 +74,15 @@ impl Command for RLock {
 }
 
 impl Command for MAcquire {
-    const NAME: &'static str = "LOCK.MACQUIRE";
-    const MIN_ARGS: usize = 5;
-    const DOCS: &'static Docs = &docs::MACQUIRE;
-    const KEYS: Keys = Keys::NumberedAt(3);
+    const DOCS: Docs = Docs {
+        complexity: c"O(K log N) with K the number of keys and N that of holders and waiters, plus what LOCK.ACQUIRE adds for each key where it waits",
+        keys: Keys::WriteNumbered,
+        ..docs(
+            "LOCK.MACQUIRE",
+            "owner lease numkeys key … [WAIT milliseconds [MAIL box]] [FENCE fence]",
+            c"Takes several locks exclusively, all or none, and returns one fencing token for all.",
+        )
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         run(ctx, args, Form::Several)

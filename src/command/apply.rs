@@ -5,26 +5,30 @@
 use mortise_core::codec::{self, Arrival, Fact};
 use mortise_core::{Instant, Lock};
 
-use super::docs;
 use crate::error::Error;
-use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Kind, Value};
+use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Kind, Value};
 use crate::keys::{effect, leases, remains, subscription, tokens};
 use crate::time::{self, clock, last_deadline, role};
 
 pub(crate) struct Apply;
 
 impl Command for Apply {
-    const NAME: &'static str = "LOCK.APPLY";
-    const MIN_ARGS: usize = 3;
-    const DOCS: &'static Docs = &docs::APPLY;
+    const DOCS: Docs = Docs {
+        name: "LOCK.APPLY",
+        usage: "key effect",
+        summary: c"Internal: carries effects to replicas and into the AOF.",
+        complexity: c"O(log N) with N the number of holders",
+        flags: "write",
+        keys: Keys::Write,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let loading = ctx.is_loading();
         if !loading && !ctx.is_replicated() {
-            return Err(Error::Internal(Self::NAME));
+            return Err(Error::Internal(Self::DOCS.name));
         }
         let (Some(name), Some(bytes)) = (args.get(1), args.get(2)) else {
-            return Err(Error::Arity);
+            return Err(Error::BadEffect("it is missing".into()));
         };
         // Commands that come while the server loads come from the AOF.
         let arrival = match (loading, ctx.may_be_replica()) {

@@ -4,7 +4,6 @@
 
 use mortise_core::{OwnerRef, Token};
 
-use super::docs;
 use super::parse::Parse;
 use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
@@ -16,21 +15,26 @@ use crate::work::open_lock::OpenLock;
 pub(crate) struct Guard;
 
 impl Command for Guard {
-    const NAME: &'static str = "LOCK.GUARD";
-    const MIN_ARGS: usize = 4;
-    const DOCS: &'static Docs = &docs::GUARD;
-    const KEYS: Keys = Keys::AlsoOfCommandAt(4);
+    const DOCS: Docs = Docs {
+        name: "LOCK.GUARD",
+        usage: "key owner token [guarded: command [arg …]]",
+        summary:
+            c"Runs a command if an owner holds the lock by a fencing token, at this very moment.",
+        complexity: c"O(log N) with N the number of holders, plus that of the command inside",
+        flags: "write",
+        keys: Keys::ReadAndInner,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if ctx.runs_carried_command() {
-            return Err(Error::NotInside(Self::NAME));
+            return Err(Error::NotInside(Self::DOCS.name));
         }
         check_primary(ctx)?;
         let mut parse = Parse::new(ctx, args);
         let call = Call {
             key: parse.key()?,
-            owner: parse.owner()?,
-            token: parse.token()?,
+            owner: parse.owner("owner")?,
+            token: parse.token("token")?,
             command: parse.rest(),
         };
         if has_left(ctx, call.key, call.owner) {

@@ -6,10 +6,9 @@ use std::ffi::CStr;
 
 use mortise_core::{Count, Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
-use super::docs;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Access, Args, Command, Context, Docs, Kind};
+use crate::ffi::{Access, Args, Command, Context, Docs, Keys, Kind};
 use crate::keys::leases;
 use crate::time::clock;
 use crate::waiting::queue;
@@ -20,23 +19,25 @@ const SHOWN: usize = 100;
 pub(crate) struct Info;
 
 impl Command for Info {
-    const NAME: &'static str = "LOCK.INFO";
-    const MIN_ARGS: usize = 2;
-    const DOCS: &'static Docs = &docs::INFO;
+    const DOCS: Docs = Docs {
+        name: "LOCK.INFO",
+        usage: "key [OWNER owner] [COUNT count]",
+        summary: c"Shows who holds a lock and who waits for it.",
+        complexity: c"O(N) with N the number of holds and waiters shown",
+        flags: "readonly",
+        keys: Keys::Read,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let mut parse = Parse::new(ctx, args);
         let name = parse.key()?;
         let (mut wanted, mut count) = (None, None);
-        while let Some(option) = parse.option() {
-            if option.is("OWNER") {
-                parse.owner_into(&mut wanted)?;
-            } else if option.is("COUNT") {
-                parse.count_into(&mut count)?;
-            } else {
-                return Err(option.unknown());
-            }
-        }
+        parse.options(|parse| {
+            Ok(
+                parse.option("OWNER", &mut wanted, |parse, _| parse.owner("owner"))?
+                    || parse.option("COUNT", &mut count, Parse::shown)?,
+            )
+        })?;
         let mut key = ctx.open(name, Access::Read);
         if key.kind() == Kind::Other {
             return Err(Error::WrongType);

@@ -3,10 +3,9 @@
 use mortise_core::How;
 
 use super::check_primary;
-use super::docs;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context, Docs};
+use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::waiting::{self, left};
 use crate::work::open_lock::OpenLock;
@@ -14,23 +13,23 @@ use crate::work::open_lock::OpenLock;
 pub(crate) struct Leave;
 
 impl Command for Leave {
-    const NAME: &'static str = "LOCK.LEAVE";
-    const MIN_ARGS: usize = 3;
-    const DOCS: &'static Docs = &docs::LEAVE;
+    const DOCS: Docs = Docs {
+        name: "LOCK.LEAVE",
+        usage: "key owner [FOR milliseconds]",
+        summary: c"Ends all that an owner holds and waits for at a key, and returns whether there was anything.",
+        complexity: c"O(log N) with N the number of holders and waiters, plus O(M) for M readers granted",
+        flags: "write fast",
+        keys: Keys::Write,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
         let mut parse = Parse::new(ctx, args);
-        let (key, owner) = (parse.key()?, parse.owner()?);
-        let mut stays_away = None;
-        while let Some(option) = parse.option() {
-            if !option.is("FOR") {
-                return Err(option.unknown());
-            }
-            parse.stay_away_into(&mut stays_away)?;
-        }
+        let (key, owner) = (parse.key()?, parse.owner("owner")?);
+        let mut stay = None;
+        parse.options(|parse| parse.option("FOR", &mut stay, Parse::stay))?;
         let named = ctx.key(key);
-        if let Some(ms) = stays_away {
+        if let Some(ms) = stay {
             // The clock counts whole milliseconds, and the first one has already begun.
             let until = clock::now().after(ms + 1);
             let mut left = left::all(ctx).borrow_mut();

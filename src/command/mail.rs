@@ -4,11 +4,10 @@
 //! It names no key: a box is routed like one in a cluster, and is kept in memory alone.
 
 use super::check_primary;
-use super::docs;
 use super::parse::Parse;
 use crate::config;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context, Docs};
+use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::waiting::clients::MailCall;
 use crate::waiting::{self, due, mail, pending, readers};
@@ -28,19 +27,13 @@ struct Call<'c> {
 
 fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
     let mut parse = Parse::new(ctx, args);
-    let name = parse.mailbox()?;
+    let name = parse.mailbox("box")?;
     let (mut after, mut wait, mut count) = (None, None, None);
-    while let Some(option) = parse.option() {
-        if option.is("AFTER") {
-            parse.after_into(&mut after)?;
-        } else if option.is("WAIT") {
-            parse.wait_into(&mut wait)?;
-        } else if option.is("COUNT") {
-            parse.count_into(&mut count)?;
-        } else {
-            return Err(option.unknown());
-        }
-    }
+    parse.options(|parse| {
+        Ok(parse.option("AFTER", &mut after, Parse::after)?
+            || parse.option("WAIT", &mut wait, Parse::wait)?
+            || parse.option("COUNT", &mut count, Parse::shown)?)
+    })?;
     let count = count.unwrap_or(DEFAULT_COUNT);
     Ok(Call {
         name,
@@ -51,9 +44,15 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
 }
 
 impl Command for Mail {
-    const NAME: &'static str = "LOCK.MAIL";
-    const MIN_ARGS: usize = 2;
-    const DOCS: &'static Docs = &docs::MAIL;
+    const DOCS: Docs = Docs {
+        name: "LOCK.MAIL",
+        usage: "box [AFTER since number] [WAIT wait] [COUNT count]",
+        summary: c"Collects the answers of requests that wait by mail.",
+        complexity:
+            c"O(N log M) with N the letters delivered and deleted, and M those of all boxes",
+        flags: "fast blocking",
+        keys: Keys::Route,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;

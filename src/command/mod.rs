@@ -2,7 +2,6 @@
 
 mod acquire;
 mod apply;
-mod docs;
 mod fence;
 mod guard;
 mod info;
@@ -75,6 +74,24 @@ fn revivable<'l>(lock: &'l mut OpenLock<'_>, owner: OwnerRef<'_>) -> Option<Live
     }
     let may = |stake: Stake| time::lateness(ctx).may_revive(&stake, now);
     live.hold(owner).is_some_and(may).then_some(live)
+}
+
+/// Changes the hold of `owner` at the key. Replies the number that `change` returns, or null if that is `None` or the owner has left.
+fn change_hold(
+    ctx: &Context<'_>,
+    key: Arg<'_>,
+    owner: OwnerRef<'_>,
+    change: impl FnOnce(&mut OpenLock<'_>) -> Result<Option<u64>, Error>,
+) -> Result<(), Error> {
+    let changed = match has_left(ctx, key, owner) {
+        true => None,
+        false => OpenLock::with(ctx, key, change)??,
+    };
+    match changed {
+        Some(number) => ctx.reply_integer(number as i64),
+        None => ctx.reply_null(),
+    }
+    Ok(())
 }
 
 /// Refuses to renew while another primary may still be granting.

@@ -16,7 +16,7 @@ const LONGEST_BOX: usize = 64;
 /// The longest time for which an owner that has left stays away, in milliseconds.
 const LONGEST_STAY: u64 = 600_000;
 
-/// A cursor over the arguments of a command.
+/// A cursor over the arguments of a command. The server has checked how many there are.
 #[derive(Debug)]
 pub(crate) struct Parse<'c> {
     args: Args<'c>,
@@ -34,39 +34,102 @@ impl<'c> Parse<'c> {
         }
     }
 
-    fn take(&mut self) -> Option<Arg<'c>> {
-        let arg = self.args.get(self.next)?;
-        self.next += 1;
-        Some(arg)
-    }
-
-    /// The next argument, which has to be there. (`ok_or` would build the error even when there is an argument.)
-    fn required(&mut self) -> Result<Arg<'c>, Error> {
-        match self.take() {
-            Some(arg) => Ok(arg),
-            None => Err(Error::Arity),
+    /// The next argument, which is the value of `name`. (`ok_or` would build the error even when there is an argument.)
+    fn take(&mut self, name: &'static str) -> Result<Arg<'c>, Error> {
+        match self.args.get(self.next) {
+            Some(arg) => {
+                self.next += 1;
+                Ok(arg)
+            }
+            None => Err(Error::NoValue(name)),
         }
     }
 
+    /// All that is left.
+    pub(crate) fn rest(self) -> Args<'c> {
+        self.args.from(self.next)
+    }
+
+    /// Takes options until none is left. `take` tries those that the command has, and returns whether the next argument was one.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`], and those of `take`.
+    pub(crate) fn options(
+        &mut self,
+        mut take: impl FnMut(&mut Self) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        while let Some(next) = self.args.get(self.next) {
+            if !take(self)? {
+                return Err(Error::UnknownOption(next.bytes().into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the option `name`, whose case does not matter, and reads its value. Returns whether it comes next.
+    ///
+    /// # Errors
+    /// [`Error::Twice`], and those of `read`.
+    pub(crate) fn option<T>(
+        &mut self,
+        name: &'static str,
+        value: &mut Option<T>,
+        read: impl FnOnce(&mut Self, &'static str) -> Result<T, Error>,
+    ) -> Result<bool, Error> {
+        let next = self.args.get(self.next).map(Arg::bytes);
+        if !next.is_some_and(|next| next.eq_ignore_ascii_case(name.as_bytes())) {
+            return Ok(false);
+        }
+        if value.is_some() {
+            return Err(Error::Twice(name));
+        }
+        self.next += 1;
+        *value = Some(read(self, name)?);
+        Ok(true)
+    }
+
+    /// Takes the option `name`, which has no value.
+    ///
+    /// # Errors
+    /// [`Error::Twice`].
+    pub(crate) fn flag(
+        &mut self,
+        name: &'static str,
+        is_given: &mut Option<()>,
+    ) -> Result<bool, Error> {
+        self.option(name, is_given, |_, _| Ok(()))
+    }
+
+    /// Takes the only option of a command, `TOKEN`.
+    pub(crate) fn only_token(&mut self) -> Result<Option<Token>, Error> {
+        let mut token = None;
+        self.options(|parse| parse.option("TOKEN", &mut token, Self::token))?;
+        Ok(token)
+    }
+
+    fn number(&mut self, name: &'static str, min: u64, max: u64) -> Result<u64, Error> {
+        within(self.take(name)?, name, min, max)
+    }
+}
+
+/// The values of arguments and options.
+impl<'c> Parse<'c> {
     pub(crate) fn key(&mut self) -> Result<Arg<'c>, Error> {
-        self.required()
+        self.take("key")
     }
 
     /// How many keys, and so many keys, each once.
     pub(crate) fn keys(&mut self) -> Result<Vec<Arg<'c>>, Error> {
-        let arg = self.required()?;
-        let number = within(arg, "numkeys", 1, KeyList::MOST as u64)? as usize;
-        let given = self.args.len() - self.next;
-        if number > given {
-            return Err(bounds(
-                arg,
-                "numkeys",
-                format!("at most {given}, because so many arguments follow"),
-            ));
+        let given = self.args.get(self.next);
+        let number = self.number("numkeys", 1, KeyList::MOST as u64)? as usize;
+        let left = self.args.len() - self.next;
+        if let Some(arg) = given.filter(|_| number > left) {
+            let most = format!("at most {left}, because so many arguments follow");
+            return Err(bounds(arg, "numkeys", most));
         }
         let mut keys: Vec<Arg<'c>> = Vec::with_capacity(number);
         for _ in 0..number {
-            let key = self.required()?;
+            let key = self.key()?;
             if keys.iter().any(|known| known.bytes() == key.bytes()) {
                 return Err(Error::KeyTwice(key.bytes().into()));
             }
@@ -75,169 +138,85 @@ impl<'c> Parse<'c> {
         Ok(keys)
     }
 
-    pub(crate) fn owner(&mut self) -> Result<OwnerRef<'c>, Error> {
-        owner(self.required()?, "owner")
-    }
-
-    pub(crate) fn new_owner(&mut self) -> Result<OwnerRef<'c>, Error> {
-        owner(self.required()?, "newowner")
+    pub(crate) fn owner(&mut self, name: &'static str) -> Result<OwnerRef<'c>, Error> {
+        let arg = self.take(name)?;
+        OwnerRef::new(arg.bytes()).ok_or_else(|| wrong_length(arg, name, OwnerRef::MAX_LEN))
     }
 
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
-        let arg = self.required()?;
-        let max = self.max_lease;
-        within(arg, "lease", 1, max)
-            .ok()
-            .and_then(Lease::from_millis)
-            .ok_or_else(|| {
-                bounds(
-                    arg,
-                    "lease",
-                    format!("1 to {max} milliseconds (lock.max-lease)"),
-                )
-            })
+        let (arg, max) = (self.take("lease")?, self.max_lease);
+        let lease = decimal::parse(arg.bytes()).filter(|lease| (1..=max).contains(lease));
+        lease.and_then(Lease::from_millis).ok_or_else(|| {
+            let range = format!("1 to {max} milliseconds (lock.max-lease)");
+            bounds(arg, "lease", range)
+        })
     }
 
-    pub(crate) fn token(&mut self) -> Result<Token, Error> {
-        token(self.required()?, "token")
+    pub(crate) fn token(&mut self, name: &'static str) -> Result<Token, Error> {
+        let arg = self.take(name)?;
+        let token = decimal::parse(arg.bytes()).and_then(Token::new);
+        token.ok_or_else(|| {
+            let range = format!("an integer from 1 to {} (below 2^53)", Token::MAX.get());
+            bounds(arg, name, range)
+        })
+    }
+
+    /// In milliseconds; 0 for no limit.
+    pub(crate) fn wait(&mut self, name: &'static str) -> Result<u64, Error> {
+        self.number(name, 0, LONGEST_WAIT)
+    }
+
+    /// HOLDS or LIMIT of a request.
+    pub(crate) fn count(&mut self, name: &'static str) -> Result<Count, Error> {
+        let count = self.number(name, 1, u64::from(Count::MAX.get()))?;
+        Count::new(count as u32).ok_or(Error::Bug)
+    }
+
+    /// HOLDS of a release.
+    pub(crate) fn count_left(&mut self, name: &'static str) -> Result<u32, Error> {
+        let count = self.number(name, 0, u64::from(Count::MAX.get()))?;
+        Ok(count as u32)
+    }
+
+    /// How many entries are shown.
+    pub(crate) fn shown(&mut self, name: &'static str) -> Result<usize, Error> {
+        Ok(self.number(name, 1, (1 << 31) - 1)? as usize)
+    }
+
+    /// The name of a box.
+    pub(crate) fn mailbox(&mut self, name: &'static str) -> Result<&'c [u8], Error> {
+        let arg = self.take(name)?;
+        let name = arg.bytes();
+        let fits = (1..=LONGEST_BOX).contains(&name.len());
+        fits.then_some(name)
+            .ok_or_else(|| wrong_length(arg, "box", LONGEST_BOX))
+    }
+
+    /// For how long an owner stays away, in milliseconds.
+    pub(crate) fn stay(&mut self, name: &'static str) -> Result<u64, Error> {
+        self.number(name, 1, LONGEST_STAY)
+    }
+
+    /// A box's `since` and the number of a letter.
+    pub(crate) fn after(&mut self, name: &'static str) -> Result<(u64, u64), Error> {
+        let (since, number) = (self.take(name)?, self.take(name)?);
+        let most = Token::MAX.get();
+        Ok((
+            within(since, "since", 0, most)?,
+            within(number, "number", 0, most)?,
+        ))
     }
 
     /// A waiter, by its number.
     pub(crate) fn waiter(&mut self) -> Result<WaiterId, Error> {
-        within(self.required()?, "waiter", 0, u64::MAX).map(WaiterId)
-    }
-
-    /// All that is left.
-    pub(crate) fn rest(self) -> Args<'c> {
-        self.args.from(self.next)
-    }
-
-    /// The next option, if there is one: its name as it was given.
-    pub(crate) fn option(&mut self) -> Option<OptionName<'c>> {
-        Some(OptionName(self.take()?.bytes()))
-    }
-
-    fn value(&mut self, option: &'static str) -> Result<Arg<'c>, Error> {
-        self.take().ok_or(Error::NoValue(option))
-    }
-
-    /// The value of WAIT, in milliseconds; 0 for no limit.
-    pub(crate) fn wait_into(&mut self, wait: &mut Option<u64>) -> Result<(), Error> {
-        once("WAIT", wait)?;
-        let value = self.value("WAIT")?;
-        *wait = Some(within(value, "WAIT", 0, LONGEST_WAIT)?);
-        Ok(())
-    }
-
-    /// The value of FENCE or TOKEN.
-    pub(crate) fn token_into(
-        &mut self,
-        option: &'static str,
-        slot: &mut Option<Token>,
-    ) -> Result<(), Error> {
-        once(option, slot)?;
-        *slot = Some(token(self.value(option)?, option)?);
-        Ok(())
-    }
-
-    /// The value of TOKEN, of a command that has no other option.
-    pub(crate) fn only_token(&mut self) -> Result<Option<Token>, Error> {
-        let mut token = None;
-        while let Some(option) = self.option() {
-            if !option.is("TOKEN") {
-                return Err(option.unknown());
-            }
-            self.token_into("TOKEN", &mut token)?;
-        }
-        Ok(token)
-    }
-
-    /// The value of HOLDS or LIMIT of a request.
-    pub(crate) fn count_of_holds_into(
-        &mut self,
-        option: &'static str,
-        slot: &mut Option<Count>,
-    ) -> Result<(), Error> {
-        once(option, slot)?;
-        let value = self.value(option)?;
-        let count = within(value, option, 1, u64::from(Count::MAX.get()))?;
-        *slot = Count::new(count as u32);
-        Ok(())
-    }
-
-    /// The value of HOLDS of a release.
-    pub(crate) fn holds_left_into(&mut self, slot: &mut Option<u32>) -> Result<(), Error> {
-        once("HOLDS", slot)?;
-        let value = self.value("HOLDS")?;
-        *slot = Some(within(value, "HOLDS", 0, u64::from(Count::MAX.get()))? as u32);
-        Ok(())
-    }
-
-    /// The value of COUNT.
-    pub(crate) fn count_into(&mut self, slot: &mut Option<usize>) -> Result<(), Error> {
-        once("COUNT", slot)?;
-        let value = self.value("COUNT")?;
-        *slot = Some(within(value, "COUNT", 1, (1 << 31) - 1)? as usize);
-        Ok(())
-    }
-
-    /// The value of MAIL, or a box's name where it is no option.
-    pub(crate) fn mailbox_into(&mut self, slot: &mut Option<&'c [u8]>) -> Result<(), Error> {
-        once("MAIL", slot)?;
-        *slot = Some(mailbox(self.value("MAIL")?)?);
-        Ok(())
-    }
-
-    /// The name of a box.
-    pub(crate) fn mailbox(&mut self) -> Result<&'c [u8], Error> {
-        mailbox(self.required()?)
-    }
-
-    /// The value of FOR, in milliseconds.
-    pub(crate) fn stay_away_into(&mut self, slot: &mut Option<u64>) -> Result<(), Error> {
-        once("FOR", slot)?;
-        *slot = Some(within(self.value("FOR")?, "FOR", 1, LONGEST_STAY)?);
-        Ok(())
-    }
-
-    /// The values of AFTER: a box's `since` and the number of a letter.
-    pub(crate) fn after_into(&mut self, slot: &mut Option<(u64, u64)>) -> Result<(), Error> {
-        once("AFTER", slot)?;
-        let since = within(self.value("AFTER")?, "since", 0, Token::MAX.get())?;
-        let number = within(self.value("AFTER")?, "number", 0, Token::MAX.get())?;
-        *slot = Some((since, number));
-        Ok(())
-    }
-
-    /// The value of OWNER.
-    pub(crate) fn owner_into(&mut self, slot: &mut Option<OwnerRef<'c>>) -> Result<(), Error> {
-        once("OWNER", slot)?;
-        *slot = Some(owner(self.value("OWNER")?, "owner")?);
-        Ok(())
+        self.number("waiter", 0, u64::MAX).map(WaiterId)
     }
 }
 
-/// The name of an option. Case does not matter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OptionName<'c>(&'c [u8]);
-
-impl OptionName<'_> {
-    pub(crate) fn is(self, name: &str) -> bool {
-        self.0.eq_ignore_ascii_case(name.as_bytes())
-    }
-
-    pub(crate) fn unknown(self) -> Error {
-        Error::UnknownOption(self.0.into())
-    }
-}
-
-/// An option is given once.
-pub(crate) fn once<T>(option: &'static str, slot: &Option<T>) -> Result<(), Error> {
-    if slot.is_some() {
-        Err(Error::Twice(option))
-    } else {
-        Ok(())
-    }
+fn within(arg: Arg<'_>, name: &'static str, min: u64, max: u64) -> Result<u64, Error> {
+    decimal::parse(arg.bytes())
+        .filter(|value| (min..=max).contains(value))
+        .ok_or_else(|| bounds(arg, name, format!("an integer from {min} to {max}")))
 }
 
 fn bounds(arg: Arg<'_>, argument: &'static str, bounds: String) -> Error {
@@ -248,40 +227,10 @@ fn bounds(arg: Arg<'_>, argument: &'static str, bounds: String) -> Error {
     }
 }
 
-fn within(arg: Arg<'_>, argument: &'static str, min: u64, max: u64) -> Result<u64, Error> {
-    decimal::parse(arg.bytes())
-        .filter(|value| (min..=max).contains(value))
-        .ok_or_else(|| bounds(arg, argument, format!("an integer from {min} to {max}")))
-}
-
-fn token(arg: Arg<'_>, argument: &'static str) -> Result<Token, Error> {
-    decimal::parse(arg.bytes())
-        .and_then(Token::new)
-        .ok_or_else(|| {
-            bounds(
-                arg,
-                argument,
-                format!("an integer from 1 to {} (below 2^53)", Token::MAX.get()),
-            )
-        })
-}
-
-fn owner<'c>(arg: Arg<'c>, argument: &'static str) -> Result<OwnerRef<'c>, Error> {
-    OwnerRef::new(arg.bytes()).ok_or_else(|| Error::Bounds {
+fn wrong_length(arg: Arg<'_>, argument: &'static str, longest: usize) -> Error {
+    Error::Bounds {
         argument,
-        bounds: format!("1 to {} bytes long", OwnerRef::MAX_LEN),
+        bounds: format!("1 to {longest} bytes long"),
         got: format!("{} bytes", arg.bytes().len()).into(),
-    })
-}
-
-fn mailbox(arg: Arg<'_>) -> Result<&[u8], Error> {
-    let name = arg.bytes();
-    if (1..=LONGEST_BOX).contains(&name.len()) {
-        return Ok(name);
     }
-    Err(Error::Bounds {
-        argument: "box",
-        bounds: format!("1 to {LONGEST_BOX} bytes long"),
-        got: format!("{} bytes", name.len()).into(),
-    })
 }

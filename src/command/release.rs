@@ -1,41 +1,55 @@
 //! `LOCK.RELEASE key owner [READ|WRITE] [HOLDS n | ALL] [TOKEN t]`
 
-use mortise_core::{How, Mode, ReleaseError};
+use mortise_core::{How, Mode, ReleaseError, Token};
 
-use super::docs;
-use super::parse::{Parse, once};
-use super::{check_primary, has_left};
+use super::parse::Parse;
+use super::{change_hold, check_primary};
 use crate::error::Error;
-use crate::ffi::{Arg, Args, Command, Context, Docs};
-use crate::work::open_lock::OpenLock;
+use crate::ffi::{Args, Command, Context, Docs, Keys};
 
 pub(crate) struct Release;
 
-struct Call<'c> {
-    key: Arg<'c>,
-    release: mortise_core::Release<'c>,
+impl Command for Release {
+    const DOCS: Docs = Docs {
+        name: "LOCK.RELEASE",
+        usage: "key owner [mode: READ|WRITE] [how-much: HOLDS holds|ALL] [TOKEN token]",
+        summary: c"Gives up one hold, or more, of an owner and returns how many it has left.",
+        complexity:
+            c"O(log N) with N the number of holders and waiters, plus O(M) for M readers granted",
+        flags: "write fast",
+        keys: Keys::Write,
+    };
+
+    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+        check_primary(ctx)?;
+        let mut parse = Parse::new(ctx, args);
+        let (key, owner) = (parse.key()?, parse.owner("owner")?);
+        let (how, token) = options(&mut parse)?;
+        let release = mortise_core::Release { owner, how, token };
+        change_hold(ctx, key, owner, |lock| match lock.release(&release) {
+            Ok(released) => Ok(Some(released.left)),
+            Err(ReleaseError::NotHeld) => Ok(None),
+            Err(ReleaseError::ModeNotNamed) => Err(Error::ModeNotNamed),
+        })
+    }
 }
 
-fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
-    let mut parse = Parse::new(ctx, args);
-    let (key, owner) = (parse.key()?, parse.owner()?);
-    let (mut mode, mut holds, mut all, mut token) = (None, None, None, None);
-    while let Some(option) = parse.option() {
-        if option.is("READ") {
-            set_mode("READ", Mode::Read, &mut mode)?;
-        } else if option.is("WRITE") {
-            set_mode("WRITE", Mode::Write, &mut mode)?;
-        } else if option.is("HOLDS") {
-            parse.holds_left_into(&mut holds)?;
-        } else if option.is("ALL") {
-            once("ALL", &all)?;
-            all = Some(());
-        } else if option.is("TOKEN") {
-            parse.token_into("TOKEN", &mut token)?;
-        } else {
-            return Err(option.unknown());
-        }
-    }
+fn options(parse: &mut Parse<'_>) -> Result<(How, Option<Token>), Error> {
+    let (mut read, mut write, mut all) = (None, None, None);
+    let (mut holds, mut token) = (None, None);
+    parse.options(|parse| {
+        Ok(parse.flag("READ", &mut read)?
+            || parse.flag("WRITE", &mut write)?
+            || parse.option("HOLDS", &mut holds, Parse::count_left)?
+            || parse.flag("ALL", &mut all)?
+            || parse.option("TOKEN", &mut token, Parse::token)?)
+    })?;
+    let mode = match (read, write) {
+        (Some(()), Some(())) => return Err(Error::Exclusive("READ", "WRITE")),
+        (Some(()), None) => Some(Mode::Read),
+        (None, Some(())) => Some(Mode::Write),
+        (None, None) => None,
+    };
     let how = match (all, holds, mode) {
         (Some(()), Some(_), _) => return Err(Error::Exclusive("ALL", "HOLDS")),
         (Some(()), None, Some(_)) => return Err(Error::Exclusive("ALL", "a mode")),
@@ -43,37 +57,5 @@ fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
         (None, Some(holds), mode) => How::LeaveAt(holds, mode),
         (None, None, mode) => How::One(mode),
     };
-    Ok(Call {
-        key,
-        release: mortise_core::Release { owner, how, token },
-    })
-}
-
-fn set_mode(name: &'static str, mode: Mode, slot: &mut Option<Mode>) -> Result<(), Error> {
-    match slot.replace(mode) {
-        None => Ok(()),
-        Some(already) if already == mode => Err(Error::Twice(name)),
-        Some(_) => Err(Error::Exclusive("READ", "WRITE")),
-    }
-}
-
-impl Command for Release {
-    const NAME: &'static str = "LOCK.RELEASE";
-    const MIN_ARGS: usize = 3;
-    const DOCS: &'static Docs = &docs::RELEASE;
-
-    fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let Call { key, release } = parse(ctx, args)?;
-        if has_left(ctx, key, release.owner) {
-            ctx.reply_null();
-            return Ok(());
-        }
-        match OpenLock::with(ctx, key, |lock| lock.release(&release))? {
-            Ok(released) => ctx.reply_integer(released.left as i64),
-            Err(ReleaseError::NotHeld) => ctx.reply_null(),
-            Err(ReleaseError::ModeNotNamed) => return Err(Error::ModeNotNamed),
-        }
-        Ok(())
-    }
+    Ok((how, token))
 }

@@ -3,10 +3,9 @@
 
 use mortise_core::WaiterId;
 
-use super::docs;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Arg, Args, Command, Context, Docs};
+use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
 use crate::waiting::undelivered;
 use crate::work::open_lock::OpenLock;
 use crate::work::settle::MOST;
@@ -15,13 +14,18 @@ use crate::work::{grant, refuse, settle_key};
 pub(crate) struct Settle;
 
 impl Command for Settle {
-    const NAME: &'static str = "LOCK.SETTLE";
-    const MIN_ARGS: usize = 3;
-    const DOCS: &'static Docs = &docs::SETTLE;
+    const DOCS: Docs = Docs {
+        name: "LOCK.SETTLE",
+        usage: "waiter key …",
+        summary: c"Internal: how the module's timers change a lock.",
+        complexity: c"O(log N) with N the number of holders and waiters",
+        flags: "write no-monitor",
+        keys: Keys::WriteAll,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if !settle_key::is_own_call(ctx) {
-            return Err(Error::Internal(Self::NAME));
+            return Err(Error::Internal(Self::DOCS.name));
         }
         let mut parse = Parse::new(ctx, args);
         match parse.waiter()? {

@@ -11,11 +11,10 @@ use std::collections::BinaryHeap;
 
 use mortise_core::{Instant, KeyId, Mode};
 
-use super::docs;
 use super::info::mode_name;
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Args, Command, Context, Docs};
+use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::waiting::queue;
 
@@ -36,19 +35,19 @@ struct Entry {
 }
 
 impl Command for Top {
-    const NAME: &'static str = "LOCK.TOP";
-    const MIN_ARGS: usize = 1;
-    const DOCS: &'static Docs = &docs::TOP;
+    const DOCS: Docs = Docs {
+        name: "LOCK.TOP",
+        usage: "[COUNT count]",
+        summary: c"Shows which locks have the most waiters, of those that the user may read.",
+        complexity: c"O(N + M log N) with N the number of locks with waiters, and M those shown, or passed over for the user's key patterns (10000 at most)",
+        flags: "readonly",
+        keys: Keys::None,
+    };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let mut parse = Parse::new(ctx, args);
         let mut count = None;
-        while let Some(option) = parse.option() {
-            if !option.is("COUNT") {
-                return Err(option.unknown());
-            }
-            parse.count_into(&mut count)?;
-        }
+        parse.options(|parse| parse.option("COUNT", &mut count, Parse::shown))?;
         let now = clock::now();
         let entries = most_waiters(ctx, count.unwrap_or(SHOWN), now);
         ctx.reply_array(entries.len());

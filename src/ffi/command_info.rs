@@ -1,12 +1,13 @@
 //! What `COMMAND DOCS`, cluster clients and ACLs learn about a command.
 
-use std::ffi::CStr;
-use std::os::raw::c_int;
+use std::ffi::CString;
+use std::os::raw::{c_char, c_int};
 use std::ptr;
 
 use redis_module::raw;
 
-use super::docs::{ArgDoc, ArgKind, Docs, KeyAccess};
+use super::docs::{self, Argument, Docs, Keys, Kind};
+use super::log::c_string;
 
 /// The layout of the structures below, as the server wants to know it.
 static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
@@ -16,18 +17,21 @@ static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfo
     sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
 };
 
-/// Registers what `docs` say about `command`, whose minimum number of arguments, with its name, is
-/// `min_args`. False if the server refuses.
+/// Registers what `docs` say about `command`. False if the server refuses.
 ///
 /// SAFETY: `command` is a command of this module.
-pub(super) unsafe fn set(
-    command: *mut raw::RedisModuleCommand,
-    docs: &Docs,
-    min_args: usize,
-) -> bool {
-    let mut lists = Vec::new();
-    let args = list(docs.args, &mut lists);
-    let mut specs = [key_spec(docs.key), end_of_specs()];
+pub(super) unsafe fn set(command: *mut raw::RedisModuleCommand, docs: &Docs) -> bool {
+    let arguments = docs::arguments(docs.usage);
+    let needed = 1 + arguments
+        .iter()
+        .filter(|argument| !argument.optional)
+        .count() as c_int;
+    let open_ended = arguments
+        .iter()
+        .any(|argument| argument.optional || argument.repeated);
+    let mut lists = Lists::default();
+    let args = lists.add(&arguments);
+    let mut specs = [key_spec(docs.keys), end_of_specs()];
     let info = raw::RedisModuleCommandInfo {
         version: &raw const VERSION,
         summary: docs.summary.as_ptr(),
@@ -35,19 +39,10 @@ pub(super) unsafe fn set(
         since: c"0.1.0".as_ptr(),
         history: ptr::null_mut(),
         tips: ptr::null(),
-        arity: if docs.open_ended {
-            -(min_args as c_int)
-        } else {
-            min_args as c_int
-        },
-        key_specs: match docs.key {
-            KeyAccess::None => ptr::null_mut(),
-            KeyAccess::Route
-            | KeyAccess::Read
-            | KeyAccess::Write
-            | KeyAccess::WriteNumbered
-            | KeyAccess::WriteAll
-            | KeyAccess::ReadAndMore => specs.as_mut_ptr(),
+        arity: if open_ended { -needed } else { needed },
+        key_specs: match docs.keys {
+            Keys::None => ptr::null_mut(),
+            _ => specs.as_mut_ptr(),
         },
         args,
     };
@@ -57,64 +52,57 @@ pub(super) unsafe fn set(
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 
-/// `docs` as a list that an empty element ends. The list is kept alive by `lists`.
-fn list(
-    docs: &[ArgDoc],
-    lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
-) -> *mut raw::RedisModuleCommandArg {
-    let mut args: Vec<_> = docs.iter().map(|doc| arg(doc, lists)).collect();
-    args.push(empty_arg());
-    let start = args.as_mut_ptr();
-    // Moving the vector does not move what it points to.
-    lists.push(args);
-    start
+/// Lists of arguments as the server takes them, and the strings in them.
+#[derive(Default)]
+struct Lists {
+    lists: Vec<Vec<raw::RedisModuleCommandArg>>,
+    strings: Vec<CString>,
 }
 
-fn arg(
-    doc: &ArgDoc,
-    lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
-) -> raw::RedisModuleCommandArg {
-    let (kind, key, subargs) = match doc.kind {
-        ArgKind::Key => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
-            0,
-            None,
-        ),
-        ArgKind::Text => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
-            -1,
-            None,
-        ),
-        ArgKind::Integer => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
-            -1,
-            None,
-        ),
-        ArgKind::Flag => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
-            -1,
-            None,
-        ),
-        ArgKind::OneOf(docs) => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
-            -1,
-            Some(docs),
-        ),
-        ArgKind::Block(docs) => (
-            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
-            -1,
-            Some(docs),
-        ),
-    };
-    raw::RedisModuleCommandArg {
-        name: doc.name.as_ptr(),
-        type_: kind,
-        key_spec_index: key,
-        token: doc.token.map_or(ptr::null(), CStr::as_ptr),
-        flags: flag(doc.optional, raw::REDISMODULE_CMD_ARG_OPTIONAL)
-            | flag(doc.repeated, raw::REDISMODULE_CMD_ARG_MULTIPLE),
-        subargs: subargs.map_or(ptr::null_mut(), |docs| list(docs, lists)),
-        ..empty_arg()
+impl Lists {
+    /// The arguments as a list that an empty element ends.
+    fn add(&mut self, arguments: &[Argument]) -> *mut raw::RedisModuleCommandArg {
+        let mut args: Vec<_> = arguments
+            .iter()
+            .map(|argument| self.arg(argument))
+            .collect();
+        args.push(empty_arg());
+        let start = args.as_mut_ptr();
+        // Moving the vector does not move what it points to.
+        self.lists.push(args);
+        start
+    }
+
+    fn arg(&mut self, argument: &Argument) -> raw::RedisModuleCommandArg {
+        let type_ = match argument.kind {
+            Kind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+            Kind::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+            Kind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            Kind::Flag => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+            Kind::OneOf => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+            Kind::Block => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+        };
+        let token = argument.token.as_ref();
+        raw::RedisModuleCommandArg {
+            name: self.string(&argument.name),
+            type_,
+            key_spec_index: if argument.kind == Kind::Key { 0 } else { -1 },
+            token: token.map_or(ptr::null(), |token| self.string(token)),
+            flags: flag(argument.optional, raw::REDISMODULE_CMD_ARG_OPTIONAL)
+                | flag(argument.repeated, raw::REDISMODULE_CMD_ARG_MULTIPLE),
+            subargs: match argument.inner.as_slice() {
+                [] => ptr::null_mut(),
+                inner => self.add(inner),
+            },
+            ..empty_arg()
+        }
+    }
+
+    fn string(&mut self, text: &str) -> *const c_char {
+        let text = c_string(text);
+        let start = text.as_ptr();
+        self.strings.push(text);
+        start
     }
 }
 
@@ -138,50 +126,45 @@ fn empty_arg() -> raw::RedisModuleCommandArg {
 }
 
 /// The first argument, or what is routed like a key; or several arguments.
-fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
-    let flags = match access {
-        KeyAccess::Write | KeyAccess::WriteNumbered | KeyAccess::WriteAll => {
-            raw::REDISMODULE_CMD_KEY_RW
-                | raw::REDISMODULE_CMD_KEY_ACCESS
-                | raw::REDISMODULE_CMD_KEY_UPDATE
-        }
-        KeyAccess::Route => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_NOT_KEY,
-        KeyAccess::Read | KeyAccess::None => {
-            raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
-        }
+fn key_spec(keys: Keys) -> raw::RedisModuleCommandKeySpec {
+    let read = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+    let flags = match keys {
+        Keys::Write | Keys::WriteNumbered | Keys::WriteAll => WRITE,
+        Keys::Route => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_NOT_KEY,
+        Keys::Read | Keys::None => read,
         // The server asks the command for all of them.
-        KeyAccess::ReadAndMore => {
-            raw::REDISMODULE_CMD_KEY_RO
-                | raw::REDISMODULE_CMD_KEY_ACCESS
-                | raw::REDISMODULE_CMD_KEY_INCOMPLETE
-        }
+        Keys::ReadAndInner => read | raw::REDISMODULE_CMD_KEY_INCOMPLETE,
+    };
+    let (first, find_keys_type, fk) = match keys {
+        Keys::WriteNumbered => (
+            NUMKEYS_AT,
+            raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
+            numbered(),
+        ),
+        Keys::WriteAll => (2, RANGE, range(-1)),
+        _ => (1, RANGE, range(0)),
     };
     raw::RedisModuleCommandKeySpec {
         notes: ptr::null(),
         flags: u64::from(flags),
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 {
-                pos: match access {
-                    KeyAccess::WriteNumbered => 3,
-                    KeyAccess::WriteAll => 2,
-                    _ => 1,
-                },
-            },
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: first },
         },
-        find_keys_type: match access {
-            KeyAccess::WriteNumbered => {
-                raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM
-            }
-            _ => raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
-        },
-        fk: match access {
-            KeyAccess::WriteNumbered => numbered(),
-            KeyAccess::WriteAll => range(-1),
-            _ => range(0),
-        },
+        find_keys_type,
+        fk,
     }
 }
+
+const RANGE: raw::RedisModuleKeySpecFindKeysType =
+    raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+
+/// The server's flags of a key that a command changes.
+pub(super) const WRITE: u32 =
+    raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
+
+/// Where a command says how many keys follow.
+pub(super) const NUMKEYS_AT: c_int = 3;
 
 /// The keys from the first one on to the one at `last` behind it, or with -1 to the last argument.
 fn range(last: c_int) -> raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
@@ -208,6 +191,6 @@ fn numbered() -> raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
 fn end_of_specs() -> raw::RedisModuleCommandKeySpec {
     raw::RedisModuleCommandKeySpec {
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID,
-        ..key_spec(KeyAccess::None)
+        ..key_spec(Keys::None)
     }
 }

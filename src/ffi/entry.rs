@@ -8,19 +8,12 @@ use super::args::Args;
 use super::catch::catch;
 use super::context::Context;
 use super::docs::Docs;
-use super::key_request::{self, Keys};
+use super::key_request;
 use crate::error::Error;
 
 /// A command of the module.
 pub(crate) trait Command {
-    /// Its name.
-    const NAME: &'static str;
-    /// How many arguments it takes at least, its name included.
-    const MIN_ARGS: usize;
-    /// For COMMAND DOCS, cluster clients and ACLs.
-    const DOCS: &'static Docs;
-    /// Which of its arguments are keys.
-    const KEYS: Keys = Keys::Documented;
+    const DOCS: Docs;
 
     /// Runs it and writes its reply.
     ///
@@ -36,21 +29,14 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     argc: c_int,
 ) -> c_int {
     // SAFETY: as below.
-    if unsafe { key_request::answered(C::KEYS, ctx, argv, argc) } {
+    if unsafe { key_request::answered(C::DOCS.keys, ctx, argv, argc) } {
         return raw::REDISMODULE_OK as c_int;
     }
-    let done = catch(C::NAME, || {
+    let done = catch(C::DOCS.name, || {
         // SAFETY: the server passes a context and `argc` strings that live until this returns.
         let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
-        let outcome = if args.len() < C::MIN_ARGS {
-            Err(Error::Arity)
-        } else {
-            C::run(&ctx, args)
-        };
-        match outcome {
-            Ok(()) => {}
-            Err(Error::Arity) => ctx.reply_wrong_arity(),
-            Err(error) => ctx.reply_error(&error.to_string()),
+        if let Err(error) = C::run(&ctx, args) {
+            ctx.reply_error(&error.to_string());
         }
     });
     if done.is_none() {

@@ -21,7 +21,7 @@ impl Context<'_> {
     /// [`Error::UnknownCommand`] for a name that no command can have; [`Error::NotInside`] for what the server cannot do.
     pub(crate) fn run_for_caller(&self, command: Args<'_>) -> Result<(), Error> {
         let Some(name) = command.get(0) else {
-            return Err(Error::Arity);
+            return Err(Error::UnknownCommand(Vec::new()));
         };
         let unknown = |_| Error::UnknownCommand(name.bytes().into());
         let name = CString::new(name.bytes()).map_err(unknown)?;

@@ -9,19 +9,12 @@ use redis_module::raw;
 
 use super::args::{Arg, Args};
 use super::catch::catch;
+use super::command_info::{NUMKEYS_AT, WRITE};
+use super::docs::Keys;
 use crate::decimal;
 
-/// Which arguments of a command are keys. All but the first kind are registered with `getkeys-api`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// Those that its documentation names: the server does not ask.
-    Documented,
-    /// The first argument, and the keys of the command that begins at this one.
-    AlsoOfCommandAt(usize),
-    /// So many as this argument says, which follow it. The documentation says so, too, but a cluster does not read it there.
-    NumberedAt(usize),
-}
-
+/// Where the command begins that another one carries.
+const INNER_AT: usize = 4;
 /// Where the key of a carrying command itself stands.
 const OWN_KEY: c_int = 1;
 
@@ -42,8 +35,9 @@ pub(super) unsafe fn answered(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> bool {
+    let asks = matches!(keys, Keys::ReadAndInner | Keys::WriteNumbered);
     // SAFETY: see the module's head.
-    if keys == Keys::Documented || unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
+    if !asks || unsafe { api!(RedisModule_IsKeysPositionRequest, ctx) } == 0 {
         return false;
     }
     catch("reporting keys", || {
@@ -51,9 +45,8 @@ pub(super) unsafe fn answered(
         unsafe {
             let args = Args::new(argv, argc);
             match keys {
-                Keys::Documented => {}
-                Keys::AlsoOfCommandAt(index) => report_carrying(ctx, args, index),
-                Keys::NumberedAt(index) => report_numbered(ctx, args, index),
+                Keys::WriteNumbered => report_numbered(ctx, args),
+                _ => report_carrying(ctx, args),
             }
         }
     });
@@ -63,13 +56,13 @@ pub(super) unsafe fn answered(
 /// Reports the key of a command that carries another one, and the keys of that.
 ///
 /// SAFETY: `ctx` is one that asks for keys.
-unsafe fn report_carrying(ctx: *mut raw::RedisModuleCtx, args: Args<'_>, carried_at: usize) {
+unsafe fn report_carrying(ctx: *mut raw::RedisModuleCtx, args: Args<'_>) {
     let own = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
     // SAFETY: promised by the caller.
     unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, OWN_KEY, own as c_int) };
     if !ASKING.replace(true) {
         // SAFETY: as above.
-        unsafe { report_keys_of(ctx, args.from(carried_at), carried_at) };
+        unsafe { report_keys_of(ctx, args.from(INNER_AT)) };
         ASKING.set(false);
     }
 }
@@ -77,27 +70,24 @@ unsafe fn report_carrying(ctx: *mut raw::RedisModuleCtx, args: Args<'_>, carried
 /// Reports the keys that follow their number. Of a wrong number, there are none.
 ///
 /// SAFETY: `ctx` is one that asks for keys.
-unsafe fn report_numbered(ctx: *mut raw::RedisModuleCtx, args: Args<'_>, numkeys_at: usize) {
-    let number = args.get(numkeys_at).map(Arg::bytes);
+unsafe fn report_numbered(ctx: *mut raw::RedisModuleCtx, args: Args<'_>) {
+    let number = args.get(NUMKEYS_AT as usize).map(Arg::bytes);
     let number = number.and_then(decimal::parse).unwrap_or(0);
-    let first = numkeys_at + 1;
+    let first = NUMKEYS_AT as usize + 1;
     let given = (args.len() as u64).saturating_sub(first as u64);
     let keys = if number <= given { number as usize } else { 0 };
-    let flags = raw::REDISMODULE_CMD_KEY_RW
-        | raw::REDISMODULE_CMD_KEY_ACCESS
-        | raw::REDISMODULE_CMD_KEY_UPDATE;
     for position in first..first + keys {
-        let (position, flags) = (position as c_int, flags as c_int);
+        let (position, flags) = (position as c_int, WRITE as c_int);
         // SAFETY: promised by the caller.
         unsafe { api!(RedisModule_KeyAtPosWithFlags, ctx, position, flags) };
     }
 }
 
-/// Reports the keys of `carried`, whose name is the argument at `carried_at`. A command that the
+/// Reports the keys of `carried`, whose name is the argument at [`INNER_AT`]. A command that the
 /// server does not know, or with too few arguments, has none.
 ///
 /// SAFETY: `ctx` is one that asks for keys.
-unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carried_at: usize) {
+unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>) {
     let strings = carried.as_slice();
     if strings.is_empty() {
         return;
@@ -118,7 +108,7 @@ unsafe fn report_keys_of(ctx: *mut raw::RedisModuleCtx, carried: Args<'_>, carri
             return;
         }
         for index in 0..usize::try_from(count).unwrap_or(0) {
-            let position = *positions.add(index) + carried_at as c_int;
+            let position = *positions.add(index) + INNER_AT as c_int;
             let flags = *flags.add(index);
             api!(RedisModule_KeyAtPosWithFlags, ctx, position, flags);
         }

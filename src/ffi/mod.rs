@@ -50,12 +50,11 @@ pub(crate) use clock::{
 };
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, Refusal, Refused};
-pub(crate) use docs::{ArgDoc, ArgKind, Docs, KeyAccess};
+pub(crate) use docs::{Docs, Keys};
 pub(crate) use entry::Command;
 pub(crate) use events::{Event, Swap};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Access, Key, Kind};
-pub(crate) use key_request::Keys;
 pub(crate) use main_thread::MainThread;
 pub(crate) use native_type::DataType;
 pub(crate) use registration::{Handlers, Module, command, data_type};

@@ -1,6 +1,6 @@
 //! Registers the parts of the module with the server.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::raw::c_int;
 
 use redis_module::alloc::RedisAlloc;
@@ -9,15 +9,16 @@ use redis_module::raw;
 use super::args::Args;
 use super::block::{self, ClientHandlers};
 use super::catch;
+use super::command_info;
 use super::config::{self, Setting};
 use super::context::Context;
-use super::docs::Docs;
+use super::docs::{Docs, Keys};
 use super::entry::{self, Command};
 use super::events::{self, Event};
 use super::info;
+use super::log::{self, c_string};
 use super::native_type::{self, DataType};
 use super::timer::{self, Alarm};
-use super::{command_info, log};
 use crate::decimal;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
@@ -59,133 +60,30 @@ pub(crate) const fn data_type<T: DataType>() -> Type {
 /// A command as it is registered.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    name: &'static str,
-    flags: &'static str,
-    /// Position of its one key, 0 for none.
-    key: c_int,
-    min_args: usize,
-    docs: &'static Docs,
+    docs: Docs,
     function: raw::RedisModuleCmdFunc,
 }
 
-/// The command `C` with the server's flags for it and the position of its key, 0 for none.
-pub(crate) const fn command<C: Command>(flags: &'static str, key: i32) -> Entry {
+/// The command `C`.
+pub(crate) const fn command<C: Command>() -> Entry {
     Entry {
-        name: C::NAME,
-        flags,
-        key,
-        min_args: C::MIN_ARGS,
         docs: C::DOCS,
         function: Some(entry::command::<C>),
     }
 }
 
-macro_rules! required {
-    ($($name:ident),* $(,)?) => {
-        /// Names of functions that the server lacks and without which the module cannot work.
-        fn missing() -> Vec<&'static str> {
-            // SAFETY: filled in by the server before this is called.
-            unsafe {
-                [$((stringify!($name), { let found = raw::$name; found.is_none() })),*]
-                    .into_iter()
-                    .filter_map(|(name, missing)| missing.then_some(name))
-                    .collect()
-            }
-        }
+/// Whether the server has the newest functions that the module cannot work without, and so all older ones.
+fn is_new_enough() -> bool {
+    // SAFETY: filled in by the server before this is called.
+    let (one_shot, keys, config) = unsafe {
+        (
+            raw::RedisModule_EventLoopAddOneShot,
+            raw::RedisModule_GetCommandKeysWithFlags,
+            raw::RedisModule_RegisterNumericConfig,
+        )
     };
+    one_shot.is_some() && keys.is_some() && config.is_some()
 }
-
-required![
-    RedisModule_ACLCheckCommandPermissions,
-    RedisModule_ACLCheckKeyPermissions,
-    RedisModule_AvoidReplicaTraffic,
-    RedisModule_BlockClient,
-    RedisModule_Call,
-    RedisModule_CallReplyArrayElement,
-    RedisModule_CallReplyStringPtr,
-    RedisModule_CallReplyType,
-    RedisModule_CloseKey,
-    RedisModule_CreateCommand,
-    RedisModule_CreateDataType,
-    RedisModule_CreateModuleUser,
-    RedisModule_CreateString,
-    RedisModule_CreateTimer,
-    RedisModule_DeleteKey,
-    RedisModule_DigestAddLongLong,
-    RedisModule_DigestAddStringBuffer,
-    RedisModule_DigestEndSequence,
-    RedisModule_EmitAOF,
-    RedisModule_EventLoopAddOneShot,
-    RedisModule_Free,
-    RedisModule_FreeCallReply,
-    RedisModule_FreeModuleUser,
-    RedisModule_FreeServerInfo,
-    RedisModule_FreeString,
-    RedisModule_GetBlockedClientHandle,
-    RedisModule_GetClientId,
-    RedisModule_GetClientInfoById,
-    RedisModule_GetClientUserNameById,
-    RedisModule_GetCommand,
-    RedisModule_GetCommandKeysWithFlags,
-    RedisModule_GetContextFlags,
-    RedisModule_GetContextFromIO,
-    RedisModule_GetCurrentUserName,
-    RedisModule_GetDbIdFromIO,
-    RedisModule_GetDbIdFromOptCtx,
-    RedisModule_GetDetachedThreadSafeContext,
-    RedisModule_GetExpire,
-    RedisModule_GetKeyNameFromIO,
-    RedisModule_GetKeyNameFromOptCtx,
-    RedisModule_GetModuleUserFromUserName,
-    RedisModule_GetSelectedDb,
-    RedisModule_GetServerInfo,
-    RedisModule_GetToDbIdFromOptCtx,
-    RedisModule_GetToKeyNameFromOptCtx,
-    RedisModule_InfoAddFieldCString,
-    RedisModule_InfoAddFieldULongLong,
-    RedisModule_InfoAddSection,
-    RedisModule_IsIOError,
-    RedisModule_IsKeysPositionRequest,
-    RedisModule_KeyAtPosWithFlags,
-    RedisModule_KeyType,
-    RedisModule_LoadConfigs,
-    RedisModule_LoadStringBuffer,
-    RedisModule_LoadUnsigned,
-    RedisModule_Log,
-    RedisModule_LogIOError,
-    RedisModule_ModuleTypeGetType,
-    RedisModule_ModuleTypeGetValue,
-    RedisModule_ModuleTypeSetValue,
-    RedisModule_NotifyKeyspaceEvent,
-    RedisModule_OpenKey,
-    RedisModule_RegisterInfoFunc,
-    RedisModule_RegisterNumericConfig,
-    RedisModule_Replicate,
-    RedisModule_ReplicateVerbatim,
-    RedisModule_ReplyWithArray,
-    RedisModule_ReplyWithCallReply,
-    RedisModule_ReplyWithError,
-    RedisModule_ReplyWithLongLong,
-    RedisModule_ReplyWithMap,
-    RedisModule_ReplyWithNull,
-    RedisModule_ReplyWithStringBuffer,
-    RedisModule_SaveStringBuffer,
-    RedisModule_SaveUnsigned,
-    RedisModule_SelectDb,
-    RedisModule_ServerInfoGetFieldC,
-    RedisModule_ServerInfoGetFieldUnsigned,
-    RedisModule_SetCommandInfo,
-    RedisModule_SetDisconnectCallback,
-    RedisModule_SetExpire,
-    RedisModule_SetModuleOptions,
-    RedisModule_SetModuleUserACL,
-    RedisModule_SignalModifiedKey,
-    RedisModule_StopTimer,
-    RedisModule_StringPtrLen,
-    RedisModule_SubscribeToServerEvent,
-    RedisModule_UnblockClient,
-    RedisModule_WrongArity,
-];
 
 /// Why the module does not load, for the server's log.
 pub(super) type Failure = String;
@@ -195,12 +93,10 @@ pub(super) fn register(
     module: &'static Module,
     args: Args<'_>,
 ) -> Result<(), Failure> {
-    let missing = missing();
-    if !missing.is_empty() {
-        return Err(format!(
-            "this server is too old: Mortise needs Redis 7.0.15 or Valkey 8.0, or later. It lacks {}",
-            missing.join(", ")
-        ));
+    if !is_new_enough() {
+        return Err(
+            "this server is too old: Mortise needs Redis 7.0.15 or Valkey 8.0, or later".into(),
+        );
     }
     catch::log_panics();
     // SAFETY: the context of this load.
@@ -260,10 +156,18 @@ fn add_acl_category(ctx: &Context<'_>) {
 }
 
 fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
-    let refused = || format!("the server refuses the command {}", entry.name);
-    let name = CString::new(entry.name).map_err(|_| refused())?;
-    let flags = CString::new(entry.flags).map_err(|_| refused())?;
-    let step = c_int::from(entry.key > 0);
+    let docs = &entry.docs;
+    let (first, extra_flags) = match docs.keys {
+        Keys::None | Keys::Route => (0, ""),
+        Keys::Read | Keys::Write => (1, ""),
+        Keys::WriteAll => (2, ""),
+        Keys::WriteNumbered => (0, " getkeys-api"),
+        Keys::ReadAndInner => (1, " getkeys-api"),
+    };
+    let (name, flags) = (
+        c_string(docs.name),
+        c_string(&format!("{}{extra_flags}", docs.flags)),
+    );
     // SAFETY: C strings that outlive the calls; the function is ours.
     unsafe {
         let created = api!(
@@ -272,26 +176,33 @@ fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
             name.as_ptr(),
             entry.function,
             flags.as_ptr(),
-            entry.key,
-            entry.key,
-            step,
+            first,
+            first,
+            c_int::from(first > 0),
         );
-        if created != raw::REDISMODULE_OK as c_int {
-            return Err(refused());
-        }
         let command = api!(RedisModule_GetCommand, ctx.as_ptr(), name.as_ptr());
-        if command.is_null() || !command_info::set(command, entry.docs, entry.min_args) {
-            return Err(format!(
-                "the server refuses the description of {}",
-                entry.name
-            ));
+        let ok = raw::REDISMODULE_OK as c_int;
+        if created != ok || command.is_null() || !command_info::set(command, docs) {
+            return Err(format!("the server refuses the command {}", docs.name));
         }
         // From 7.2 on. A category that the server does not know is no reason not to load.
         if let Some(set) = raw::RedisModule_SetCommandACLCategories {
-            set(command, entry.docs.categories.as_ptr());
+            set(command, c_string(&categories(docs.flags)).as_ptr());
         }
     }
     Ok(())
+}
+
+/// The ACL categories of a command with these flags.
+fn categories(flags: &str) -> String {
+    let has = |flag| flags.split(' ').any(|word| word == flag);
+    let mut categories = vec!["lock"];
+    categories.push(if has("write") { "write" } else { "read" });
+    categories.push(if has("fast") { "fast" } else { "slow" });
+    if has("blocking") {
+        categories.push("blocking");
+    }
+    categories.join(" ")
 }
 
 /// Registers the settings, with the `loadmodule` arguments as their defaults.

@@ -51,9 +51,4 @@ impl Context<'_> {
         // SAFETY: the server copies the text.
         unsafe { api!(RedisModule_ReplyWithError, self.as_ptr(), text.as_ptr()) };
     }
-
-    pub(super) fn reply_wrong_arity(&self) {
-        // SAFETY: as above.
-        unsafe { api!(RedisModule_WrongArity, self.as_ptr()) };
-    }
 }

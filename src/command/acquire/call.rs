@@ -45,7 +45,7 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
         Form::Several => None,
         Form::Write | Form::Read => Some(parse.key()?),
     };
-    let (owner, lease) = (parse.owner()?, parse.lease()?);
+    let (owner, lease) = (parse.owner("owner")?, parse.lease()?);
     let named = match key {
         Some(key) => Named::One(key),
         None => Named::Several(parse.keys()?),
@@ -53,23 +53,14 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
     let is_one = form != Form::Several;
     let (mut wait, mut mailbox, mut fence) = (None, None, None);
     let (mut holds, mut token, mut limit) = (None, None, None);
-    while let Some(option) = parse.option() {
-        if option.is("WAIT") {
-            parse.wait_into(&mut wait)?;
-        } else if option.is("MAIL") {
-            parse.mailbox_into(&mut mailbox)?;
-        } else if option.is("FENCE") {
-            parse.token_into("FENCE", &mut fence)?;
-        } else if option.is("HOLDS") && is_one {
-            parse.count_of_holds_into("HOLDS", &mut holds)?;
-        } else if option.is("TOKEN") && is_one {
-            parse.token_into("TOKEN", &mut token)?;
-        } else if option.is("LIMIT") && form == Form::Read {
-            parse.count_of_holds_into("LIMIT", &mut limit)?;
-        } else {
-            return Err(option.unknown());
-        }
-    }
+    parse.options(|parse| {
+        Ok(parse.option("WAIT", &mut wait, Parse::wait)?
+            || parse.option("MAIL", &mut mailbox, Parse::mailbox)?
+            || parse.option("FENCE", &mut fence, Parse::token)?
+            || is_one && parse.option("HOLDS", &mut holds, Parse::count)?
+            || is_one && parse.option("TOKEN", &mut token, Parse::token)?
+            || form == Form::Read && parse.option("LIMIT", &mut limit, Parse::count)?)
+    })?;
     if mailbox.is_some() {
         match form {
             Form::Several if wait.is_none() => return Err(Error::Needs("MAIL", "WAIT")),
