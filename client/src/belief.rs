@@ -71,6 +71,17 @@ pub(crate) enum Which {
     All,
 }
 
+impl Grant {
+    /// A grant that a server made at `since` at the earliest.
+    pub(crate) fn new(token: Token, since: BootInstant, lease: Lease) -> Grant {
+        Grant {
+            token,
+            since,
+            until: lease.believed_until(since),
+        }
+    }
+}
+
 impl Part {
     pub(crate) fn new(grant: Grant, lease: Lease) -> Part {
         let renewal = grant.since + lease.renewal_period();

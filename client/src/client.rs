@@ -8,20 +8,19 @@ use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use crate::connect::{self, address, to_address};
-use crate::core::{Core, Settings};
+use crate::connect::{Connect, address};
+use crate::core::Core;
 use crate::error::{Error, Failed};
 use crate::inspect::{LockInfo, TopEntry};
-use crate::link::{Connect, Link, Opens};
 use crate::lock::Lock;
-use crate::mail::{Collecting, Mail};
-use crate::name::{Bytes, Names};
-use crate::node::{Identity, Node, Place};
+use crate::name::Bytes;
+use crate::node::{Node, Place};
 use crate::request;
 use crate::retry::Wait;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
-use crate::time::{BootInstant, Lease};
+use crate::settings::{Kind, Settings};
+use crate::time::BootInstant;
 
 /// A client of one server, or of what counts as one: a Sentinel group, a cluster. Clones share its connections: one for all commands
 /// and one that collects the answers of those who wait, to each server.
@@ -69,12 +68,8 @@ impl Client {
     /// # }
     /// ```
     pub fn builder(url: impl AsRef<str>) -> Result<Builder, Error> {
-        let address = address(url.as_ref())?;
-        let name = address.addr().to_string();
-        Ok(Builder::new(Source::Server {
-            name: name.into(),
-            connect: to_address(address),
-        }))
+        let connect = Connect::to(address(url.as_ref())?);
+        Ok(Builder::new(Source::Server(connect)))
     }
 
     /// Returns settings for a client whose connections this closure opens: each time one is needed for the first time, or has broken.
@@ -97,10 +92,7 @@ impl Client {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
     {
-        Builder::new(Source::Server {
-            name: SOME_SERVER.into(),
-            connect: connect::by(connect),
-        })
+        Builder::new(Source::Server(Connect::new(SOME_SERVER, connect)))
     }
 
     /// Returns settings for a client of a Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the
@@ -118,14 +110,10 @@ impl Client {
     /// ```
     #[cfg(feature = "cluster")]
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Builder, Error> {
-        let seeds: Vec<_> = urls
-            .into_iter()
-            .map(|url| address(url.as_ref()))
-            .collect::<Result<_, _>>()?;
+        let seeds = urls.into_iter().map(|url| address(url.as_ref()));
+        let seeds: Vec<_> = seeds.collect::<Result<_, _>>()?;
         match seeds.is_empty() {
-            true => Err(Error::Invalid(
-                "a cluster needs at least one address".into(),
-            )),
+            true => Err(Error::Invalid("a cluster needs an address".into())),
             false => Ok(Builder::new(Source::Cluster(seeds))),
         }
     }
@@ -148,15 +136,10 @@ impl Client {
         urls: impl IntoIterator<Item = U>,
         primary: &str,
     ) -> Result<Builder, Error> {
-        let sentinels: Vec<_> = urls
-            .into_iter()
-            .map(|url| address(url.as_ref()))
-            .collect::<Result<_, _>>()?;
+        let sentinels = urls.into_iter().map(|url| address(url.as_ref()));
+        let sentinels = sentinels.collect::<Result<_, _>>()?;
         let connect = crate::sentinel::primary(sentinels, primary)?;
-        Ok(Builder::new(Source::Server {
-            name: format!("the primary {primary:?} that Sentinel names").into(),
-            connect,
-        }))
+        Ok(Builder::new(Source::Server(connect)))
     }
 
     /// Returns the lock with this key, which may be anything made of bytes. Nothing is sent yet.
@@ -185,10 +168,8 @@ impl Client {
     /// # }
     /// ```
     pub fn locks<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Lock {
-        Lock::new(
-            &self.0,
-            keys.into_iter().map(|key| key.as_ref().into()).collect(),
-        )
+        let keys = keys.into_iter().map(|key| key.as_ref().into());
+        Lock::new(&self.0, keys.collect())
     }
 
     /// Returns who holds a lock and who waits for it, at most 100 of each; `None` if nobody does.
@@ -228,17 +209,14 @@ impl Client {
     /// # }
     /// ```
     pub async fn top(&self, count: usize) -> Result<Vec<TopEntry>, Error> {
-        self.0.check_open()?;
-        self.0.servers.route(&b"".as_slice().into()).await?;
-        let answers = self
-            .0
-            .servers
-            .call_all(&request::top(count), self.0.settings.reply)
-            .await;
-        let lists = answers
-            .into_iter()
-            .map(|(_, answer)| answer.map(|reply| reply.value).map_err(answered));
-        TopEntry::first(lists.collect::<Result<_, _>>()?, count)
+        let core = &self.0;
+        core.check_open()?;
+        core.servers.route(&b"".as_slice().into()).await?;
+        let top = request::top(count);
+        let answers = core.servers.call_all(&top, core.settings.reply).await;
+        let lists = answers.into_iter().map(|(_, answer)| answer);
+        let lists = lists.map(|answer| Ok(answer.map_err(answered)?.value));
+        TopEntry::first(lists.collect::<Result<_, Error>>()?, count)
     }
 
     /// Makes an owner's hold end with its current lease: no renewal succeeds any more. The next renewal reports the loss to its guard.
@@ -266,7 +244,11 @@ impl Client {
     ) -> Result<Option<Duration>, Error> {
         let (key, owner): (Bytes, Bytes) = (key.as_ref().into(), owner.as_ref().into());
         let revoke = request::revoke(&key, &owner);
-        request::time(self.ask(key, &revoke).await?)
+        match request::number(self.ask(key, &revoke).await?) {
+            Ok(left) => Ok(Some(Duration::from_millis(left))),
+            Err(Failed::Denied) => Ok(None),
+            Err(failed) => Err(answered(failed)),
+        }
     }
 
     /// Releases what guards of this client still hold, ends what waits, and waits for `limit` at most until the servers have confirmed
@@ -295,13 +277,11 @@ impl Client {
 
     /// Sends a command about a key.
     async fn ask(&self, key: Bytes, command: &redis::Cmd) -> Result<redis::Value, Error> {
-        self.0.check_open()?;
-        let node = self.0.servers.route(&key).await?.node;
-        let reply = self
-            .0
-            .servers
-            .call(&Place { node, key }, command, self.0.settings.reply)
-            .await;
+        let core = &self.0;
+        core.check_open()?;
+        let node = core.servers.route(&key).await?.node;
+        let (place, limit) = (Place { node, key }, core.settings.reply);
+        let reply = core.servers.call(&place, command, limit).await;
         reply.map(|reply| reply.value).map_err(answered)
     }
 }
@@ -340,138 +320,71 @@ const SOME_SERVER: &str = "the server";
 #[derive(Clone)]
 #[must_use = "settings do nothing until a client is made of them"]
 pub struct Builder {
-    pub(crate) source: Source,
-    pub(crate) options: Options,
+    source: Source,
+    settings: Settings,
+    runtime: Option<Handle>,
 }
 
 /// Where connections of a client lead.
 #[derive(Clone)]
 pub(crate) enum Source {
-    Server {
-        name: Arc<str>,
-        connect: Connect,
-    },
+    Server(Connect),
     #[cfg(feature = "cluster")]
     Cluster(Vec<redis::ConnectionInfo>),
 }
 
-/// What a client is built with.
-#[derive(Debug, Clone)]
-pub(crate) struct Options {
-    pub(crate) name: Option<String>,
-    pub(crate) runtime: Option<Handle>,
-    /// How long opening a connection may take.
-    pub(crate) connect: Duration,
-    pub(crate) settings: Settings,
-    /// How long one call waits for letters.
-    pub(crate) letters: Duration,
-    /// Whether requests keep waiting while their server is away.
-    pub(crate) is_patient: bool,
-    /// Whether a request waits until a connection is open, however short its own limit is.
-    pub(crate) awaits_connection: bool,
-}
-
-impl Options {
-    pub(crate) fn new(connect: Duration, reply: Duration) -> Options {
-        let settings = Settings {
-            lease: Lease::DEFAULT,
-            wait: Wait::Forever,
-            reply,
-        };
-        let letters = Duration::from_secs(1);
-        Options {
-            name: None,
-            runtime: None,
-            connect,
-            settings,
-            letters,
-            is_patient: true,
-            awaits_connection: true,
-        }
-    }
-
-    pub(crate) fn runtime(&self) -> Result<Runtime, Error> {
-        let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
-        self.runtime
-            .clone()
-            .map_or_else(current, Ok)
-            .map(Runtime::new)
-    }
-
-    pub(crate) fn names(&self) -> Result<Names, Error> {
-        Names::of_client(self.name.as_deref())
-    }
-
-    /// A server, which is connected to when it is first used.
-    fn node(
-        &self,
-        name: Arc<str>,
-        connect: Connect,
-        identity: Identity,
-        runtime: &Runtime,
-    ) -> Arc<Node> {
-        let connect = match &self.name {
-            Some(client) => connect::named(connect, client),
-            None => connect,
-        };
-        let (wait, reply, is_patient) = (self.letters, self.settings.reply, self.is_patient);
-        let opening = Opens {
-            limit: self.connect,
-            is_awaited: self.awaits_connection,
-        };
-        let link = || Link::new(name.clone(), connect.clone(), opening, runtime.clone());
-        let mail = Mail::new(
-            link(),
-            name.clone(),
-            runtime.clone(),
-            Collecting {
-                wait,
-                reply,
-                is_patient,
-            },
-        );
-        Arc::new(Node {
-            link: link(),
-            mail,
-            name,
-            identity,
-        })
-    }
-}
-
 impl Builder {
     fn new(source: Source) -> Builder {
+        let servers = match source {
+            Source::Server(_) => Kind::One,
+            #[cfg(feature = "cluster")]
+            Source::Cluster(_) => Kind::Cluster,
+        };
         let limit = Duration::from_secs(2);
         Builder {
             source,
-            options: Options::new(limit, limit),
+            settings: Settings::new(servers, limit, limit),
+            runtime: None,
         }
     }
 
     /// The address of its server, as far as that tells it from all others.
     pub(crate) fn address(&self) -> Option<Arc<str>> {
         match &self.source {
-            Source::Server { name, .. } if &**name != SOME_SERVER => Some(name.clone()),
+            Source::Server(connect) if &*connect.server != SOME_SERVER => {
+                Some(connect.server.clone())
+            }
             _ => None,
         }
     }
 
-    /// Its server, as one of a quorum that must not be the same as these.
-    pub(crate) fn member(
-        self,
-        options: &Options,
-        identity: Identity,
-        others: Vec<Identity>,
-        runtime: &Runtime,
-    ) -> Result<Arc<Node>, Error> {
+    /// What opens connections to its server, if that is one.
+    pub(crate) fn server(self) -> Result<Connect, Error> {
         match self.source {
-            Source::Server { name, connect } => {
-                let connect = connect::identified(connect, identity.clone(), others);
-                Ok(options.node(name, connect, identity, runtime))
-            }
+            Source::Server(connect) => Ok(connect),
             #[cfg(feature = "cluster")]
             Source::Cluster(_) => Err(Error::Invalid("a cluster is no server of a quorum".into())),
         }
+    }
+
+    pub(crate) fn with_settings(self, settings: Settings) -> Builder {
+        Builder {
+            settings,
+            runtime: None,
+            ..self
+        }
+    }
+
+    /// Makes a client's core of the servers that `servers` makes.
+    pub(crate) fn core(
+        self,
+        servers: impl FnOnce(Source, &Settings, &Runtime) -> Result<Servers, Error>,
+    ) -> Result<Arc<Core>, Error> {
+        let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
+        let (handle, life) = (self.runtime.map_or_else(current, Ok)?, Arc::new(()));
+        let runtime = Runtime::new(handle, &life);
+        let servers = servers(self.source, &self.settings, &runtime)?;
+        Core::new(servers, self.settings, runtime, life).map(Arc::new)
     }
 
     /// Sets the name of the client: 1 to 100 printable characters. Its connections carry it, and its owners begin with it.
@@ -483,7 +396,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
-        self.options.name = Some(name.into());
+        self.settings.name = Some(name.into());
         self
     }
 
@@ -495,7 +408,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Builder {
-        self.options.settings.lease = lease;
+        self.settings.lease = lease;
         self
     }
 
@@ -507,7 +420,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Builder {
-        self.options.settings.wait = Wait::up_to(limit);
+        self.settings.wait = Wait::up_to(limit);
         self
     }
 
@@ -519,7 +432,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn response_timeout(mut self, limit: Duration) -> Builder {
-        self.options.settings.reply = limit;
+        self.settings.reply = limit;
         self
     }
 
@@ -531,7 +444,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> Builder {
-        self.options.connect = limit;
+        self.settings.connect = limit;
         self
     }
 
@@ -545,7 +458,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn runtime(mut self, runtime: Handle) -> Builder {
-        self.options.runtime = Some(runtime);
+        self.runtime = Some(runtime);
         self
     }
 
@@ -561,32 +474,18 @@ impl Builder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Client, Error> {
-        let options = self.options;
-        let (runtime, names) = (options.runtime()?, options.names()?);
-        let servers = match self.source {
-            Source::Server { name, connect } => {
-                Servers::One(options.node(name, connect, Identity::default(), &runtime))
-            }
-            #[cfg(feature = "cluster")]
-            Source::Cluster(seeds) => {
-                // Another node may have the keys of one that is away.
-                let settings = Options {
-                    is_patient: false,
-                    ..options.clone()
-                };
-                let clock = runtime.clone();
-                let node = move |name: &str, connect| {
-                    settings.node(name.into(), connect, Identity::default(), &clock)
-                };
-                Servers::Cluster(crate::cluster::Cluster::new(
-                    seeds,
-                    Box::new(node),
-                    options.settings.reply,
-                    runtime.clone(),
-                ))
-            }
-        };
-        Ok(Client(Core::new(servers, names, options.settings, runtime)))
+        let core = self.core(|source, settings, runtime| {
+            Ok(match source {
+                Source::Server(connect) => {
+                    Servers::One(Arc::new(Node::new(connect, settings, runtime)))
+                }
+                #[cfg(feature = "cluster")]
+                Source::Cluster(seeds) => {
+                    Servers::Cluster(crate::cluster::Cluster::new(seeds, settings, runtime))
+                }
+            })
+        });
+        core.map(Client)
     }
 
     /// Makes a client that is connected to a server that has the module.
@@ -601,7 +500,7 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Client, Error> {
-        let end = BootInstant::now() + self.options.connect;
+        let end = BootInstant::now() + self.settings.connect;
         let client = self.build()?;
         loop {
             // Whatever lock it asks for, the answer is short.
@@ -619,7 +518,7 @@ impl Builder {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("name", &self.options.name)
+            .field("name", &self.settings.name)
             .finish_non_exhaustive()
     }
 }

@@ -4,26 +4,87 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue,
-    IntoConnectionInfo, RedisError, RedisResult,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    RedisResult, Value,
 };
 
 use crate::error::Error;
-use crate::link::Connect;
-use crate::node::Identity;
 
-/// The address that a URL names, with what every connection of this crate is opened with.
+/// Opens connections to a server. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Connect {
+    /// What errors call the server.
+    pub(crate) server: Arc<str>,
+    pub(crate) open: Open,
+    /// What may be wrong if that fails, for the text of the error.
+    pub(crate) advice: &'static str,
+}
+
+pub(crate) type Open =
+    Arc<dyn Fn() -> BoxFuture<'static, RedisResult<MultiplexedConnection>> + Send + Sync>;
+
+impl Connect {
+    pub(crate) fn new<F, C>(server: impl Into<Arc<str>>, open: F) -> Connect
+    where
+        F: Fn() -> C + Send + Sync + 'static,
+        C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
+    {
+        Connect {
+            server: server.into(),
+            open: Arc::new(move || open().boxed()),
+            advice: "",
+        }
+    }
+
+    /// Connections to an address.
+    pub(crate) fn to(address: ConnectionInfo) -> Connect {
+        let advice = match address.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                " (if the port does not speak TLS, write redis:// instead of rediss://)"
+            }
+            ConnectionAddr::Tcp(..) => {
+                " (if the port speaks TLS, write rediss:// instead of redis://)"
+            }
+            _ => "",
+        };
+        let connect = Connect::new(address.addr().to_string(), move || {
+            let client = redis::Client::open(address.clone());
+            async move {
+                let opening = client?;
+                let config = config();
+                let opened = opening.get_multiplexed_async_connection_with_config(&config);
+                let connection = opened.await?;
+                greet(&connection, &greetings()).await?;
+                Ok(connection)
+            }
+        });
+        Connect { advice, ..connect }
+    }
+}
+
+/// The address that a URL names.
 pub(crate) fn address(url: &str) -> Result<ConnectionInfo, Error> {
     let address = url.into_connection_info().map_err(|error| {
         let advice = advice(url, &error.to_string());
         Error::Invalid(format!("{url:?} is no server's address: {advice}"))
     })?;
-    let settings = address.redis_settings().clone();
-    Ok(probed(address)
-        .set_redis_settings(settings.set_lib_name("mortise-client", env!("CARGO_PKG_VERSION"))))
+    // A connection may be idle for hours, and die meanwhile without a word (a firewall that forgot it, a machine that lost
+    // power). The kernel's probes find that within half a minute.
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    // Small commands share a connection: none waits for the last one's acknowledgement.
+    let tcp = address.tcp_settings().clone().set_nodelay(true);
+    // The greeting names the library.
+    let settings = address.redis_settings().clone().set_skip_set_lib_name();
+    Ok(address
+        .set_tcp_settings(tcp.set_keepalive(probes))
+        .set_redis_settings(settings))
 }
 
 /// What to write instead.
@@ -37,97 +98,16 @@ fn advice(url: &str, reason: &str) -> String {
     }
 }
 
-/// The address with TCP keepalive. A connection may be idle for hours, and die meanwhile without a word (a firewall that
-/// forgot it, a machine that lost power). The kernel's probes find that within half a minute.
-fn probed(address: ConnectionInfo) -> ConnectionInfo {
-    let probes = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    // Small commands share a connection: none waits for the last one's acknowledgement.
-    let tcp = address
-        .tcp_settings()
-        .clone()
-        .set_nodelay(true)
-        .set_keepalive(probes);
-    address.set_tcp_settings(tcp)
-}
-
 /// Another host and port, with all else as in this address.
 pub(crate) fn at(address: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
-    let other = match address.addr() {
+    let mut addr = address.addr().clone();
+    match &mut addr {
         ConnectionAddr::TcpTls {
-            insecure,
-            tls_params,
-            ..
-        } => {
-            let (insecure, tls_params) = (*insecure, tls_params.clone());
-            ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure,
-                tls_params,
-            }
-        }
-        _ => ConnectionAddr::Tcp(host, port),
-    };
-    address.clone().set_addr(other)
-}
-
-/// Opens connections to an address.
-pub(crate) fn to_address(address: ConnectionInfo) -> Connect {
-    let advice = match address.addr() {
-        ConnectionAddr::TcpTls { .. } => {
-            " (if the port does not speak TLS, write redis:// instead of rediss://)"
-        }
-        ConnectionAddr::Tcp(..) => " (if the port speaks TLS, write rediss:// instead of redis://)",
-        _ => "",
-    };
-    let open = move || {
-        let client = redis::Client::open(address.clone());
-        async move {
-            let (client, config) = (client?, config());
-            let opened = client.get_multiplexed_async_connection_with_config(&config);
-            introduce(opened.await?, None).await
-        }
-        .boxed()
-    };
-    Connect {
-        open: Arc::new(open),
-        advice,
+            host: to, port: at, ..
+        } => (*to, *at) = (host, port),
+        other => *other = ConnectionAddr::Tcp(host, port),
     }
-}
-
-/// Tells the server who connects. Returns what it says instead of the connection that it closes: that it has too many
-/// clients, or is protected. A user who may not run these commands takes locks all the same.
-async fn introduce(
-    mut connection: MultiplexedConnection,
-    name: Option<&str>,
-) -> RedisResult<MultiplexedConnection> {
-    let mut commands = [redis::cmd("CLIENT"), redis::cmd("CLIENT")];
-    match name {
-        Some(name) => {
-            commands[0].arg("SETNAME").arg(name);
-            commands[1].arg("SETNAME").arg(name);
-        }
-        None => {
-            commands[0]
-                .arg("SETINFO")
-                .arg("LIB-NAME")
-                .arg("mortise-client");
-            let version = env!("CARGO_PKG_VERSION");
-            commands[1].arg("SETINFO").arg("LIB-VER").arg(version);
-        }
-    }
-    let mut refusal = None;
-    for command in &commands {
-        match connection.send_packed_command(command).await {
-            Ok(redis::Value::ServerError(error)) => refusal = Some(error),
-            Ok(_) => {}
-            Err(error) => return Err(refusal.map_or(error, RedisError::from)),
-        }
-    }
-    Ok(connection)
+    address.clone().set_addr(addr)
 }
 
 /// How this crate opens connections: every call has a limit of its own.
@@ -151,59 +131,39 @@ fn choose_crypto_provider() {
     }
 }
 
-/// Has connections carry a name: `CLIENT SETNAME`.
-pub(crate) fn named(connect: Connect, name: &str) -> Connect {
-    let (open, name): (_, Arc<str>) = (connect.open, name.into());
-    let open = move || {
-        let (opening, name) = (open(), name.clone());
-        async move { introduce(opening.await?, Some(&name)).await }.boxed()
-    };
-    Connect {
-        open: Arc::new(open),
-        advice: connect.advice,
-    }
+/// What a connection of this crate says of itself.
+fn greetings() -> [Cmd; 2] {
+    let version = env!("CARGO_PKG_VERSION");
+    [("LIB-NAME", "mortise-client"), ("LIB-VER", version)].map(|(what, value)| {
+        let mut command = redis::cmd("CLIENT");
+        command.arg("SETINFO").arg(what).arg(value);
+        command
+    })
 }
 
-/// Has connections find out which process they lead to, which must not be one of the others of a quorum. A user without the right to
-/// `INFO` may take locks all the same.
-pub(crate) fn identified(connect: Connect, identity: Identity, others: Vec<Identity>) -> Connect {
-    let open = connect.open;
-    let open = move || {
-        let (opening, identity, others) = (open(), identity.clone(), others.clone());
-        async move {
-            let mut connection = opening.await?;
-            let mut command = redis::cmd("INFO");
-            command.arg("server");
-            let info = connection.send_packed_command(&command).await?;
-            identity.set(&String::from_redis_value(info).unwrap_or_default());
-            let id = identity.id();
-            match id.is_some() && others.iter().any(|other| other.id() == id) {
-                true => Err(RedisError::from((
-                    ErrorKind::InvalidClientConfig,
-                    "it is the same server as another one of this quorum, and would vote twice",
-                ))),
-                false => Ok(connection),
-            }
+/// What gives a connection a name. Sent twice, as [`greet`] needs it.
+pub(crate) fn naming(name: &str) -> [Cmd; 2] {
+    let mut command = redis::cmd("CLIENT");
+    command.arg("SETNAME").arg(name);
+    [command.clone(), command]
+}
+
+/// Sends commands over a new connection. A server that has too many clients, or is protected, says so in reply to the first one
+/// and closes the connection: that is the error then. A user who may not run these commands takes locks all the same.
+pub(crate) async fn greet(connection: &MultiplexedConnection, commands: &[Cmd]) -> RedisResult<()> {
+    let send = |command| {
+        let mut connection = connection.clone();
+        async move { connection.send_packed_command(command).await }
+    };
+    let mut refusal = None;
+    for answer in join_all(commands.iter().map(send)).await {
+        match answer {
+            Ok(Value::ServerError(error)) => refusal = Some(error),
+            Ok(_) => {}
+            Err(error) => return Err(refusal.map_or(error, RedisError::from)),
         }
-        .boxed()
-    };
-    Connect {
-        open: Arc::new(open),
-        advice: connect.advice,
     }
-}
-
-/// Connections that the application opens.
-pub(crate) fn by<F, C>(connect: F) -> Connect
-where
-    F: Fn() -> C + Send + Sync + 'static,
-    C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
-{
-    let open = move || connect().boxed();
-    Connect {
-        open: Arc::new(open),
-        advice: "",
-    }
+    Ok(())
 }
 
 #[cfg(test)]

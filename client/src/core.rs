@@ -7,24 +7,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::{Error, Loss};
+use crate::hold::Hold;
 use crate::keeper::Keeper;
 use crate::name::{Bytes, Names};
 use crate::node::Place;
 use crate::request::{self, Late};
-use crate::retry::{Pause, Wait};
+use crate::retry::Pause;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
+use crate::settings::Settings;
 use crate::time::{BootInstant, Lease};
 use crate::trace;
-
-/// What applies to a lock unless it says otherwise, and how long servers may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    pub(crate) lease: Duration,
-    pub(crate) wait: Wait,
-    /// How long a reply may take.
-    pub(crate) reply: Duration,
-}
 
 pub(crate) struct Core {
     pub(crate) servers: Arc<Servers>,
@@ -44,15 +37,19 @@ pub(crate) struct Core {
 const LATEST: Duration = Duration::from_secs(5);
 
 impl Core {
+    /// A client of these servers, as long as `life` counts for its runtime.
     pub(crate) fn new(
         servers: Servers,
-        names: Names,
         settings: Settings,
         runtime: Runtime,
-    ) -> Arc<Core> {
-        let servers = Arc::new(servers);
-        Arc::new(Core {
-            keeper: Keeper::start(servers.clone(), settings.reply, &runtime),
+        life: Arc<()>,
+    ) -> Result<Core, Error> {
+        let (servers, names) = (
+            Arc::new(servers),
+            Names::of_client(settings.name.as_deref())?,
+        );
+        Ok(Core {
+            keeper: Keeper::start(servers.clone(), settings.clone(), &runtime, life),
             servers,
             names,
             runtime,
@@ -61,6 +58,10 @@ impl Core {
             pending: watch::Sender::new(()),
             is_unconfirmed: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn is_quorum(&self) -> bool {
+        matches!(*self.servers, Servers::Quorum(_))
     }
 
     /// An error if the client can do nothing any more.
@@ -76,10 +77,8 @@ impl Core {
     pub(crate) async fn pause(&self, time: Duration) {
         if !time.is_zero() {
             let mut closing = self.closing.subscribe();
-            let _ = self
-                .runtime
-                .limited(time, closing.wait_for(|is_closed| *is_closed))
-                .await;
+            let closed = closing.wait_for(|is_closed| *is_closed);
+            drop(self.runtime.limited(time, closed).await);
         }
     }
 
@@ -89,11 +88,11 @@ impl Core {
     }
 
     /// Removes what a name has or wants: in the background, until the server has answered, or nothing can be left.
-    pub(crate) fn leave(self: &Arc<Self>, place: Place, owner: Bytes, lease: Lease, late: Late) {
+    pub(crate) fn leave(self: &Arc<Self>, place: Place, owner: &Bytes, lease: Lease, late: Late) {
         let (core, pending) = (self.clone(), self.pending());
+        let leave = request::leave(&place.key, owner, late);
         let end = BootInstant::now() + lease.duration() + LATEST;
         self.runtime.begin(async move {
-            let leave = request::leave(&place.key, &owner, late);
             let mut pause = Pause::new();
             loop {
                 let error = match core.servers.call(&place, &leave, core.settings.reply).await {
@@ -111,6 +110,15 @@ impl Core {
         });
     }
 
+    /// Removes a hold from its servers, unless that was done.
+    pub(crate) fn leave_hold(self: &Arc<Self>, hold: &Hold) {
+        let (places, late) = hold.leave();
+        self.keeper.forget(hold);
+        for place in places {
+            self.leave(place, &hold.owner, hold.terms.lease, late);
+        }
+    }
+
     /// Gives back what guards hold, ends all requests, and waits for `limit` at most until the servers have confirmed that.
     /// Returns whether they have.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) -> bool {
@@ -118,20 +126,17 @@ impl Core {
         for node in self.servers.nodes() {
             for (name, lease) in node.mail.close() {
                 for key in name.keys.iter().cloned() {
-                    let place = Place {
-                        node: node.clone(),
-                        key,
-                    };
-                    self.leave(place, name.owner.clone(), lease, Late::Requests);
+                    let node = node.clone();
+                    self.leave(Place { node, key }, &name.owner, lease, Late::Requests);
                 }
             }
         }
         for hold in self.keeper.holds() {
             hold.end(Loss::Released);
-            hold.leave();
+            self.leave_hold(&hold);
         }
         let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
-        confirmed.is_ok() && !self.is_unconfirmed.load(Ordering::Relaxed)
+        confirmed.is_some() && !self.is_unconfirmed.load(Ordering::Relaxed)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{RedisError, ServerError};
+use redis::RedisError;
 
 /// Why a lock was not taken, kept, or given back.
 ///
@@ -261,10 +261,22 @@ impl Error {
         }
     }
 
-    /// The error for a line that `server` has replied.
-    pub(crate) fn replied(server: &str, error: &ServerError) -> Error {
-        let message = error.details().unwrap_or_default();
-        Error::of_line(server, error.code(), message)
+    /// Whether another node of a cluster has the key.
+    pub(crate) fn is_redirection(&self) -> bool {
+        matches!(self, Error::Refused { code, .. } if code == "MOVED" || code == "ASK")
+    }
+
+    /// Whether a connection was refused or broke: another one may do.
+    pub(crate) fn is_broken(&self) -> bool {
+        let is_broken = |node: &NodeFailure| match &node.reason {
+            NodeReason::Failed(error) => error.is_broken(),
+            _ => false,
+        };
+        match self {
+            Error::Connection { error, .. } => !error.is_timeout(),
+            Error::NoQuorum { nodes, .. } => nodes.iter().any(is_broken),
+            _ => false,
+        }
     }
 
     /// The error for a line, in two parts: its code, and what follows.
@@ -323,12 +335,11 @@ fn reasons(nodes: &[NodeFailure]) -> String {
     nodes.iter().map(reason).collect()
 }
 
-impl NodeReason {
-    /// Whether a connection was refused or broke: another one may do.
-    pub(crate) fn is_broken(&self) -> bool {
-        match self {
-            NodeReason::Failed(error) => matches!(**error, Error::Connection { .. }),
-            _ => false,
+impl NodeFailure {
+    pub(crate) fn new(server: &str, reason: impl Into<NodeReason>) -> NodeFailure {
+        NodeFailure {
+            server: server.to_owned(),
+            reason: reason.into(),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Loss};
-use crate::hold::{Hold, Share};
-use crate::keeper::Kept;
+use crate::hold::Hold;
 use crate::name::{Mode, text};
 use crate::request;
+use crate::share::Share;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 use crate::trace;
@@ -38,7 +38,7 @@ impl Guard {
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.0.0
+        &self.0.hold
     }
 
     /// Returns the fencing token: larger than those of all earlier holders. Whatever the lock protects should refuse a smaller one
@@ -134,7 +134,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        self.hold().renew().await
+        self.0.renew().await
     }
 
     /// Makes a reader a writer: waits until the other readers have left, ahead of the queue, for as long as the lock's
@@ -152,7 +152,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&self) -> Result<(), Error> {
-        self.hold().upgrade().await
+        self.0.upgrade().await
     }
 
     /// Makes a writer a reader: readers that wait are granted the lock, too. The token stays.
@@ -167,7 +167,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&self) -> Result<(), Error> {
-        self.hold().downgrade().await
+        self.0.downgrade().await
     }
 
     /// Returns another guard of the same hold, which ends with the last of its guards.
@@ -208,7 +208,7 @@ impl Guard {
                 "the lock has another guard, which would lose it".into(),
             ));
         }
-        self.hold().keep_for(lease).await
+        self.0.keep_for(lease).await
     }
 
     /// Runs a command on the lock's server if, at that moment, the lock is held by this token: for data on that server, the lock is
@@ -232,26 +232,24 @@ impl Guard {
     /// # }
     /// ```
     pub async fn guarded(&self, command: &redis::Cmd) -> Result<redis::Value, Error> {
-        let hold = self.hold();
-        let place = match hold.one_place() {
-            Err(error) if hold.is_over_quorum() => return Err(error),
+        let (hold, core) = (self.hold(), &self.0.core);
+        let place = match self.0.one_place() {
+            Err(error) if core.is_quorum() => return Err(error),
             _ => hold.places().remove(0),
         };
         let token = self.check()?;
         let guarded = request::guard(&place.key, &hold.owner, token, command);
-        let limit = hold.core.settings.reply;
-        match hold.core.servers.call(&place, &guarded, limit).await {
-            Ok(reply) => Ok(reply.value),
-            Err(failed) => match failed.error(Error::Lost(Loss::Denied)) {
-                Error::Refused { code, .. } if code == "NOTHELD" => {
-                    // An upgrade may have given it another token meanwhile.
-                    if self.token() == token {
-                        hold.end(Loss::Denied);
-                    }
-                    Err(Error::Lost(Loss::Denied))
+        let reply = core.servers.call(&place, &guarded, core.settings.reply);
+        let lost = Error::Lost(Loss::Denied);
+        match reply.await.map_err(|failed| failed.error(lost.clone())) {
+            Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
+                // An upgrade may have given it another token meanwhile.
+                if self.token() == token {
+                    hold.end(Loss::Denied);
                 }
-                error => Err(error),
-            },
+                Err(lost)
+            }
+            reply => Ok(reply?.value),
         }
     }
 
@@ -271,7 +269,7 @@ impl Guard {
     /// ```
     pub async fn pass_to(&self, owner: impl AsRef<[u8]>, lease: Duration) -> Result<Token, Error> {
         let lease = Lease::new(lease)?;
-        self.hold().pass_to(owner.as_ref().into(), lease).await
+        self.0.pass_to(owner.as_ref().into(), lease).await
     }
 
     /// Releases the lock, and waits until the server has confirmed that. If it has other guards, only this one ends.
@@ -287,8 +285,8 @@ impl Guard {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         match Arc::try_unwrap(self.0) {
-            Ok(share) => share.0.release().await,
-            Err(shared) => shared.0.check().map(drop),
+            Ok(share) => share.release().await,
+            Err(shared) => shared.hold.check().map(drop),
         }
     }
 
@@ -314,8 +312,7 @@ impl Guard {
     {
         let inner = self.reenter();
         let work = trace::working(self.key(), self.token(), work(inner));
-        let done = self.hold().unless_lost(work).await;
-        let done = done.map_err(Error::Lost)??;
+        let done = self.hold().unless_lost(work).await??;
         self.release().await?;
         Ok(done)
     }

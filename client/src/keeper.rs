@@ -6,63 +6,26 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::select;
+use futures_util::future::{join_all, select};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::belief::{Grant, Which};
-use crate::error::{Failed, Loss, NodeFailure};
-use crate::link::Reply;
-use crate::name::Bytes;
+use crate::error::{Error, Failed, Loss, NodeFailure};
+use crate::hold::{Hold, Renewal, Ticket};
 use crate::node::Place;
 use crate::request;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
+use crate::settings::Settings;
 use crate::sync::lock;
-use crate::time::{BootInstant, Lease};
-use crate::token::Token;
+use crate::time::BootInstant;
 use crate::trace;
-
-/// What the keeper keeps: a hold.
-pub(crate) trait Kept: Send + Sync {
-    /// Where it stands in the keeper's schedule; only the keeper uses it.
-    fn ticket(&self) -> &Mutex<Option<Ticket>>;
-
-    /// When the keeper has to look at it next; `None` once it is over.
-    fn due(&self) -> Option<BootInstant>;
-
-    /// What to renew now. Reports a loss.
-    fn begin_renewals(self: Arc<Self>, which: Which) -> Vec<Renewal>;
-
-    /// Takes in the answer to a renewal.
-    fn answered(&self, renewal: &Renewal, answer: Result<Grant, Failed>);
-
-    /// Ends it, for the first reason.
-    fn end(&self, loss: Loss) -> bool;
-
-    /// Removes it from its servers in the background.
-    fn leave(&self);
-}
-
-/// When a hold is due, and its number.
-pub(crate) type Ticket = (BootInstant, u64);
-
-/// A renewal of one part of a hold.
-pub(crate) struct Renewal {
-    pub(crate) hold: Arc<dyn Kept>,
-    pub(crate) place: Place,
-    pub(crate) owner: Bytes,
-    pub(crate) lease: Lease,
-    pub(crate) part: usize,
-    /// The token that it names.
-    pub(crate) asked: Option<Token>,
-}
 
 pub(crate) struct Keeper {
     servers: Arc<Servers>,
-    /// How long an answer may take.
-    limit: Duration,
+    settings: Settings,
     schedule: Mutex<Schedule>,
     /// There is something to do earlier than it sleeps.
     wake: Notify,
@@ -71,16 +34,12 @@ pub(crate) struct Keeper {
 
 #[derive(Default)]
 struct Schedule {
-    holds: BTreeMap<Ticket, Arc<dyn Kept>>,
+    holds: BTreeMap<Ticket, Arc<Hold>>,
     last: u64,
     /// When the keeper wakes by itself.
     sleeps_until: Option<BootInstant>,
-}
-
-/// What the keeper has to do, and when it has to look again.
-struct Due {
-    renewals: Vec<Renewal>,
-    next: Option<BootInstant>,
+    /// The runtime is gone.
+    is_over: bool,
 }
 
 /// The keeper's task. If it ends with its runtime, nobody renews the holds any more.
@@ -88,6 +47,7 @@ struct Keeping(Arc<Keeper>);
 
 impl Drop for Keeping {
     fn drop(&mut self) {
+        lock(&self.0.schedule).is_over = true;
         for hold in self.0.holds() {
             hold.end(Loss::Expired);
         }
@@ -95,18 +55,25 @@ impl Drop for Keeping {
 }
 
 impl Keeper {
-    /// Starts the task, which ends with [`stop`](Keeper::stop).
-    pub(crate) fn start(servers: Arc<Servers>, limit: Duration, runtime: &Runtime) -> Arc<Keeper> {
-        let (schedule, wake, task) = (Mutex::default(), Notify::new(), OnceLock::new());
+    /// Starts the task, which ends with [`stop`](Keeper::stop), and keeps `life` until then.
+    pub(crate) fn start(
+        servers: Arc<Servers>,
+        settings: Settings,
+        runtime: &Runtime,
+        life: Arc<()>,
+    ) -> Arc<Keeper> {
         let keeper = Arc::new(Keeper {
             servers,
-            limit,
-            schedule,
-            wake,
-            task,
+            settings,
+            schedule: Mutex::default(),
+            wake: Notify::new(),
+            task: OnceLock::new(),
         });
         let (keeping, clock) = (Keeping(keeper.clone()), runtime.clone());
-        let task = runtime.spawn(async move { keeping.0.keep(&clock).await });
+        let task = runtime.spawn(async move {
+            let _life = life;
+            keeping.0.keep(&clock).await;
+        });
         let _ = keeper.task.set(task);
         keeper
     }
@@ -119,15 +86,20 @@ impl Keeper {
     }
 
     /// Has the keeper look at a hold when something is due.
-    pub(crate) fn schedule(&self, hold: Arc<dyn Kept>) {
+    pub(crate) fn schedule(&self, hold: &Arc<Hold>) {
         let due = hold.due();
         let mut schedule = lock(&self.schedule);
-        schedule.remove(&*hold);
+        schedule.remove(hold);
         let Some(due) = due else { return };
+        if schedule.is_over {
+            drop(schedule);
+            hold.end(Loss::Expired);
+            return;
+        }
         schedule.last += 1;
         let ticket = (due, schedule.last);
-        *lock(hold.ticket()) = Some(ticket);
-        schedule.holds.insert(ticket, hold);
+        hold.ticket(|it| *it = Some(ticket));
+        schedule.holds.insert(ticket, hold.clone());
         if schedule.sleeps_until.is_none_or(|until| due < until) {
             schedule.sleeps_until = Some(due);
             drop(schedule);
@@ -136,37 +108,69 @@ impl Keeper {
     }
 
     /// Has the keeper look at a hold no more.
-    pub(crate) fn forget(&self, hold: &dyn Kept) {
+    pub(crate) fn forget(&self, hold: &Hold) {
         lock(&self.schedule).remove(hold);
     }
 
     /// Every hold that is not over.
-    pub(crate) fn holds(&self) -> Vec<Arc<dyn Kept>> {
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// Sends renewals, and takes in the answers. Returns the failures, which say nothing of the holds.
-    pub(crate) async fn renew(&self, renewals: Vec<Renewal>) -> Vec<NodeFailure> {
-        let calls: Vec<_> = renewals.iter().map(Renewal::call).collect();
-        let periods = renewals
-            .iter()
-            .map(|renewal| renewal.lease.renewal_period());
-        let replies = self
-            .servers
-            .call_each(&calls, periods.fold(self.limit, Duration::min))
-            .await;
-        let mut failures = Vec::new();
-        for (renewal, reply) in renewals.iter().zip(replies) {
-            let answer = reply.and_then(|reply| renewal.grant(reply));
-            if let Err(Failed::Refused(error) | Failed::Unknown(error)) = &answer {
-                trace::renewal_failed(&renewal.place.node.name, &renewal.place.key, error);
-                failures.push(NodeFailure {
-                    server: renewal.place.node.name.to_string(),
-                    reason: error.clone().into(),
-                });
+    /// Renews parts of a hold now. Returns once the servers have answered: how many have confirmed it.
+    pub(crate) async fn renew_now(&self, hold: &Arc<Hold>) -> Result<(), Error> {
+        let began = BootInstant::now();
+        let batches = self.batches(hold.begin_renewals(Which::All));
+        let failures = join_all(batches.into_iter().map(|it| self.renew(it))).await;
+        hold.check()?;
+        let confirmed = hold.belief(|belief| belief.confirmed_since(began));
+        let needed = hold.belief(|belief| belief.needed());
+        match confirmed >= needed {
+            true => Ok(()),
+            false => Err(Error::of_failures(
+                failures.concat(),
+                confirmed,
+                needed,
+                matches!(*self.servers, Servers::Quorum(_)),
+            )),
+        }
+    }
+
+    /// Renewals to each server.
+    fn batches(&self, renewals: Vec<Renewal>) -> Vec<Vec<Renewal>> {
+        let mut batches: Vec<Vec<Renewal>> = Vec::new();
+        for mut renewal in renewals {
+            renewal.place.node = self.servers.home(&renewal.place);
+            let node = &renewal.place.node;
+            let is_its = |batch: &&mut Vec<Renewal>| Arc::ptr_eq(&batch[0].place.node, node);
+            match batches.iter_mut().find(is_its) {
+                Some(batch) => batch.push(renewal),
+                None => batches.push(vec![renewal]),
             }
-            renewal.hold.answered(renewal, answer);
-            self.schedule(renewal.hold.clone());
+        }
+        batches
+    }
+
+    /// Sends renewals to a server, and takes in the answers. Returns the failures, which say nothing of the holds.
+    async fn renew(&self, renewals: Vec<Renewal>) -> Vec<NodeFailure> {
+        let calls = renewals.iter().map(|it| (it.place.clone(), it.command()));
+        let calls: Vec<_> = calls.collect();
+        let periods = renewals.iter().map(|it| it.lease.renewal_period());
+        let limit = periods.fold(self.settings.reply, Duration::min);
+        let mut failures = Vec::new();
+        let replies = self.servers.call_each(&calls, limit).await;
+        for (renewal, reply) in renewals.iter().zip(replies) {
+            let answer = reply.and_then(|reply| {
+                let token = request::token(reply.value)?;
+                Ok(Grant::new(token, reply.sent, renewal.lease))
+            });
+            renewal.answered(&answer);
+            self.schedule(&renewal.hold);
+            if let Err(Failed::Refused(error) | Failed::Unknown(error)) = answer {
+                let Place { node, key } = &renewal.place;
+                trace::renewal_failed(&node.name, key, &error);
+                failures.push(NodeFailure::new(&node.name, error));
+            }
         }
         failures
     }
@@ -174,10 +178,15 @@ impl Keeper {
     async fn keep(&self, runtime: &Runtime) {
         let mut renewing = FuturesUnordered::new();
         loop {
-            let Due { renewals, next } = self.due();
-            if !renewals.is_empty() {
-                renewing.push(self.renew(renewals));
+            let mut renewals = Vec::new();
+            for hold in self.due() {
+                renewals.append(&mut hold.begin_renewals(Which::Due));
+                self.schedule(&hold);
             }
+            for batch in self.batches(renewals) {
+                renewing.push(self.renew(batch));
+            }
+            let next = self.next();
             let asleep = pin!(async {
                 let woken = self.wake.notified();
                 match next {
@@ -192,57 +201,28 @@ impl Keeper {
         }
     }
 
-    /// What is due now. Reports losses.
-    fn due(&self) -> Due {
-        let now = BootInstant::now();
-        let mut holds = Vec::new();
-        {
-            let mut schedule = lock(&self.schedule);
-            while let Some(first) = schedule.holds.first_entry()
-                && first.key().0 <= now
-            {
-                holds.push(first.remove());
-            }
-        }
-        let mut renewals = Vec::new();
-        for hold in holds {
-            renewals.append(&mut hold.clone().begin_renewals(Which::Due));
-            self.schedule(hold);
-        }
+    /// The holds that are due now.
+    fn due(&self) -> Vec<Arc<Hold>> {
+        let schedule = lock(&self.schedule);
+        let due = schedule.holds.range(..=(BootInstant::now(), u64::MAX));
+        due.map(|(_, hold)| hold.clone()).collect()
+    }
+
+    /// When the next hold is due. A lock that is taken and released again and again wakes the keeper once in a while only.
+    fn next(&self) -> Option<BootInstant> {
         let mut schedule = lock(&self.schedule);
-        schedule.sleeps_until = match schedule.holds.first_key_value() {
-            Some((first, _)) => Some(first.0),
-            // A lock that is taken and released again and again wakes the keeper once in a while only.
-            None => schedule.sleeps_until.filter(|until| *until > now),
-        };
-        Due {
-            renewals,
-            next: schedule.sleeps_until,
-        }
+        let first = schedule.holds.first_key_value().map(|(first, _)| first.0);
+        let planned = schedule.sleeps_until;
+        let next = first.or_else(|| planned.filter(|until| until.elapsed().is_zero()));
+        schedule.sleeps_until = next;
+        next
     }
 }
 
 impl Schedule {
-    fn remove(&mut self, hold: &dyn Kept) {
-        if let Some(ticket) = lock(hold.ticket()).take() {
+    fn remove(&mut self, hold: &Hold) {
+        if let Some(ticket) = hold.ticket(Option::take) {
             self.holds.remove(&ticket);
         }
-    }
-}
-
-impl Renewal {
-    fn call(&self) -> (Place, redis::Cmd) {
-        let renew = request::renew(&self.place.key, &self.owner, self.lease, self.asked);
-        (self.place.clone(), renew)
-    }
-
-    fn grant(&self, reply: Reply) -> Result<Grant, Failed> {
-        let token = request::token(reply.value)?;
-        let until = self.lease.believed_until(reply.sent);
-        Ok(Grant {
-            token,
-            since: reply.sent,
-            until,
-        })
     }
 }

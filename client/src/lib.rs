@@ -223,6 +223,10 @@ mod retry;
 mod runtime;
 mod sentinel;
 mod servers;
+mod settings;
+mod share;
+#[cfg(feature = "cluster")]
+mod slot;
 mod sync;
 mod time;
 mod token;

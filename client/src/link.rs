@@ -1,5 +1,5 @@
-//! A connection that many share, of the `redis` crate. It opens when it is first used. One that breaks, or does not answer in time, is
-//! replaced; what is in flight over the old one may still be answered.
+//! A connection that many share, of the `redis` crate. It opens on first use. One that breaks, or does not answer in time, is
+//! replaced: the next call opens another. What is in flight over the old one may still be answered.
 
 use std::io;
 use std::pin::pin;
@@ -12,21 +12,12 @@ use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
+use crate::connect::{Connect, greet, naming};
 use crate::error::{Error, Failed};
-use crate::runtime::{Interrupted, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{Kind, Settings};
 use crate::sync::lock;
 use crate::time::BootInstant;
-
-/// Opens connections to a server. Clones are the same.
-#[derive(Clone)]
-pub(crate) struct Connect {
-    pub(crate) open: Open,
-    /// What may be wrong if that fails, for the text of the error.
-    pub(crate) advice: &'static str,
-}
-
-pub(crate) type Open =
-    Arc<dyn Fn() -> BoxFuture<'static, RedisResult<MultiplexedConnection>> + Send + Sync>;
 
 type Opening = Shared<BoxFuture<'static, Result<MultiplexedConnection, Error>>>;
 
@@ -35,35 +26,20 @@ type Opening = Shared<BoxFuture<'static, Result<MultiplexedConnection, Error>>>;
 pub(crate) struct Link(Arc<Shares>);
 
 struct Shares {
-    server: Arc<str>,
     connect: Connect,
-    opening: Opens,
+    settings: Settings,
     runtime: Runtime,
     current: Mutex<Current>,
     is_silent: AtomicBool,
 }
 
-/// How connections are opened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opens {
-    /// How long that may take.
-    pub(crate) limit: Duration,
-    /// Whether a call waits for it, however short its own limit is.
-    pub(crate) is_awaited: bool,
-}
-
 /// The connection that new calls use, and how many came before it.
+#[derive(Default)]
 struct Current {
     generation: u64,
-    state: State,
+    opening: Option<Opening>,
     /// When a connection to a server that is no primary was last given up.
     demoted: BootInstant,
-}
-
-enum State {
-    Closed,
-    Opening(Opening),
-    Open(MultiplexedConnection),
 }
 
 /// A reply, and when its request was sent.
@@ -73,46 +49,26 @@ pub(crate) struct Reply {
     pub(crate) sent: BootInstant,
 }
 
-/// The replies to several commands, errors included, and when they were sent.
-pub(crate) struct Replies {
-    pub(crate) values: Vec<Result<Value, Error>>,
-    pub(crate) sent: BootInstant,
-}
-
 /// How long reading what has arrived may take.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 /// A connection to a server that is no primary is replaced once in this time.
 const DEMOTED: Duration = Duration::from_millis(200);
 
-impl Current {
-    fn close(&mut self) {
-        self.generation += 1;
-        self.state = State::Closed;
-    }
-}
-
 impl Link {
-    pub(crate) fn new(
-        server: Arc<str>,
-        connect: Connect,
-        opening: Opens,
-        runtime: Runtime,
-    ) -> Link {
-        let current = Mutex::new(Current {
-            generation: 0,
-            state: State::Closed,
-            demoted: BootInstant::default(),
-        });
-        let is_silent = AtomicBool::new(false);
+    pub(crate) fn new(connect: Connect, settings: Settings, runtime: Runtime) -> Link {
         Link(Arc::new(Shares {
-            server,
             connect,
-            opening,
+            settings,
             runtime,
-            current,
-            is_silent,
+            current: Mutex::default(),
+            is_silent: AtomicBool::new(false),
         }))
+    }
+
+    /// What errors call the server.
+    pub(crate) fn server(&self) -> &Arc<str> {
+        &self.0.connect.server
     }
 
     /// Sends a command, and awaits its reply for `limit` at most.
@@ -120,10 +76,8 @@ impl Link {
         let (generation, mut connection) = self.connection(limit).await?;
         let sent = BootInstant::now();
         let answer = connection.send_packed_command(command);
-        match self.answered(answer, generation, limit).await? {
-            Value::ServerError(error) => Err(Failed::Refused(self.refused(&error, generation))),
-            value => Ok(Reply { value, sent }),
-        }
+        let value = self.answered(answer, generation, limit).await?;
+        self.reply(value, sent, generation)
     }
 
     /// Sends several commands in one write, and awaits their replies for `limit` at most.
@@ -131,19 +85,13 @@ impl Link {
         &self,
         commands: &Pipeline,
         limit: Duration,
-    ) -> Result<Replies, Failed> {
+    ) -> Result<Vec<Result<Reply, Failed>>, Failed> {
         let (generation, mut connection) = self.connection(limit).await?;
         let sent = BootInstant::now();
         let answer = connection.send_packed_commands(commands, 0, commands.len());
-        let values = self.answered(answer, generation, limit).await?;
-        let checked = |value| match value {
-            Value::ServerError(error) => Err(self.refused(&error, generation)),
-            value => Ok(value),
-        };
-        Ok(Replies {
-            values: values.into_iter().map(checked).collect(),
-            sent,
-        })
+        let values = self.answered(answer, generation, limit).await?.into_iter();
+        let replies = values.map(|value| self.reply(value, sent, generation));
+        Ok(replies.collect())
     }
 
     /// Whether the server did not answer in time when it was last asked, or could not be reached.
@@ -151,12 +99,12 @@ impl Link {
         self.0.is_silent.load(Ordering::Relaxed)
     }
 
-    /// The error of a request that was not answered yet when its answer was not needed any more.
-    pub(crate) fn silence(&self) -> Error {
-        self.connection_error(io::Error::new(io::ErrorKind::TimedOut, "no reply in time").into())
+    /// The error of a request that has no reply yet.
+    pub(crate) fn no_reply(&self, limit: Duration) -> Error {
+        self.error(late("reply", limit))
     }
 
-    /// Waits for an answer. If there is none in time, the next call opens another connection.
+    /// Waits for the answer to what was sent. If there is none in time, the next call opens another connection.
     async fn answered<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,
@@ -165,62 +113,50 @@ impl Link {
     ) -> Result<T, Failed> {
         let (mut answer, runtime) = (pin!(answer), &self.0.runtime);
         let mut answered = runtime.limited(limit, answer.as_mut()).await;
-        if matches!(answered, Err(Interrupted::Late)) {
+        if answered.is_none() {
             // What has arrived by now, and was not read because this process had other work, is not late.
             let reading = (limit / 16).min(LONGEST_READING);
             answered = runtime.limited(reading, answer).await;
         }
-        let error = match answered {
-            Ok(Ok(answer)) => {
-                self.0.is_silent.store(false, Ordering::Relaxed);
-                return Ok(answer);
-            }
-            Ok(Err(error)) => self.connection_error(error),
-            Err(interrupted) => self.interrupted(interrupted, limit),
+        let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
+        self.0.is_silent.store(answered.is_err(), Ordering::Relaxed);
+        answered.map_err(|error| {
+            self.close(generation);
+            Failed::Unknown(self.error(error))
+        })
+    }
+
+    /// What the server has replied. One that is no primary is left for another connection, which may lead elsewhere.
+    fn reply(&self, value: Value, sent: BootInstant, generation: u64) -> Result<Reply, Failed> {
+        let Value::ServerError(error) = value else {
+            return Ok(Reply { value, sent });
         };
-        self.0.is_silent.store(true, Ordering::Relaxed);
-        self.give_up(generation);
-        Err(Failed::Unknown(error))
-    }
-
-    /// An error that the server has replied. One that is no primary is left for another connection, which may lead elsewhere.
-    fn refused(&self, error: &redis::ServerError, generation: u64) -> Error {
-        let mut current = lock(&self.0.current);
-        let is_current = current.generation == generation;
-        if error.code() == "READONLY" && is_current && current.demoted.elapsed() > DEMOTED {
-            current.demoted = BootInstant::now();
-            current.close();
+        if error.code() == "READONLY" && lock(&self.0.current).demoted.elapsed() > DEMOTED {
+            lock(&self.0.current).demoted = BootInstant::now();
+            self.close(generation);
         }
-        drop(current);
-        Error::replied(&self.0.server, error)
+        let (server, message) = (self.server(), error.details().unwrap_or_default());
+        let error = Error::of_line(server, error.code(), message);
+        Err(Failed::Refused(error))
     }
 
+    /// The connection, once it is open. Over a quorum nobody waits for that longer than for an answer.
     async fn connection(&self, limit: Duration) -> Result<(u64, MultiplexedConnection), Failed> {
         let (generation, opening) = {
             let mut current = lock(&self.0.current);
-            match &current.state {
-                State::Open(connection) => return Ok((current.generation, connection.clone())),
-                State::Opening(opening) => (current.generation, opening.clone()),
-                State::Closed => {
-                    let opening = self.open(current.generation);
-                    current.state = State::Opening(opening.clone());
-                    (current.generation, opening)
-                }
-            }
+            let generation = current.generation;
+            let open = || self.open(generation);
+            (generation, current.opening.get_or_insert_with(open).clone())
         };
-        let Opens {
-            limit: longest,
-            is_awaited,
-        } = self.0.opening;
-        let limit = if is_awaited {
-            limit.max(longest)
-        } else {
-            limit
+        if let Some(Ok(connection)) = opening.peek() {
+            return Ok((generation, connection.clone()));
+        }
+        let limit = match self.0.settings.servers {
+            Kind::Quorum => limit,
+            _ => limit.max(self.0.settings.connect),
         };
-        let opened = match self.0.runtime.limited(limit, opening).await {
-            Ok(opened) => opened,
-            Err(interrupted) => Err(self.not_opened(interrupted, limit)),
-        };
+        let opened = self.0.runtime.limited(limit, opening).await;
+        let opened = opened.unwrap_or_else(|| Err(self.unopened(late("connection", limit))));
         if opened.is_err() {
             self.0.is_silent.store(true, Ordering::Relaxed);
         }
@@ -232,78 +168,61 @@ impl Link {
         let (sender, opened) = tokio::sync::oneshot::channel();
         let link = self.clone();
         self.0.runtime.spawn(async move {
-            let shares = &link.0;
-            let opening = (shares.connect.open)();
-            let opened = shares.runtime.limited(shares.opening.limit, opening).await;
-            let opened = match opened {
-                Ok(opened) => opened.map_err(|error| link.unopened(error)),
-                Err(interrupted) => Err(link.not_opened(interrupted, shares.opening.limit)),
-            };
-            let mut current = lock(&shares.current);
-            if current.generation == generation {
-                match &opened {
-                    Ok(connection) => current.state = State::Open(connection.clone()),
-                    Err(_) => current.close(),
+            let Settings { connect, name, .. } = &link.0.settings;
+            let opening = async {
+                let connection = (link.0.connect.open)().await?;
+                if let Some(name) = name {
+                    greet(&connection, &naming(name)).await?;
                 }
+                Ok(connection)
+            };
+            let opened = link.0.runtime.limited(*connect, opening).await;
+            let opened = opened.unwrap_or_else(|| Err(late("connection", *connect)));
+            if opened.is_err() {
+                link.close(generation);
             }
-            drop(current);
-            let _ = sender.send(opened);
+            let _ = sender.send(opened.map_err(|error| link.unopened(error)));
         });
         let opened = opened.map(|opened| opened.unwrap_or(Err(Error::RuntimeGone)));
         opened.boxed().shared()
+    }
+
+    /// Has the next call open another connection.
+    fn close(&self, generation: u64) {
+        let mut current = lock(&self.0.current);
+        if current.generation == generation {
+            current.generation += 1;
+            current.opening = None;
+        }
     }
 
     /// The error of a connection that could not be opened, with what may be wrong if there is no answer at all.
     fn unopened(&self, error: RedisError) -> Error {
         let is_answer = error.is_connection_refusal()
             || !error.is_io_error() && error.kind() != ErrorKind::Parse;
-        let (advice, kind) = match is_answer {
-            true => return self.connection_error(error),
-            false if error.is_timeout() => (self.0.connect.advice, io::ErrorKind::TimedOut),
-            false => (self.0.connect.advice, io::ErrorKind::ConnectionReset),
+        let advice = self.0.connect.advice;
+        if is_answer || advice.is_empty() {
+            return self.error(error);
+        }
+        let kind = match error.is_timeout() {
+            true => io::ErrorKind::TimedOut,
+            false => io::ErrorKind::ConnectionReset,
         };
-        if advice.is_empty() {
-            return self.connection_error(error);
-        }
-        self.connection_error(io::Error::new(kind, format!("{error}{advice}")).into())
+        self.error(io::Error::new(kind, format!("{error}{advice}")).into())
     }
 
-    /// Has the next call open another connection.
-    fn give_up(&self, generation: u64) {
-        let mut current = lock(&self.0.current);
-        if current.generation == generation {
-            current.close();
-        }
-    }
-
-    /// The error of a connection that was not opened in time.
-    fn not_opened(&self, interrupted: Interrupted, limit: Duration) -> Error {
-        match interrupted {
-            Interrupted::RuntimeGone => Error::RuntimeGone,
-            Interrupted::Late => {
-                let text = format!("no connection within {limit:?}");
-                self.unopened(io::Error::new(io::ErrorKind::TimedOut, text).into())
-            }
-        }
-    }
-
-    fn interrupted(&self, interrupted: Interrupted, limit: Duration) -> Error {
-        match interrupted {
-            Interrupted::RuntimeGone => Error::RuntimeGone,
-            Interrupted::Late => {
-                let text = format!("no reply within {limit:?}");
-                self.connection_error(io::Error::new(io::ErrorKind::TimedOut, text).into())
-            }
-        }
-    }
-
-    fn connection_error(&self, error: RedisError) -> Error {
+    fn error(&self, error: RedisError) -> Error {
         match self.0.runtime.is_gone() {
             true => Error::RuntimeGone,
             false => Error::Connection {
-                server: self.0.server.to_string(),
+                server: self.server().to_string(),
                 error,
             },
         }
     }
+}
+
+fn late(what: &str, limit: Duration) -> RedisError {
+    let text = format!("no {what} within {limit:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text).into()
 }

@@ -5,17 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wanted, acquire};
+use crate::acquire::acquire;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::hold::Share;
-use crate::name::{Bytes, Mode, Owner, text};
+use crate::name::{Bytes, Mode, Names, Owner, text};
 use crate::pass::take_over;
 use crate::quorum::rounds;
-use crate::request::{Permits, Terms};
+use crate::request::Terms;
 use crate::retry::Wait;
-use crate::servers::{Servers, not_over_quorum};
+use crate::servers::not_over_quorum;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 use crate::trace;
@@ -50,12 +49,9 @@ const MOST_PERMITS: u32 = i32::MAX as u32;
 pub struct Lock {
     core: Arc<Core>,
     keys: Arc<[Bytes]>,
-    lease: Duration,
-    wait: Wait,
-    renews: bool,
-    max_hold: Option<Duration>,
     owner: Option<Owner>,
-    permits: Option<Permits>,
+    lease: Duration,
+    terms: Terms,
 }
 
 impl Lock {
@@ -63,12 +59,17 @@ impl Lock {
         Lock {
             core: core.clone(),
             keys: keys.into(),
-            lease: core.settings.lease,
-            wait: core.settings.wait,
-            renews: true,
-            max_hold: None,
             owner: None,
-            permits: None,
+            lease: core.settings.lease,
+            terms: Terms {
+                mode: Mode::Write,
+                lease: Lease::default(),
+                wait: core.settings.wait,
+                renews: true,
+                max_hold: None,
+                count: 1,
+                of: None,
+            },
         }
     }
 
@@ -94,7 +95,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Lock {
-        self.wait = Wait::up_to(limit);
+        self.terms.wait = Wait::up_to(limit);
         self
     }
 
@@ -106,7 +107,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn auto_renew(mut self, renews: bool) -> Lock {
-        self.renews = renews;
+        self.terms.renews = renews;
         self
     }
 
@@ -118,7 +119,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn max_hold(mut self, limit: Duration) -> Lock {
-        self.max_hold = Some(limit);
+        self.terms.max_hold = Some(limit);
         self
     }
 
@@ -150,7 +151,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn permits(mut self, count: u32, of: u32) -> Lock {
-        self.permits = Some(Permits { count, of });
+        (self.terms.count, self.terms.of) = (count, Some(of));
         self
     }
 
@@ -180,10 +181,9 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire(self) -> Result<Guard, Error> {
-        let mode = if self.permits.is_some() {
-            Mode::Read
-        } else {
-            Mode::Write
+        let mode = match self.terms.of {
+            Some(_) => Mode::Read,
+            None => Mode::Write,
         };
         self.take(mode).await
     }
@@ -202,14 +202,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        unless_busy(
-            Lock {
-                wait: Wait::Never,
-                ..self
-            }
-            .acquire()
-            .await,
-        )
+        unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
 
     /// Acquires the lock to read: together with other readers.
@@ -241,14 +234,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_read(self) -> Result<Option<Guard>, Error> {
-        unless_busy(
-            Lock {
-                wait: Wait::Never,
-                ..self
-            }
-            .read()
-            .await,
-        )
+        unless_busy(self.wait(Duration::ZERO).read().await)
     }
 
     /// Acquires the lock, runs `work` under it, and releases it. If the lock is lost before the work is done, the work is cancelled.
@@ -297,25 +283,29 @@ impl Lock {
     /// # }
     /// ```
     pub async fn take_over(self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
-        let owner = owner.as_ref().into();
-        let wanted = self.wanted(Mode::Write)?;
-        let names = self.owner.as_ref().map_or(&self.core.names, Owner::names);
-        take_over(&self.core, names, &wanted, owner, token)
-            .await
-            .map(Guard::new)
+        let terms = self.terms(Mode::Write)?;
+        let [key] = &*self.keys else {
+            return invalid("several keys are taken over one by one".into());
+        };
+        let (core, owner) = (&self.core, owner.as_ref().into());
+        let taken = take_over(core, self.names(), key.clone(), &terms, &owner, token);
+        taken.await.map(Guard::new)
+    }
+
+    fn names(&self) -> &Names {
+        self.owner.as_ref().map_or(&self.core.names, Owner::names)
     }
 
     async fn take(self, mode: Mode) -> Result<Guard, Error> {
         let began = BootInstant::now();
         let taking = async {
-            let wanted = self.wanted(mode)?;
-            let names = self.owner.as_ref().map_or(&self.core.names, Owner::names);
-            match &*self.core.servers {
-                Servers::Quorum(_) => rounds::acquire(&self.core, names, &wanted).await,
-                _ => acquire(&self.core, names, &wanted).await,
+            let (core, terms) = (&self.core, self.terms(mode)?);
+            match core.is_quorum() {
+                true => rounds::acquire(core, self.names(), &self.keys, &terms).await,
+                false => acquire(core, self.names(), &self.keys, &terms).await,
             }
         };
-        let taken: Result<Share, Error> = trace::acquiring(self.key(), mode, taking).await;
+        let taken = trace::acquiring(self.key(), mode, taking).await;
         let guard = taken.map(Guard::new);
         match &guard {
             Ok(guard) => trace::granted(self.key(), mode, guard.token(), began.elapsed()),
@@ -324,56 +314,47 @@ impl Lock {
         guard
     }
 
-    /// What is to be acquired, if that is possible.
-    fn wanted(&self, mode: Mode) -> Result<Wanted, Error> {
-        let invalid = |text: String| Err(Error::Invalid(text));
+    /// What is asked for, if that is possible.
+    fn terms(&self, mode: Mode) -> Result<Terms, Error> {
+        let (terms, given) = (&self.terms, self.keys.len());
         let keys: HashSet<&Bytes> = self.keys.iter().collect();
-        if keys.len() < self.keys.len() || !(1..=MOST_KEYS).contains(&keys.len()) {
+        if keys.len() < given || !(1..=MOST_KEYS).contains(&given) {
             return invalid(format!(
-                "1 to {MOST_KEYS} different keys can be taken together, not {}: {self:?}",
-                self.keys.len()
+                "1 to {MOST_KEYS} different keys can be taken together, not {given}: {self:?}"
             ));
         }
-        let is_quorum = matches!(*self.core.servers, Servers::Quorum(_));
-        if keys.len() > 1 && (mode == Mode::Read || is_quorum) {
+        if given > 1 && (mode == Mode::Read || self.core.is_quorum()) {
             return invalid("several keys are taken together to write, and on one server".into());
         }
-        if let Some(Permits { count, of }) = self.permits {
-            if is_quorum {
-                return Err(not_over_quorum(
-                    "majorities overlap in one server, which is enough for one holder, but not for a number of permits",
-                ));
-            }
-            if !(1..=of).contains(&count) || of > MOST_PERMITS {
-                return invalid(format!(
-                    "1 to {MOST_PERMITS} permits, and no more than there are, not {count} of {of}"
-                ));
-            }
+        if terms.of.is_some() && self.core.is_quorum() {
+            return Err(not_over_quorum(
+                "majorities overlap in one server, which is enough for one holder, but not for a number of permits",
+            ));
         }
-        if self
-            .max_hold
-            .is_some_and(|limit| limit < Duration::from_millis(1))
-        {
+        let (count, of) = (terms.count, terms.of.unwrap_or(1));
+        if !(1..=of).contains(&count) || of > MOST_PERMITS {
             return invalid(format!(
-                "a lock is held for 1 ms at least, not {:?}",
-                self.max_hold.unwrap_or_default()
+                "1 to {MOST_PERMITS} permits, and no more than there are, not {count} of {of}"
             ));
         }
         let lease = Lease::new(self.lease)?;
-        let lease = self.max_hold.map_or(lease, |limit| lease.limited(limit));
-        let terms = Terms {
+        let lease = match terms.max_hold {
+            Some(limit) if limit < Duration::from_millis(1) => {
+                return invalid(format!("a lock is held for 1 ms at least, not {limit:?}"));
+            }
+            limit => limit.map_or(lease, |limit| lease.limited(limit)),
+        };
+        let terms = terms.clone();
+        Ok(Terms {
             mode,
             lease,
-            permits: self.permits,
-        };
-        Ok(Wanted {
-            keys: self.keys.clone(),
-            terms,
-            wait: self.wait,
-            renews: self.renews,
-            max_hold: self.max_hold,
+            ..terms
         })
     }
+}
+
+fn invalid<T>(text: String) -> Result<T, Error> {
+    Err(Error::Invalid(text))
 }
 
 /// `None` where others hold the lock.

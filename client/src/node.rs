@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
+use crate::connect::Connect;
 use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::mail::Mail;
 use crate::name::Bytes;
+use crate::runtime::Runtime;
+use crate::settings::Settings;
 use crate::sync::lock;
 
 /// One server process: a connection for commands, and one for letters.
@@ -16,22 +19,28 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) link: Link,
     pub(crate) mail: Mail,
-    pub(crate) identity: Identity,
+    pub(crate) run_id: RunId,
 }
 
-/// The `run_id` of a server process, once it is known. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Identity(Arc<Mutex<Option<String>>>);
+/// What a server process calls itself, once it is known.
+pub(crate) type RunId = Arc<Mutex<Option<String>>>;
 
-impl Identity {
-    pub(crate) fn id(&self) -> Option<String> {
-        lock(&self.0).clone()
+impl Node {
+    /// A server, which is connected to when it is first used.
+    pub(crate) fn new(connect: Connect, settings: &Settings, runtime: &Runtime) -> Node {
+        let link = || Link::new(connect.clone(), settings.clone(), runtime.clone());
+        Node {
+            name: connect.server.clone(),
+            mail: Mail::new(link(), settings.clone(), runtime.clone()),
+            link: link(),
+            run_id: RunId::default(),
+        }
     }
 
-    /// Reads it out of a reply to `INFO server`.
-    pub(crate) fn set(&self, info: &str) {
-        let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        *lock(&self.0) = id.map(|id| id.trim().to_owned());
+    /// What sorts servers in the same way for all clients: the server's own name for itself.
+    pub(crate) fn rank(&self) -> String {
+        let run_id = lock(&self.run_id).clone();
+        run_id.unwrap_or_else(|| self.name.to_string())
     }
 }
 
@@ -53,10 +62,8 @@ pub(crate) struct Route {
 
 impl Route {
     pub(crate) fn to(node: Arc<Node>) -> Route {
-        Route {
-            node,
-            is_asking: false,
-        }
+        let is_asking = false;
+        Route { node, is_asking }
     }
 
     pub(crate) async fn call(&self, command: &Cmd, limit: Duration) -> Result<Reply, Failed> {
@@ -66,13 +73,7 @@ impl Route {
         let mut commands = Pipeline::new();
         commands.cmd("ASKING").add_command(command.clone());
         let mut replies = self.node.link.call_all(&commands, limit).await?;
-        match replies.values.pop() {
-            Some(Ok(value)) => Ok(Reply {
-                value,
-                sent: replies.sent,
-            }),
-            Some(Err(error)) => Err(Failed::Refused(error)),
-            None => Err(Failed::Unknown(Error::unexpected(&"no replies"))),
-        }
+        let no_reply = || Err(Failed::Unknown(Error::unexpected(&"no reply")));
+        replies.pop().unwrap_or_else(no_reply)
     }
 }

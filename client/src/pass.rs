@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{Armed, Wanted, Won, grant};
+use redis::Cmd;
+
+use crate::acquire::{Armed, Won, held};
+use crate::belief::Grant;
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
-use crate::hold::Share;
 use crate::name::{Bytes, Mode, Names};
 use crate::node::Place;
-use crate::request::{self, Name};
+use crate::request::{self, Name, Terms};
 use crate::retry::Tries;
+use crate::share::Share;
 use crate::time::BootInstant;
 use crate::token::Token;
 
@@ -17,49 +20,34 @@ use crate::token::Token;
 pub(crate) async fn take_over(
     core: &Arc<Core>,
     names: &Names,
-    wanted: &Wanted,
-    owner: Bytes,
+    key: Bytes,
+    terms: &Terms,
+    owner: &Bytes,
     token: Token,
 ) -> Result<Share, Error> {
-    let [key] = &*wanted.keys else {
-        return Err(Error::Invalid(
-            "several keys are taken over one by one".into(),
-        ));
-    };
-    let (mut tries, lease) = (
-        Tries::new(wanted.wait, BootInstant::now()),
-        wanted.terms.lease,
-    );
+    let mut tries = Tries::new(terms.wait, BootInstant::now());
     let name = Name {
-        keys: wanted.keys.clone(),
+        keys: [key].into(),
         owner: names.next(),
     };
-    let route = core.servers.route(key).await?;
-    let place = Place {
-        node: route.node.clone(),
-        key: key.clone(),
-    };
-    let pass = request::pass(key, &owner, &name.owner, lease, token);
-    let renew = request::renew(key, &name.owner, lease, None);
-    let armed = Armed::new(core, route, name, lease);
+    let route = core.servers.route(&name.keys[0]).await?;
+    let armed = Armed::new(core, &route, &name, terms.lease);
+    let place = armed.places[0].clone();
+    let pass = request::pass(&place.key, owner, &name.owner, terms.lease);
+    let pass = request::by(token, pass);
+    let renew = request::renew(&place.key, &name.owner, terms.lease);
     let mut may_be_done = false;
     loop {
         core.check_open()?;
-        let mut asked = ask(core, &place, &pass).await;
+        let mut asked = ask(core, &place, terms, &pass).await;
         if may_be_done && matches!(asked, Err(Failed::Denied)) {
-            asked = ask(core, &place, &renew).await;
+            asked = ask(core, &place, terms, &renew).await;
         }
-        may_be_done |= matches!(asked, Err(Failed::Unknown(_)));
         let failed = match asked {
-            Ok((token, sent)) => {
-                let won = Won {
-                    armed,
-                    grant: grant(token, sent, lease),
-                };
-                return held(core, wanted, won, &place).await;
-            }
+            Ok(grant) => return taken(core, name, terms, Won { armed, grant }).await,
             Err(failed) => failed,
         };
+        may_be_done |= matches!(failed, Failed::Unknown(_));
         let pause = match failed {
             Failed::Denied => Err(Error::Lost(Loss::Denied)),
             failed => tries.after(failed, BootInstant::now()),
@@ -76,28 +64,27 @@ pub(crate) async fn take_over(
     }
 }
 
-async fn ask(
-    core: &Core,
-    place: &Place,
-    command: &redis::Cmd,
-) -> Result<(Token, BootInstant), Failed> {
-    let reply = core
-        .servers
-        .call(place, command, core.settings.reply)
-        .await?;
-    Ok((request::token(reply.value)?, reply.sent))
+async fn ask(core: &Core, place: &Place, terms: &Terms, command: &Cmd) -> Result<Grant, Failed> {
+    let limit = core.settings.reply;
+    let reply = core.servers.call(place, command, limit).await?;
+    let token = request::token(reply.value)?;
+    Ok(Grant::new(token, reply.sent, terms.lease))
 }
 
-/// The hold that was taken over: in the mode that it has.
-async fn held(core: &Arc<Core>, wanted: &Wanted, won: Won, place: &Place) -> Result<Share, Error> {
-    let lower = request::write_once(&place.key, won.owner(), won.grant.token);
+/// The hold that was taken over: in the mode that it has. This crate's holds write once.
+async fn taken(core: &Arc<Core>, name: Name, terms: &Terms, won: Won) -> Result<Share, Error> {
+    let place = won.place();
+    let lower = request::writes(&place.key, &name.owner, 1);
+    let lower = request::by(won.grant.token, lower);
     let reply = core.servers.call(place, &lower, core.settings.reply).await;
     let mode = match reply.and_then(|reply| request::number(reply.value)) {
         Ok(_) => Mode::Write,
         Err(Failed::Denied) => Mode::Read,
         Err(failed) => return Err(failed.error(Error::Lost(Loss::Denied))),
     };
-    let mut wanted = wanted.clone();
-    wanted.terms.mode = mode;
-    wanted.held(core, won).await
+    let terms = Terms {
+        mode,
+        ..terms.clone()
+    };
+    held(core, name.owner, &terms, won).await
 }

@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 
 use crate::error::{Error, Failed};
 use crate::name::{Bytes, Mode};
+use crate::retry::Wait;
 use crate::time::Lease;
 use crate::token::Token;
 
@@ -21,37 +22,18 @@ pub(crate) struct Name {
     pub(crate) owner: Bytes,
 }
 
-/// What an acquisition asks for.
-#[derive(Debug, Clone, Copy)]
+/// What an acquisition asks for, and how its hold is kept.
+#[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
-    /// How many permits of how many.
-    pub(crate) permits: Option<Permits>,
-}
-
-/// A number of permits, of all that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Permits {
+    pub(crate) wait: Wait,
+    pub(crate) renews: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// How many permits.
     pub(crate) count: u32,
-    pub(crate) of: u32,
-}
-
-/// How a request waits: for so many milliseconds (0: without limit), for a letter in this box.
-#[derive(Debug, Clone)]
-pub(crate) struct Queue {
-    pub(crate) wait: u64,
-    pub(crate) mailbox: Bytes,
-}
-
-impl Queue {
-    fn add_to(&self, command: &mut Cmd) {
-        command
-            .arg("WAIT")
-            .arg(self.wait)
-            .arg("MAIL")
-            .arg(&*self.mailbox);
-    }
+    /// Of how many.
+    pub(crate) of: Option<u32>,
 }
 
 fn command(verb: &str, key: &Bytes, owner: &Bytes) -> Cmd {
@@ -61,111 +43,67 @@ fn command(verb: &str, key: &Bytes, owner: &Bytes) -> Cmd {
 }
 
 /// Takes the lock, or the locks.
-pub(crate) fn acquire(name: &Name, terms: Terms, queue: Option<&Queue>) -> Cmd {
-    let Terms {
-        mode,
-        lease,
-        permits,
-    } = terms;
-    let mut acquire = match &*name.keys {
-        [key] => {
-            let verb = if mode == Mode::Write {
-                "LOCK.ACQUIRE"
-            } else {
-                "LOCK.RLOCK"
-            };
-            let mut acquire = command(verb, key, &name.owner);
-            acquire
-                .arg(lease.as_millis())
-                .arg("HOLDS")
-                .arg(permits.map_or(1, |permits| permits.count));
-            if let Some(permits) = permits {
-                acquire.arg("LIMIT").arg(permits.of);
-            }
-            acquire
+pub(crate) fn acquire(name: &Name, terms: &Terms) -> Cmd {
+    let lease = terms.lease.as_millis();
+    if name.keys.len() > 1 {
+        let mut acquire = redis::cmd("LOCK.MACQUIRE");
+        acquire.arg(&*name.owner).arg(lease).arg(name.keys.len());
+        for key in name.keys.iter() {
+            acquire.arg(&**key);
         }
-        keys => {
-            let mut acquire = redis::cmd("LOCK.MACQUIRE");
-            acquire
-                .arg(&*name.owner)
-                .arg(lease.as_millis())
-                .arg(keys.len());
-            for key in keys {
-                acquire.arg(&**key);
-            }
-            acquire
-        }
+        return acquire;
+    }
+    let verb = match terms.mode {
+        Mode::Write => "LOCK.ACQUIRE",
+        Mode::Read => "LOCK.RLOCK",
     };
-    if let Some(queue) = queue {
-        queue.add_to(&mut acquire);
+    let mut acquire = command(verb, &name.keys[0], &name.owner);
+    acquire.arg(lease).arg("HOLDS").arg(terms.count);
+    if let Some(of) = terms.of {
+        acquire.arg("LIMIT").arg(of);
     }
     acquire
 }
 
-/// Adds a mode to a hold: the hold is made a writer's, or a reader's with these permits.
-pub(crate) fn add_mode(
-    key: &Bytes,
-    owner: &Bytes,
-    terms: Terms,
-    token: Token,
-    queue: Option<&Queue>,
-) -> Cmd {
-    let verb = if terms.mode == Mode::Write {
-        "LOCK.WLOCK"
-    } else {
-        "LOCK.RLOCK"
-    };
-    let mut add = command(verb, key, owner);
-    let count = terms.permits.map_or(1, |permits| permits.count);
-    add.arg(terms.lease.as_millis())
-        .arg("HOLDS")
-        .arg(count)
-        .arg("TOKEN")
-        .arg(token.get());
-    if let Some(queue) = queue {
-        queue.add_to(&mut add);
-    }
-    add
+/// Has a request wait for so many milliseconds (0: without limit) for a letter in this box.
+pub(crate) fn waiting(mut request: Cmd, wait: u64, mailbox: &Bytes) -> Cmd {
+    let wait = request.arg("WAIT").arg(wait);
+    wait.arg("MAIL").arg(&**mailbox);
+    request
 }
 
-/// Ends the writing part of a hold that reads, too.
-pub(crate) fn end_writing(key: &Bytes, owner: &Bytes, token: Token) -> Cmd {
-    let mut end = command("LOCK.RELEASE", key, owner);
-    end.arg("WRITE")
-        .arg("HOLDS")
-        .arg(0)
-        .arg("TOKEN")
-        .arg(token.get());
-    end
+/// Has a request concern only a hold with this token.
+pub(crate) fn by(token: Token, mut request: Cmd) -> Cmd {
+    request.arg("TOKEN").arg(token.get());
+    request
 }
 
-/// Lowers the writes of a hold to one: this crate's holds write once.
-pub(crate) fn write_once(key: &Bytes, owner: &Bytes, token: Token) -> Cmd {
+/// Lowers how often a hold writes.
+pub(crate) fn writes(key: &Bytes, owner: &Bytes, times: u32) -> Cmd {
     let mut lower = command("LOCK.RELEASE", key, owner);
+    lower.arg("WRITE").arg("HOLDS").arg(times);
     lower
-        .arg("WRITE")
-        .arg("HOLDS")
-        .arg(1)
-        .arg("TOKEN")
-        .arg(token.get());
-    lower
-}
-
-/// Extends a hold; of any token, if none is named.
-pub(crate) fn renew(key: &Bytes, owner: &Bytes, lease: Lease, token: Option<Token>) -> Cmd {
-    let mut renew = command("LOCK.RENEW", key, owner);
-    renew.arg(lease.as_millis());
-    if let Some(token) = token {
-        renew.arg("TOKEN").arg(token.get());
-    }
-    renew
 }
 
 /// Ends a hold in both modes.
-pub(crate) fn release(key: &Bytes, owner: &Bytes, token: Token) -> Cmd {
+pub(crate) fn release(key: &Bytes, owner: &Bytes) -> Cmd {
     let mut release = command("LOCK.RELEASE", key, owner);
-    release.arg("ALL").arg("TOKEN").arg(token.get());
+    release.arg("ALL");
     release
+}
+
+/// Extends a hold.
+pub(crate) fn renew(key: &Bytes, owner: &Bytes, lease: Lease) -> Cmd {
+    let mut renew = command("LOCK.RENEW", key, owner);
+    renew.arg(lease.as_millis());
+    renew
+}
+
+/// Transfers a hold to another name, with a new token.
+pub(crate) fn pass(key: &Bytes, owner: &Bytes, new_owner: &Bytes, lease: Lease) -> Cmd {
+    let mut pass = command("LOCK.PASS", key, owner);
+    pass.arg(&**new_owner).arg(lease.as_millis());
+    pass
 }
 
 /// Whether a request of the name may still be on its way when it leaves.
@@ -182,22 +120,6 @@ pub(crate) fn leave(key: &Bytes, owner: &Bytes, late: Late) -> Cmd {
         leave.arg("FOR").arg(AWAY);
     }
     leave
-}
-
-/// Transfers a hold to another name, with a new token.
-pub(crate) fn pass(
-    key: &Bytes,
-    owner: &Bytes,
-    new_owner: &[u8],
-    lease: Lease,
-    token: Token,
-) -> Cmd {
-    let mut pass = command("LOCK.PASS", key, owner);
-    pass.arg(new_owner)
-        .arg(lease.as_millis())
-        .arg("TOKEN")
-        .arg(token.get());
-    pass
 }
 
 /// Raises the token of a hold.
@@ -238,31 +160,20 @@ pub(crate) fn top(count: usize) -> Cmd {
     top
 }
 
-/// The answer to a request for a lock.
-pub(crate) enum Answer {
-    Granted(Token),
-    /// It waits in the box with this number.
-    Queued(i64),
-}
-
-/// Reads the reply to [`acquire`] or [`add_mode`].
-pub(crate) fn answer(value: Value) -> Result<Answer, Failed> {
-    match &value {
+/// Reads the box's number in the reply to a request that was queued; `None` in any other reply.
+pub(crate) fn queued(value: &Value) -> Option<i64> {
+    match value {
         Value::Array(queued) => match queued[..] {
-            [_, Value::Int(since)] => Ok(Answer::Queued(since)),
-            _ => Err(Failed::Unknown(Error::unexpected(&value))),
+            [_, Value::Int(since)] => Some(since),
+            _ => None,
         },
-        _ => token(value).map(Answer::Granted),
+        _ => None,
     }
 }
 
 /// Reads a reply that is a token, or null.
 pub(crate) fn token(value: Value) -> Result<Token, Failed> {
-    match value {
-        Value::Int(token @ 1..) => Ok(Token::new(token.unsigned_abs())),
-        Value::Nil => Err(Failed::Denied),
-        other => Err(Failed::Unknown(Error::unexpected(&other))),
-    }
+    number(value).map(Token::new)
 }
 
 /// Reads a reply that is a number, or null.
@@ -271,14 +182,5 @@ pub(crate) fn number(value: Value) -> Result<u64, Failed> {
         Value::Int(number @ 0..) => Ok(number.unsigned_abs()),
         Value::Nil => Err(Failed::Denied),
         other => Err(Failed::Unknown(Error::unexpected(&other))),
-    }
-}
-
-/// Reads a reply that is a time in milliseconds, or null.
-pub(crate) fn time(value: Value) -> Result<Option<Duration>, Error> {
-    match number(value) {
-        Ok(ms) => Ok(Some(Duration::from_millis(ms))),
-        Err(Failed::Denied) => Ok(None),
-        Err(Failed::Refused(error) | Failed::Unknown(error)) => Err(error),
     }
 }

@@ -2,70 +2,30 @@
 //! after that runtime is gone: then it ends.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::Sleep;
 
 /// Clones are the same runtime. It has I/O and time enabled.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     handle: Handle,
-    life: Arc<Life>,
-}
-
-/// Whether the runtime lives: a task of it says so by its end.
-#[derive(Debug)]
-struct Life {
-    is_over: Arc<AtomicBool>,
-    task: AbortHandle,
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Why something did not end in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interrupted {
-    /// It took too long.
-    Late,
-    /// The runtime is gone.
-    RuntimeGone,
-}
-
-/// Sets a flag when it is dropped.
-struct Mark(Arc<AtomicBool>);
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
+    /// A task of the runtime keeps it, as long as both live.
+    life: Weak<()>,
 }
 
 impl Runtime {
-    pub(crate) fn new(handle: Handle) -> Runtime {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let mark = Mark(is_over.clone());
-        let task = handle.spawn(async move {
-            let _mark = mark;
-            std::future::pending::<()>().await;
-        });
-        let task = task.abort_handle();
-        Runtime {
-            handle,
-            life: Arc::new(Life { is_over, task }),
-        }
+    /// A runtime that counts as gone once `life` is dropped, which belongs into a task of it.
+    pub(crate) fn new(handle: Handle, life: &Arc<()>) -> Runtime {
+        let life = Arc::downgrade(life);
+        Runtime { handle, life }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.life.is_over.load(Ordering::Acquire)
+        self.life.strong_count() == 0
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
@@ -88,38 +48,25 @@ impl Runtime {
         }
     }
 
-    /// Waits for a future, for `limit` at most.
-    pub(crate) async fn limited<F: Future>(
-        &self,
-        limit: Duration,
-        future: F,
-    ) -> Result<F::Output, Interrupted> {
+    /// Waits for a future, for `limit` at most; `None` if it took longer, or the runtime is gone.
+    pub(crate) async fn limited<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
-        let mut timer = pin!(self.timer(limit));
-        std::future::poll_fn(|context| {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                return Poll::Ready(Ok(output));
-            }
+        let timer = {
+            let _entered = self.handle.enter();
+            tokio::time::sleep(limit)
+        };
+        let mut timer = pin!(timer);
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
             // The timers of a runtime that is gone must not be polled.
-            if self.is_gone() {
-                return Poll::Ready(Err(Interrupted::RuntimeGone));
-            }
-            timer
-                .as_mut()
-                .poll(context)
-                .map(|()| Err(Interrupted::Late))
+            Poll::Pending if self.is_gone() => Poll::Ready(None),
+            Poll::Pending => timer.as_mut().poll(context).map(|()| None),
         })
         .await
     }
 
     /// Waits for this time, or until the runtime is gone.
     pub(crate) async fn sleep(&self, time: Duration) {
-        let _ = self.limited(time, std::future::pending::<()>()).await;
-    }
-
-    /// A timer of this runtime, wherever it is polled.
-    fn timer(&self, limit: Duration) -> Sleep {
-        let _entered = self.handle.enter();
-        tokio::time::sleep(limit)
+        self.limited(time, std::future::pending::<()>()).await;
     }
 }

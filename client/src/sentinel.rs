@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
-use crate::connect::{at, to_address};
+use crate::connect::{Connect, at};
 use crate::error::Error;
-use crate::link::Connect;
 
 /// Opens connections to the primary that these sentinels name. They are asked each time: after a failover it is another one.
 pub(crate) fn primary(sentinels: Vec<ConnectionInfo>, name: &str) -> Result<Connect, Error> {
@@ -16,20 +15,19 @@ pub(crate) fn primary(sentinels: Vec<ConnectionInfo>, name: &str) -> Result<Conn
         return Err(Error::Invalid("Sentinel needs at least one address".into()));
     };
     let (sentinels, name): (Arc<[ConnectionInfo]>, Arc<str>) = (sentinels.into(), name.into());
-    let open = move || {
+    let server = format!("the primary {name:?} that Sentinel names");
+    Ok(Connect::new(server, move || {
         let (first, sentinels, name) = (first.clone(), sentinels.clone(), name.clone());
         async move {
             // The first answer counts, because others may be silent.
-            let mut answers: FuturesUnordered<_> = sentinels
-                .iter()
-                .map(|sentinel| ask(sentinel, &name))
-                .collect();
+            let asking = sentinels.iter().map(|sentinel| ask(sentinel, &name));
+            let mut answers: FuturesUnordered<_> = asking.collect();
             let unknown = "no Sentinel knows this primary";
             let mut error = RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, unknown));
             while let Some(answer) = answers.next().await {
                 match answer {
                     Ok(Some((host, port))) => {
-                        return (to_address(at(&first, host, port)).open)().await;
+                        return (Connect::to(at(&first, host, port)).open)().await;
                     }
                     Ok(None) => {}
                     Err(failed) => error = failed,
@@ -37,12 +35,7 @@ pub(crate) fn primary(sentinels: Vec<ConnectionInfo>, name: &str) -> Result<Conn
             }
             Err(error)
         }
-        .boxed()
-    };
-    Ok(Connect {
-        open: Arc::new(open),
-        advice: "",
-    })
+    }))
 }
 
 /// Asks a sentinel for the primary's host and port.
@@ -50,7 +43,7 @@ async fn ask(sentinel: &ConnectionInfo, name: &str) -> RedisResult<Option<(Strin
     // Sentinel has no databases.
     let settings = sentinel.redis_settings().clone().set_db(0);
     let sentinel = sentinel.clone().set_redis_settings(settings);
-    let mut connection = (to_address(sentinel).open)().await?;
+    let mut connection = (Connect::to(sentinel).open)().await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     command.query_async(&mut connection).await

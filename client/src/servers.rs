@@ -25,13 +25,6 @@ pub(crate) enum Servers {
 /// How often a request follows a redirection.
 const REDIRECTIONS: u32 = 5;
 
-/// Commands for one server, and which of all they are.
-struct Batch {
-    node: Arc<Node>,
-    commands: Pipeline,
-    numbers: Vec<usize>,
-}
-
 impl Servers {
     /// Every server that is known.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
@@ -43,7 +36,7 @@ impl Servers {
         }
     }
 
-    /// Where a key is.
+    /// Where a key is, where one server decides on it.
     pub(crate) async fn route(&self, key: &Bytes) -> Result<Route, Error> {
         let _ = key;
         match self {
@@ -56,46 +49,25 @@ impl Servers {
         }
     }
 
-    /// A hash tag by which a name is on the same server as a key, where that needs one.
-    pub(crate) fn tag(&self, key: &Bytes) -> Option<String> {
-        let _ = key;
-        match self {
-            #[cfg(feature = "cluster")]
-            Servers::Cluster(_) => Some(crate::cluster::tag(key)),
-            _ => None,
-        }
-    }
-
-    /// Where a request goes after this error; `None` where it is final.
+    /// Where a request goes after it has failed: elsewhere in a cluster, which also learns from the failure; `None` if the failure
+    /// stays. An error where a cluster is taken for one server.
     pub(crate) fn redirected(
         &self,
         route: &Route,
         key: &Bytes,
-        error: &Error,
-    ) -> Option<Result<Route, Error>> {
+        failed: &Failed,
+    ) -> Result<Option<Route>, Error> {
         let _ = key;
-        match (self, error) {
+        match (self, failed) {
             #[cfg(feature = "cluster")]
-            (Servers::Cluster(cluster), error) => cluster.redirected(route, key, error).map(Ok),
-            (_, Error::Refused { code, .. }) if code == "MOVED" || code == "ASK" => {
-                Some(Err(Error::Invalid(format!(
-                    "{} is a node of a cluster: build the client with `Client::cluster` (feature `cluster`)",
-                    route.node.name
-                ))))
+            (Servers::Cluster(cluster), failed) => Ok(cluster.redirected(route, key, failed)),
+            (_, Failed::Refused(error)) if error.is_redirection() => {
+                let node = &route.node.name;
+                Err(Error::Invalid(format!(
+                    "{node} is a node of a cluster: build the client with `Client::cluster` (feature `cluster`)"
+                )))
             }
-            _ => None,
-        }
-    }
-
-    /// Learns from a failure where keys may be.
-    pub(crate) fn notice(&self, failed: &Failed) {
-        let _ = failed;
-        #[cfg(feature = "cluster")]
-        if let (Servers::Cluster(cluster), Failed::Refused(error) | Failed::Unknown(error)) =
-            (self, failed)
-            && error.passes()
-        {
-            cluster.failed();
+            _ => Ok(None),
         }
     }
 
@@ -109,100 +81,59 @@ impl Servers {
         let mut route = Route::to(self.home(place));
         let mut redirections = 0;
         loop {
-            let error = match route.call(command, limit).await {
-                Err(Failed::Refused(error)) => error,
-                Err(failed) => {
-                    self.notice(&failed);
-                    return Err(failed);
-                }
-                answered => return answered,
+            let failed = match route.call(command, limit).await {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
             };
             redirections += 1;
-            match self.redirected(&route, &place.key, &error) {
-                Some(Ok(next)) if redirections <= REDIRECTIONS => route = next,
-                Some(Err(error)) => return Err(Failed::Refused(error)),
-                _ => {
-                    let failed = Failed::Refused(error);
-                    self.notice(&failed);
-                    return Err(failed);
-                }
+            let redirected = self.redirected(&route, &place.key, &failed);
+            match redirected.map_err(Failed::Refused)? {
+                Some(next) if redirections <= REDIRECTIONS => route = next,
+                _ => return Err(failed),
             }
         }
     }
 
-    /// Sends a command to each place, those to one server in one write. Returns the answers in the same order.
+    /// Sends commands about keys of one server in one write, and follows them through a cluster. Returns the answers in the same
+    /// order.
     pub(crate) async fn call_each(
         &self,
         calls: &[(Place, Cmd)],
         limit: Duration,
     ) -> Vec<Result<Reply, Failed>> {
-        if let [(place, command)] = calls {
-            return vec![self.call(place, command, limit).await];
+        let mut commands = Pipeline::new();
+        for (_, command) in calls {
+            commands.add_command(command.clone());
         }
-        let batches = self.batches(calls);
-        let sending = batches
-            .iter()
-            .map(|batch| batch.node.link.call_all(&batch.commands, limit));
-        let mut replies: Vec<Result<Reply, Failed>> = Vec::new();
-        replies.resize_with(calls.len(), || {
-            Err(Failed::Unknown(Error::unexpected(&"no reply")))
-        });
-        for (batch, answer) in batches.iter().zip(join_all(sending).await) {
-            match answer {
-                Ok(answer) => {
-                    let sent = answer.sent;
-                    for (number, value) in batch.numbers.iter().zip(answer.values) {
-                        replies[*number] = value
-                            .map(|value| Reply { value, sent })
-                            .map_err(Failed::Refused);
-                    }
-                }
-                Err(failed) => {
-                    self.notice(&failed);
-                    for number in &batch.numbers {
-                        replies[*number] = Err(failed.clone());
-                    }
-                }
+        let (first, _) = &calls[0];
+        let route = Route::to(self.home(first));
+        let answers = match route.node.link.call_all(&commands, limit).await {
+            Ok(answers) => answers,
+            Err(failed) => {
+                drop(self.redirected(&route, &first.key, &failed));
+                calls.iter().map(|_| Err(failed.clone())).collect()
             }
-        }
-        for (reply, (place, command)) in replies.iter_mut().zip(calls) {
-            if is_redirection(reply) {
-                *reply = self.call(place, command, limit).await;
-            }
+        };
+        let mut replies = Vec::new();
+        for ((place, command), answer) in calls.iter().zip(answers) {
+            replies.push(match answer {
+                Err(Failed::Refused(error)) if error.is_redirection() => {
+                    self.call(place, command, limit).await
+                }
+                answer => answer,
+            });
         }
         replies
     }
 
-    fn batches(&self, calls: &[(Place, Cmd)]) -> Vec<Batch> {
-        let mut batches: Vec<Batch> = Vec::new();
-        for (number, (place, command)) in calls.iter().enumerate() {
-            let node = self.home(place);
-            let known = batches
-                .iter()
-                .position(|batch| Arc::ptr_eq(&batch.node, &node));
-            let at = known.unwrap_or_else(|| {
-                batches.push(Batch {
-                    node,
-                    commands: Pipeline::new(),
-                    numbers: Vec::new(),
-                });
-                batches.len() - 1
-            });
-            batches[at].commands.add_command(command.clone());
-            batches[at].numbers.push(number);
-        }
-        batches
-    }
-
     /// The server that has a place's key now, as far as is known.
-    fn home(&self, place: &Place) -> Arc<Node> {
-        match self {
+    pub(crate) fn home(&self, place: &Place) -> Arc<Node> {
+        let home = match self {
             #[cfg(feature = "cluster")]
-            Servers::Cluster(cluster) => cluster
-                .home(&place.key)
-                .unwrap_or_else(|| place.node.clone()),
-            _ => place.node.clone(),
-        }
+            Servers::Cluster(cluster) => cluster.home(&place.key),
+            _ => None,
+        };
+        home.unwrap_or_else(|| place.node.clone())
     }
 
     /// Sends a command to every server, and awaits all answers.
@@ -216,13 +147,6 @@ impl Servers {
             (node, answer)
         };
         join_all(self.nodes().into_iter().map(call)).await
-    }
-}
-
-fn is_redirection(reply: &Result<Reply, Failed>) -> bool {
-    match reply {
-        Err(Failed::Refused(Error::Refused { code, .. })) => code == "MOVED" || code == "ASK",
-        _ => false,
     }
 }
 

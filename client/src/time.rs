@@ -122,12 +122,10 @@ impl std::ops::Add<Duration> for BootInstant {
 }
 
 /// A lease in whole milliseconds, at least one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Lease(u64);
 
 impl Lease {
-    pub(crate) const DEFAULT: Duration = Duration::from_secs(10);
-
     /// A lease that the wire can carry, and that a hold can live by: longer than what clocks may differ by.
     pub(crate) fn new(duration: Duration) -> Result<Lease, Error> {
         let lease = match u64::try_from(duration.as_millis()) {

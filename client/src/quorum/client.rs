@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use redis::{ErrorKind, FromRedisValue, RedisError};
 
-use crate::client::{Builder, Client, Options};
+use crate::client::{Builder, Client};
+use crate::connect::Connect;
 use crate::core::Core;
-use crate::error::{Error, Failed, NodeFailure};
+use crate::error::{Error, NodeFailure};
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
-use crate::node::{Identity, Node};
+use crate::node::{Node, RunId};
 use crate::quorum::votes::majority;
 use crate::request;
 use crate::servers::Servers;
+use crate::settings::{Kind, Settings};
+use crate::sync;
 
 /// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
 /// Redlock, with fencing.
@@ -137,17 +141,16 @@ impl Quorum {
             )));
         }
         let mut addresses = HashSet::new();
-        if let Some(twice) = servers
-            .iter()
-            .filter_map(Builder::address)
-            .find(|address| !addresses.insert(address.clone()))
-        {
+        let address = servers.iter().filter_map(Builder::address);
+        if let Some(twice) = address.into_iter().find(|it| !addresses.insert(it.clone())) {
             return Err(Error::Invalid(format!(
                 "{twice} is there twice, and would vote twice"
             )));
         }
-        let options = Options::new(Duration::from_millis(500), Duration::from_millis(50));
-        Ok(QuorumBuilder { servers, options })
+        let (connect, reply) = (Duration::from_millis(500), Duration::from_millis(50));
+        let settings = Settings::new(Kind::Quorum, connect, reply);
+        let settings = servers[0].clone().with_settings(settings);
+        Ok(QuorumBuilder { servers, settings })
     }
 
     /// Returns the lock with this key. Nothing is sent yet.
@@ -174,20 +177,16 @@ impl Quorum {
     /// # }
     /// ```
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Vec<ServerAnswer> {
-        let answers = self
-            .0
-            .servers
-            .call_all(&request::info(key.as_ref()), self.0.settings.reply)
-            .await;
-        let answer =
-            |(node, answer): (Arc<Node>, Result<crate::link::Reply, Failed>)| ServerAnswer {
-                server: node.name.to_string(),
-                answer: match answer {
-                    Ok(reply) => LockInfo::read(reply.value),
-                    Err(failed) => Err(failed.error(Error::unexpected(&"null"))),
-                },
-            };
-        answers.into_iter().map(answer).collect()
+        let (core, info) = (&self.0, request::info(key.as_ref()));
+        let answers = core.servers.call_all(&info, core.settings.reply).await;
+        let answers = answers.into_iter().map(|(node, answer)| ServerAnswer {
+            server: node.name.to_string(),
+            answer: match answer {
+                Ok(reply) => LockInfo::read(reply.value),
+                Err(failed) => Err(failed.error(Error::unexpected(&"null"))),
+            },
+        });
+        answers.collect()
     }
 
     /// Releases what guards still hold, and waits for `limit` at most until the servers have confirmed that; as
@@ -227,7 +226,7 @@ impl fmt::Debug for Quorum {
 #[must_use = "settings do nothing until a quorum is made of them"]
 pub struct QuorumBuilder {
     servers: Vec<Builder>,
-    options: Options,
+    settings: Builder,
 }
 
 impl QuorumBuilder {
@@ -240,7 +239,7 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
-        self.options.settings.reply = limit;
+        self.settings = self.settings.response_timeout(limit);
         self
     }
 
@@ -253,13 +252,7 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn settings(mut self, set: impl FnOnce(Builder) -> Builder) -> QuorumBuilder {
-        if let Some(first) = self.servers.first() {
-            let builder = Builder {
-                options: self.options,
-                ..first.clone()
-            };
-            self.options = set(builder).options;
-        }
+        self.settings = set(self.settings);
         self
     }
 
@@ -277,29 +270,18 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Quorum, Error> {
-        let mut options = self.options;
-        let (runtime, names) = (options.runtime()?, options.names()?);
-        // A server that hangs is noticed soon, and another one takes its place.
-        options.letters = options
-            .settings
-            .reply
-            .saturating_mul(2)
-            .clamp(Duration::from_millis(100), Duration::from_secs(1));
-        options.is_patient = false;
-        options.awaits_connection = false;
-        let identities: Vec<_> = self.servers.iter().map(|_| Identity::default()).collect();
-        let mut nodes = Vec::new();
-        for (number, server) in self.servers.into_iter().enumerate() {
-            let mut others = identities.clone();
-            let identity = others.swap_remove(number);
-            nodes.push(server.member(&options, identity, others, &runtime)?);
-        }
-        Ok(Quorum(Core::new(
-            Servers::Quorum(nodes),
-            names,
-            options.settings,
-            runtime,
-        )))
+        let run_ids: Arc<[RunId]> = self.servers.iter().map(|_| RunId::default()).collect();
+        let core = self.settings.core(|_, settings, runtime| {
+            let node = |(number, server): (usize, Builder)| {
+                let connect = identified(server.server()?, number, run_ids.clone());
+                let run_id = run_ids[number].clone();
+                let node = Node::new(connect, settings, runtime);
+                Ok(Arc::new(Node { run_id, ..node }))
+            };
+            let nodes = self.servers.into_iter().enumerate().map(node);
+            Ok(Servers::Quorum(nodes.collect::<Result<_, Error>>()?))
+        });
+        core.map(Quorum)
     }
 
     /// Makes a quorum of which a majority is connected, and has the module.
@@ -316,44 +298,68 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
-        let limit = self.options.connect;
         let quorum = self.build()?;
+        let (info, limit) = (&request::info(b"mortise"), quorum.0.settings.connect);
         let nodes = quorum.0.servers.nodes();
-        let find = |node: &Arc<Node>| {
-            let node = node.clone();
-            async move {
-                let found = node.link.call(&request::info(b"mortise"), limit).await;
-                (node, found)
-            }
+        let needed = majority(nodes.len());
+        let find = |node: Arc<Node>| async move {
+            let found = node.link.call(info, limit).await;
+            (node, found)
         };
-        let mut finding: FuturesUnordered<_> = nodes.iter().map(find).collect();
+        let mut finding: FuturesUnordered<_> = nodes.into_iter().map(find).collect();
         let (mut granted, mut failures) = (0, Vec::new());
         while let Some((node, found)) = finding.next().await {
-            let error = match found {
-                Ok(_) => None,
-                Err(failed) => Some(failed.error(Error::unexpected(&"null"))),
-            };
-            match error {
-                Some(Error::Connection { server, error }) if is_invalid(&error) => {
+            let failed = found.map_err(|failed| failed.error(Error::unexpected(&"null")));
+            match failed.map(drop) {
+                Err(Error::Connection { server, error }) if is_invalid(&error) => {
                     return Err(Error::Invalid(format!("{server}: {error}")));
                 }
                 // Only if the server knows a command it says that the user may not run it.
-                Some(Error::Refused { code, .. }) if code == "NOPERM" => granted += 1,
-                Some(error) => failures.push(NodeFailure {
-                    server: node.name.to_string(),
-                    reason: error.into(),
-                }),
-                None => granted += 1,
+                Err(Error::Refused { code, .. }) if code == "NOPERM" => granted += 1,
+                Err(error) => failures.push(NodeFailure::new(&node.name, error)),
+                Ok(()) => granted += 1,
             }
-            if granted >= majority(nodes.len()) {
+            if granted >= needed {
                 return Ok(quorum);
             }
         }
         Err(Error::NoQuorum {
-            needed: majority(nodes.len()),
+            needed,
             granted,
             nodes: failures,
         })
+    }
+}
+
+/// Has connections find out which process they lead to, which must not be one of the others of the quorum. A user without the right
+/// to `INFO` may take locks all the same.
+fn identified(connect: Connect, number: usize, run_ids: Arc<[RunId]>) -> Connect {
+    let (open, advice) = (connect.open, connect.advice);
+    let identified = Connect::new(connect.server, move || {
+        let (opening, run_ids) = (open(), run_ids.clone());
+        async move {
+            let mut connection = opening.await?;
+            let mut command = redis::cmd("INFO");
+            command.arg("server");
+            let info = connection.send_packed_command(&command).await?;
+            let info = String::from_redis_value(info).unwrap_or_default();
+            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+            let run_id = run_id.map(|run_id| run_id.trim().to_owned());
+            sync::lock(&run_ids[number]).clone_from(&run_id);
+            let is_same =
+                |(other, id): (usize, &RunId)| other != number && *sync::lock(id) == run_id;
+            match run_id.is_some() && run_ids.iter().enumerate().any(is_same) {
+                true => Err(RedisError::from((
+                    ErrorKind::InvalidClientConfig,
+                    "it is the same server as another one of this quorum, and would vote twice",
+                ))),
+                false => Ok(connection),
+            }
+        }
+    });
+    Connect {
+        advice,
+        ..identified
     }
 }
 

@@ -8,16 +8,18 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use redis::Cmd;
 
-use crate::acquire::{Attempt, Wanted, Won};
+use crate::acquire::{Attempt, Won};
 use crate::belief::{Belief, Part};
 use crate::core::Core;
-use crate::error::{Error, Failed, NodeFailure, NodeReason};
-use crate::hold::{Hold, Share};
+use crate::error::{Error, Failed, Loss, NodeFailure, NodeReason};
+use crate::hold::Hold;
 use crate::name::Bytes;
 use crate::node::{Node, Route};
 use crate::quorum::votes::{self, Outcome, Tally, majority};
-use crate::request::{self, Name};
+use crate::request::{self, Name, Terms};
+use crate::share::Share;
 use crate::time::BootInstant;
 use crate::token::Token;
 
@@ -42,14 +44,12 @@ struct Member {
     made: Token,
 }
 
-struct Voted {
-    server: usize,
-    vote: Vote,
-}
+/// A server's number, and what it has said.
+type Voted = (usize, Vote);
 
 pub(crate) struct Round<'a> {
     core: &'a Arc<Core>,
-    wanted: &'a Wanted,
+    terms: &'a Terms,
     /// In the order in which clients queue.
     nodes: Vec<Arc<Node>>,
     name: Name,
@@ -60,22 +60,16 @@ pub(crate) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>, wanted: &'a Wanted, owner: Bytes) -> Round<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>, name: Name, terms: &'a Terms) -> Round<'a> {
         let mut nodes = core.servers.nodes();
         // In whatever order they were listed.
-        nodes
-            .sort_by_cached_key(|node| node.identity.id().unwrap_or_else(|| node.name.to_string()));
-        let votes = nodes.iter().map(|_| Vote::Unasked).collect();
-        let name = Name {
-            keys: wanted.keys.clone(),
-            owner,
-        };
+        nodes.sort_by_cached_key(|node| node.rank());
         Round {
             core,
-            wanted,
+            terms,
+            votes: nodes.iter().map(|_| Vote::Unasked).collect(),
             nodes,
             name,
-            votes,
             asking: FuturesUnordered::new(),
             started: BootInstant::now(),
         }
@@ -86,21 +80,22 @@ impl<'a> Round<'a> {
         let attempt = Attempt {
             route: Route::to(self.nodes[server].clone()),
             name: self.name.clone(),
-            terms: self.wanted.terms,
+            terms: self.terms.clone(),
+            token: None,
             wait,
         };
         self.votes[server] = Vote::Pending;
         let asking = async move {
-            let vote = match attempt.ask(&core).await {
-                Ok(won) => Vote::Held(Member {
-                    made: won.grant.token,
-                    won,
-                }),
+            let vote = match attempt.win(&core).await {
+                Ok(won) => {
+                    let made = won.grant.token;
+                    Vote::Held(Member { won, made })
+                }
                 Err(Failed::Denied) => Vote::Busy,
                 Err(Failed::Refused(error)) => Vote::Failed(error),
                 Err(Failed::Unknown(error)) => Vote::Unknown(error),
             };
-            Voted { server, vote }
+            (server, vote)
         };
         self.asking.push(asking.boxed());
     }
@@ -110,10 +105,7 @@ impl<'a> Round<'a> {
     pub(crate) async fn ask_all(&mut self) -> Option<Token> {
         for server in 0..self.votes.len() {
             // A name that was left is not used again.
-            if matches!(
-                self.votes[server],
-                Vote::Unasked | Vote::Busy | Vote::Failed(_)
-            ) {
+            if let Vote::Unasked | Vote::Busy | Vote::Failed(_) = self.votes[server] {
                 self.ask(server, None);
             }
         }
@@ -136,71 +128,60 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Raises the token of a server's grant.
+    /// Raises the token of a server's grant. If that fails it is left, and the name is not used again.
     fn raise(&mut self, server: usize, token: Token) {
-        let Some(mut member) = self.take_member(server) else {
-            return;
+        let fence = |key: &Bytes, owner: &Bytes, _| request::fence(key, owner, token);
+        let raised = |mut member: Member, token| {
+            member.won.grant.token = Token::new(token);
+            Vote::Held(member)
         };
-        let (core, place) = (self.core.clone(), member.won.place());
-        let fence = request::fence(&place.key, member.won.owner(), token);
-        let raising = async move {
-            let reply = core.servers.call(&place, &fence, core.settings.reply).await;
-            let vote = match reply.and_then(|reply| request::token(reply.value)) {
-                Ok(token) => {
-                    member.won.grant.token = token;
-                    Vote::Held(member)
-                }
-                // It is left, and the name is not used again.
-                Err(failed) => {
-                    Vote::Unraised(failed.error(Error::Lost(crate::error::Loss::Denied)))
-                }
-            };
-            Voted { server, vote }
-        };
-        self.asking.push(raising.boxed());
+        self.send(server, fence, raised, Vote::Unraised);
     }
 
     /// Gives back what a server has granted. It may be asked again under the same name once it has confirmed that.
     fn give_back(&mut self, server: usize) {
-        let Some(member) = self.take_member(server) else {
-            return;
+        let release =
+            |key: &Bytes, owner: &Bytes, token| request::by(token, request::release(key, owner));
+        let released = |member: Member, _| {
+            member.won.settle();
+            Vote::Unasked
         };
-        let (core, place) = (self.core.clone(), member.won.place());
-        let release = request::release(&place.key, member.won.owner(), member.won.grant.token);
-        let giving_back = async move {
-            let reply = core
-                .servers
-                .call(&place, &release, core.settings.reply)
-                .await;
-            let vote = match reply.and_then(|reply| request::number(reply.value)) {
-                Ok(_) => {
-                    member.won.armed.settle();
-                    Vote::Unasked
-                }
-                Err(failed) => Vote::Unknown(failed.error(Error::Lost(crate::error::Loss::Denied))),
-            };
-            Voted { server, vote }
-        };
-        self.asking.push(giving_back.boxed());
+        self.send(server, release, released, Vote::Unknown);
     }
 
-    /// Takes out what a server has granted: until it has answered again, it is pending.
-    fn take_member(&mut self, server: usize) -> Option<Member> {
-        match std::mem::replace(&mut self.votes[server], Vote::Pending) {
-            Vote::Held(member) => Some(member),
-            other => {
-                self.votes[server] = other;
-                None
-            }
-        }
+    /// Sends a command about what a server has granted, if it has. Until it has answered, it is pending.
+    fn send(
+        &mut self,
+        server: usize,
+        command: impl FnOnce(&Bytes, &Bytes, Token) -> Cmd,
+        done: fn(Member, u64) -> Vote,
+        failed: fn(Error) -> Vote,
+    ) {
+        let Vote::Held(_) = self.votes[server] else {
+            return;
+        };
+        let vote = std::mem::replace(&mut self.votes[server], Vote::Pending);
+        let Vote::Held(member) = vote else { return };
+        let (core, place) = (self.core.clone(), member.won.place().clone());
+        let command = command(&place.key, &self.name.owner, member.won.grant.token);
+        let sending = async move {
+            let limit = core.settings.reply;
+            let reply = core.servers.call(&place, &command, limit).await;
+            let vote = match reply.and_then(|reply| request::number(reply.value)) {
+                Ok(number) => done(member, number),
+                Err(it) => failed(it.error(Error::Lost(Loss::Denied))),
+            };
+            (server, vote)
+        };
+        self.asking.push(sending.boxed());
     }
 
     /// Counts the next vote; `false` once there are no more.
     async fn count_next(&mut self) -> bool {
-        let Some(voted) = self.asking.next().await else {
+        let Some((server, vote)) = self.asking.next().await else {
             return false;
         };
-        self.votes[voted.server] = voted.vote;
+        self.votes[server] = vote;
         true
     }
 
@@ -236,7 +217,7 @@ impl<'a> Round<'a> {
             }
             at = (at + 1..self.votes.len())
                 .find(|server| matches!(self.votes[*server], Vote::Busy))?;
-            let left = self.oldest()? + self.wanted.terms.lease.renewal_period();
+            let left = self.oldest()? + self.terms.lease.renewal_period();
             wait = u64::try_from(left.remaining().as_millis())
                 .ok()
                 .filter(|left| *left > 0)?;
@@ -267,32 +248,22 @@ impl<'a> Round<'a> {
     /// It is won: the hold. Servers that grant it late join.
     pub(crate) async fn won(mut self, token: Token) -> Result<Share, Error> {
         let ahead: Vec<usize> = self.tally().ahead(BootInstant::now()).collect();
+        let Terms { mode, lease, .. } = *self.terms;
         let (mut parts, mut places) = (Vec::new(), Vec::new());
         for (server, vote) in std::mem::take(&mut self.votes).into_iter().enumerate() {
             if let Vote::Held(Member { won, .. }) = vote
                 && !ahead.contains(&server)
             {
-                parts.push(Part::new(won.grant, self.wanted.terms.lease));
-                places.push(won.place());
-                won.armed.settle();
+                parts.push(Part::new(won.grant, lease));
+                places.append(&mut won.settle());
             }
         }
-        let terms = self.wanted.terms;
-        let belief = Belief::new(
-            token,
-            terms.mode,
-            terms.lease,
-            majority(self.nodes.len()),
-            parts,
-        );
-        let share = self
-            .wanted
-            .confirmed(self.core, self.name.owner.clone(), belief, places)
-            .await?;
+        let belief = Belief::new(token, mode, lease, majority(self.nodes.len()), parts);
+        let owner = self.name.owner.clone();
+        let share = Share::new(self.core, owner, self.terms, belief, places).await?;
         if !self.asking.is_empty() {
-            self.core
-                .runtime
-                .spawn(join_late(share.0.clone(), self.asking));
+            let (core, hold) = (self.core.clone(), share.hold.clone());
+            self.core.runtime.spawn(join_late(core, hold, self.asking));
         }
         Ok(share)
     }
@@ -306,17 +277,12 @@ impl<'a> Round<'a> {
             _ => None,
         };
         // A server that did not answer the last time decides nothing before it does.
-        let may_answer = |(vote, node): &(&Vote, &Arc<Node>)| {
-            matches!(vote, Vote::Pending) && !node.link.is_silent()
+        let may_answer = |server: &usize| {
+            matches!(self.votes[*server], Vote::Pending) && !self.nodes[*server].link.is_silent()
         };
         Tally {
             parts: self.votes.iter().map(part).collect(),
-            pending: self
-                .votes
-                .iter()
-                .zip(&self.nodes)
-                .filter(may_answer)
-                .count(),
+            pending: (0..self.votes.len()).filter(may_answer).count(),
         }
     }
 
@@ -360,15 +326,15 @@ impl<'a> Round<'a> {
                 Vote::Held(_) if ahead.contains(&server) => NodeReason::Ahead,
                 Vote::Held(_) | Vote::Unasked => return None,
                 Vote::Busy => NodeReason::Busy,
-                Vote::Pending => self.nodes[server].link.silence().into(),
+                Vote::Pending => {
+                    let limit = self.core.settings.reply;
+                    self.nodes[server].link.no_reply(limit).into()
+                }
                 Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => {
                     error.clone().into()
                 }
             };
-            Some(NodeFailure {
-                server: self.nodes[server].name.to_string(),
-                reason,
-            })
+            Some(NodeFailure::new(&self.nodes[server].name, reason))
         };
         let granted = self
             .votes
@@ -385,13 +351,18 @@ impl<'a> Round<'a> {
 }
 
 /// Takes in the servers that grant a lock after it was won without them.
-async fn join_late(hold: Arc<Hold>, mut late: FuturesUnordered<BoxFuture<'static, Voted>>) {
-    let pending = hold.core.pending();
-    while let Some(voted) = late.next().await {
-        if let Vote::Held(Member { won, .. }) = voted.vote
-            && hold.join(won.place(), won.grant)
+async fn join_late(
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    mut late: FuturesUnordered<BoxFuture<'static, Voted>>,
+) {
+    let pending = core.pending();
+    while let Some((_, vote)) = late.next().await {
+        if let Vote::Held(Member { won, .. }) = vote
+            && hold.join(won.place().clone(), won.grant)
         {
-            won.armed.settle();
+            won.settle();
+            core.keeper.schedule(&hold);
         }
     }
     drop(pending);

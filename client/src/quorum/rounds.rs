@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Wanted;
 use crate::core::Core;
 use crate::error::Error;
-use crate::hold::Share;
-use crate::name::{Names, random_uuid};
+use crate::name::{Bytes, Names, random_uuid};
 use crate::quorum::round::Round;
+use crate::request::{Name, Terms};
 use crate::retry::{Tries, Wait};
+use crate::share::Share;
 use crate::time::BootInstant;
 
 /// A server may take this part of a lease to answer.
@@ -21,15 +21,20 @@ const SHARE: u32 = 4;
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     names: &Names,
-    wanted: &Wanted,
+    keys: &Arc<[Bytes]>,
+    terms: &Terms,
 ) -> Result<Share, Error> {
-    check(core, wanted)?;
+    check(core, terms)?;
     let mut queues_on = None;
-    let tries = Tries::new(wanted.wait, BootInstant::now());
+    let tries = Tries::new(terms.wait, BootInstant::now());
     loop {
         core.check_open()?;
         let began = BootInstant::now();
-        let mut round = Round::new(core, wanted, names.next());
+        let name = Name {
+            keys: keys.clone(),
+            owner: names.next(),
+        };
+        let mut round = Round::new(core, name, terms);
         let waits: Option<usize> = queues_on.take();
         let won = match waits {
             None => round.ask_all().await,
@@ -37,7 +42,7 @@ pub(crate) async fn acquire(
         };
         core.check_open()?;
         let now = BootInstant::now();
-        let is_over = wanted.wait == Wait::Never || tries.is_over(now);
+        let is_over = terms.wait == Wait::Never || tries.is_over(now);
         let has_waited = waits.is_some();
         let back_off = back_off(now.since(began));
         let pause = match won {
@@ -71,8 +76,8 @@ fn back_off(took: Duration) -> Duration {
 }
 
 /// A lease must not run out while servers answer.
-fn check(core: &Core, wanted: &Wanted) -> Result<(), Error> {
-    let (limit, lease) = (core.settings.reply, wanted.terms.lease.duration());
+fn check(core: &Core, terms: &Terms) -> Result<(), Error> {
+    let (limit, lease) = (core.settings.reply, terms.lease.duration());
     match limit.saturating_mul(SHARE) > lease {
         false => Ok(()),
         true => Err(Error::Invalid(format!(

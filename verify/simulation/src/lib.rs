@@ -152,6 +152,12 @@ mod sentinel;
 #[path = "../../../client/src/servers.rs"]
 mod servers;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/settings.rs"]
+mod settings;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/share.rs"]
+mod share;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/sync.rs"]
 mod sync;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]

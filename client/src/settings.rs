@@ -1,0 +1,53 @@
+//! What a client is built with.
+
+use std::time::Duration;
+
+use crate::retry::Wait;
+
+/// What applies to all locks and connections of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) servers: Kind,
+    /// What connections are called, and owners begin with.
+    pub(crate) name: Option<String>,
+    /// The lease of locks that set none, and how long these wait.
+    pub(crate) lease: Duration,
+    pub(crate) wait: Wait,
+    /// How long opening a connection may take.
+    pub(crate) connect: Duration,
+    /// How long a reply may take.
+    pub(crate) reply: Duration,
+}
+
+/// What the servers of a client are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    One,
+    /// Another node may have the keys of one that is away.
+    #[cfg(feature = "cluster")]
+    Cluster,
+    /// Any majority will do.
+    Quorum,
+}
+
+impl Settings {
+    pub(crate) fn new(servers: Kind, connect: Duration, reply: Duration) -> Settings {
+        Settings {
+            servers,
+            name: None,
+            lease: Duration::from_secs(10),
+            wait: Wait::Forever,
+            connect,
+            reply,
+        }
+    }
+
+    /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
+    pub(crate) fn letters(&self) -> Duration {
+        let longest = Duration::from_secs(1);
+        match self.servers {
+            Kind::Quorum => (2 * self.reply).clamp(Duration::from_millis(100), longest),
+            _ => longest,
+        }
+    }
+}
