@@ -9,7 +9,7 @@ use mortise_harness::{
     Dice, Link, Server, cmd, eventually, try_cmd, wait_for_sync, wait_for_sync_over,
 };
 
-use super::{Diary, Entry, LEASE, Primary, Setup, View};
+use super::{Diary, Entry, LEASE, LONG_LEASE, Primary, Setup, View};
 use crate::check::Promises;
 use crate::client::{Confirming, Marker, Place};
 
@@ -25,6 +25,16 @@ pub(crate) enum Omitted {
     Replica,
     /// A server grants at once after it has started.
     Grace,
+}
+
+impl Omitted {
+    fn lease(self) -> u64 {
+        match self {
+            // A replica may need a second until it follows a primary that has restarted.
+            Omitted::Grace => LONG_LEASE,
+            _ => LEASE,
+        }
+    }
 }
 
 pub(crate) struct Confirmed {
@@ -68,12 +78,13 @@ const FAILOVERS: [Failover; 7] = [
 impl Confirmed {
     /// With so many servers, all of which may become the primary.
     pub(crate) fn start(servers: usize, omitted: Omitted) -> Confirmed {
-        let grace = if omitted == Omitted::Grace { 0 } else { LEASE };
+        let lease = omitted.lease();
+        let grace = if omitted == Omitted::Grace { 0 } else { lease };
         let builder = || {
             Server::builder()
                 .alone()
                 .config("repl-diskless-sync-delay", "0")
-                .module_arg("max-lease", &LEASE.to_string())
+                .module_arg("max-lease", &lease.to_string())
                 .module_arg("grace", &grace.to_string())
                 .module_arg("promotion-grace", "0")
         };
@@ -232,6 +243,10 @@ impl Setup for Confirmed {
             loses_nothing: false,
             grants_at_once: false,
         }
+    }
+
+    fn lease(&self) -> u64 {
+        self.omitted.lease()
     }
 
     fn confirming(&self) -> Option<Confirming> {
