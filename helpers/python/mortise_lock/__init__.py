@@ -1,45 +1,47 @@
 """Locks that the server knows, for threads. The class has the methods of `redis.lock.Lock`; `mortise_lock.asyncio` has its twin."""
+from __future__ import annotations
+
 import atexit
-import functools
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from redis.exceptions import ResponseError
+from redis import ConnectionPool, Redis, RedisCluster
+from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
-from ._lock import BaseLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, RefusedError
-from ._multi import BaseMultiLock
-from ._values import milliseconds, pool_of, settled
-from ._wire import BaseWire
+from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
+from ._values import LATE, Failed, milliseconds, now, pool_of
+from ._wire import cause_of, connection_like, packed
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
            "revoke"]
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-def in_thread(method):
-    """The method without its `async`: nothing in it suspends where threads wait, so that its first step is all of it."""
-
-    @functools.wraps(method)
-    def run(*arguments, **options):
-        try:
-            method(*arguments, **options).send(None)
-        except StopIteration as end:
-            return end.value
-
-    return run
+T = TypeVar("T")
+Client = Union[Redis, RedisCluster]
+MOST_IDLE = 32  # connections to a server that stay open while nobody uses them
+BEAT = 5_000  # ms after which a server has to show that it still answers one who waits
 
 
-class Lock(BaseLock):
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of what the rules do. Nothing in it suspends where threads wait, so that its first step is all of it."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+
+
+class Lock(BaseLock[Client]):
     """A lock for threads: what `redis.lock.Lock` does, in the server."""
 
-    release, locked, owned = in_thread(BaseLock.release), in_thread(BaseLock.locked), in_thread(BaseLock.owned)
-    extend, reacquire, wait_lost = map(in_thread, (BaseLock.extend, BaseLock.reacquire, BaseLock.wait_lost))
-    pass_to, take_over = in_thread(BaseLock.pass_to), in_thread(BaseLock.take_over)
-    _acquire_here, __enter__, __exit__ = in_thread(BaseLock._acquire), in_thread(BaseLock._enter), in_thread(BaseLock._exit)
-
-    def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None) -> bool:
+    def acquire(self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None,
+                token: Name | None = None) -> bool:
         """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is
         not given is as the lock was made. `token` (str or bytes, up to 255 with what is added to it): a name for who asks.
 
@@ -47,9 +49,40 @@ class Lock(BaseLock):
         of the wait, or without a limit after 10 s.
         """
         self._check(sleep)
-        return self._acquire_here(blocking, blocking_timeout, token) is not None
+        return run(self._acquire(blocking, blocking_timeout, token)) is not None
 
-    def guard(self, *command):
+    def release(self) -> None:
+        return run(super().release())
+
+    def locked(self) -> bool:
+        return run(super().locked())
+
+    def owned(self) -> bool:
+        return run(super().owned())
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
+        return run(super().extend(additional_time, replace_ttl))
+
+    def reacquire(self) -> bool:
+        return run(super().reacquire())
+
+    def wait_lost(self, timeout: float | None = None) -> bool:
+        return run(super().wait_lost(timeout))
+
+    def pass_to(self, owner: Name, lease: float) -> int:
+        return run(super().pass_to(owner, lease))
+
+    def take_over(self, owner: Name, token: int) -> bool:
+        return run(super().take_over(owner, token))
+
+    def __enter__(self) -> Self:
+        run(self._enter())
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        run(self._exit(kind, error, trace))
+
+    def guard(self, *command: Any) -> Any:
         """Runs a command by this lock's client, if the lock is held when the server runs it: `lock.guard("SET", "stock:42", 17)`. Its
         reply, and its errors. Raises LockNotOwnedError if the lock is not held any more: then the command was not run."""
         try:
@@ -67,37 +100,39 @@ class ReadLock(Lock):
     _command = "LOCK.RLOCK"
 
 
-class Semaphore(BaseSemaphore, Lock):
+class Semaphore(BaseSemaphore[Client], Lock):
     """Permits for threads: `limit` of them are out at the same time, in all processes together."""
 
-    locked, available = in_thread(BaseSemaphore.locked), in_thread(BaseSemaphore.available)
-
-    def acquire(self, sleep=None, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
+    def acquire(self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None,
+                token: Name | None = None, *, permits: int | None = None) -> bool:
         """Takes `permits` at once, or none: as the `acquire` of `Lock` otherwise. `release` gives all of them back."""
         self._check(sleep)
-        return self._acquire_here(blocking, blocking_timeout, token, permits) is not None
+        return run(self._acquire(blocking, blocking_timeout, token, permits)) is not None
+
+    def locked(self) -> bool:
+        return run(super().locked())
+
+    def available(self) -> int:
+        return run(super().available())
 
 
-class MultiLock(BaseMultiLock, Lock):
+class MultiLock(BaseMultiLock[Client], Lock):
     """Several locks for threads: `MultiLock(redis, ["a", "b"])` takes all in one instant, or none, and holds nothing while it waits. It
     is lost as soon as one of them is."""
 
-    locked, owned, pass_to = in_thread(BaseMultiLock.locked), in_thread(BaseMultiLock.owned), in_thread(BaseMultiLock.pass_to)
-    take_over = pass_to
 
-
-def revoke(redis, name, owner=None):
+def revoke(redis: Client, name: Name, owner: Name | None = None) -> float | None:
     """Makes the lock's holds, or that of `owner` (a name as LOCK.INFO shows it), end with their leases: holders learn of it at their
     next renewal, and nobody else is granted before. Returns the seconds that this takes at most; None if nobody holds it."""
-    return in_thread(Lock(redis, name)._revoke)(owner)
+    return run(Lock(redis, name)._revoke(owner))
 
 
-def close(redis, timeout=2.0) -> bool:
+def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all locks that any client of this client's connection pool waits for or renews. Returns whether the server has
     acknowledged all of it within `timeout` seconds. Waiters get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
     session = vars(pool_of(redis)).pop("_mortise_session", None)
-    return session is None or session.place != os.getpid() or in_thread(session.close)(ms)
+    return session is None or session.place != os.getpid() or run(session.close(ms))
 
 
 making, sessions = threading.RLock(), weakref.WeakSet()
@@ -120,45 +155,72 @@ def session_of(redis, kind, place):
         return session
 
 
-class Answers:
-    """What a future is to tasks: here nobody reads it before the mutex is free."""
+class Connections:
+    """Connections to one server: each thread uses one while it sends, and while it waits for a lock. A few stay open for the next."""
 
-    replies = None
+    def __init__(self, pool):
+        """pool: what gives the pool that they are made like."""
+        self.pool, self.idle, self.waiting = pool, [], set()
 
-    def done(self):
-        return self.replies is not None
-
-    def set_result(self, replies):
-        self.replies = replies
-
-
-class Wire(BaseWire):
-    """One connection that all threads share: the thread whose turn it is sends the requests of all."""
-
-    in_time = staticmethod(settled)  # redis-py's own time-outs do
-    exchanging = None  # the thread that does
-
-    async def call(self, commands):
-        if self.exchanging == threading.get_ident():
-            return await self.call_beside(commands)
-        answers = Answers()
-        self.jobs.append((commands, answers))
-        with self.mutex:
-            self.exchanging = threading.get_ident()
-            try:
-                while answers.replies is None:
-                    await self.exchange()
-            finally:
-                self.exchanging = None
-        return answers.replies
-
-    async def call_beside(self, commands):
-        """For a signal handler that runs in the midst of this thread's exchange: its replies are the next that come here."""
-        beside = Wire(self.pool, self.mail)
+    async def call(self, commands, wait=0):
+        """Their replies. `wait`: for so many ms the last one may be kept waiting."""
+        connection, known = None, True
         try:
-            return await beside.call(commands)
+            connection, limit = self.take()
+            known = False
+            connection.send_packed_command([packed(commands)], check_health=False)
+            if wait:
+                self.waiting.add(connection)
+            replies = [await self.read(connection, max(wait + LATE, limit * 1000) if wait else 0) for _ in commands]
+        except BaseException as error:
+            self.hang_up_idle()  # which may be as stale
+            if connection is not None:
+                connection.disconnect()
+            if not isinstance(error, Exception):
+                raise
+            return [Failed(cause_of(error), known)] * len(commands)
         finally:
-            await beside.hang_up()
+            self.waiting.discard(connection)
+        if len(self.idle) < MOST_IDLE:
+            self.idle.append((connection, limit))
+        else:
+            connection.disconnect()
+        return replies
+
+    def take(self):
+        """A connection that nobody else has, and its limit for a reply in seconds."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            connection, limit, _ = connection_like(self.pool())
+            connection.connect()
+            return connection, limit
+
+    async def read(self, connection, longest):
+        """One reply, or the error in its place. If it may take longer than usual, the server shows now and then that it still answers."""
+        end = now() + longest
+        while longest and not connection.can_read(min(BEAT, max(0, end - now())) / 1000):
+            if now() >= end:
+                raise TimeoutError("no reply in time")
+            if isinstance(failed := (await self.call([("PING",)]))[0], Failed):
+                raise failed.cause
+        try:
+            return connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    def hang_up_idle(self):
+        idle, self.idle = self.idle, []
+        for connection, _ in idle:
+            connection.disconnect()
+
+    def end_waits(self):
+        for connection in list(self.waiting):
+            connection.disconnect()
+
+    async def hang_up(self):
+        self.end_waits()
+        self.hang_up_idle()
 
 
 class Session(rules.Session):
@@ -174,21 +236,29 @@ class Session(rules.Session):
 
     def spawn(self, work):
         try:
-            threading.Thread(target=in_thread(work), name="mortise-lock", daemon=True).start()
+            threading.Thread(target=lambda: run(work()), name="mortise-lock", daemon=True).start()
         except RuntimeError:  # the interpreter ends, and starts no more of them: `close` does the work
             return False
         return True
 
     @staticmethod
     def hang_up(_, wires):
-        for wire in list(wires.values()):
-            in_thread(wire.hang_up)()
+        for connections in list(wires.values()):
+            run(connections.hang_up())
 
-    def new_wire(self, address, mail):
-        def pool():
-            own = self.pool()
-            return own if address is None else pool_of(own.get_redis_connection(own.get_node(*address)))
-        return Wire(pool, mail)
+    async def call(self, node, commands, wait=0):
+        address = node.address
+        if address not in self.wires:
+            self.wires.setdefault(address, Connections(lambda: self.pool_at(address)))
+        return await self.wires[address].call(commands, wait)
+
+    def pool_at(self, address):
+        own = self.pool()
+        return own if address is None else pool_of(own.get_redis_connection(own.get_node(*address)))
+
+    def end_waits(self):
+        for connections in list(self.wires.values()):
+            connections.end_waits()
 
     async def wait(self, event, ms):
         return event.wait(min(ms / 1000, threading.TIMEOUT_MAX))
@@ -198,7 +268,7 @@ class Session(rules.Session):
 def close_all():
     for session in list(sessions):
         if session.place == os.getpid():
-            in_thread(session.close)(500)
+            run(session.close(500))
 
 
 def close_child():

@@ -1,11 +1,21 @@
 """What locks for threads and for tasks have in common: arguments, attempts, errors. `_rules.py` has what they ask the server."""
+from __future__ import annotations
+
 import itertools
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Union
 
 from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
 
 from ._taken import Local, Taken
 from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, code, lease_of, log, milliseconds, now, pool_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+Client = TypeVar("Client")
+Name = Union[str, bytes]
 
 NO_MODULE = ("the server does not know LOCK commands: the Mortise module is not loaded. Add `loadmodule …/libmortise.so` to its "
              "configuration, or send MODULE LOAD …/libmortise.so")
@@ -23,15 +33,31 @@ class RefusedError(LockError):
     """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
 
 
-class BaseLock:
-    """What locks for threads and for tasks have in common. Types of what is
-    public are in the .pyi files."""
+class Options(TypedDict, total=False):
+    """Those of `Lock`, by their names."""
+
+    timeout: float | None
+    sleep: float | None
+    blocking: bool
+    blocking_timeout: float | None
+    thread_local: bool
+    raise_on_release_error: bool
+    lease: float
+    max_hold: float | None
+    at_least: float | None
+    holder: Name | None
+    cancel_on_loss: bool  # asyncio only
+
+
+class BaseLock(Generic[Client]):
+    """What locks for threads and for tasks have in common."""
 
     _command = "LOCK.ACQUIRE"
     _takes = Taken
 
-    def __init__(self, redis, name, timeout=None, sleep=0.1, blocking=True, blocking_timeout=None, thread_local=True,
-                 raise_on_release_error=True, *, lease=30.0, max_hold=None, at_least=None, holder=None):
+    def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
+                 blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
+                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None) -> None:
         """A lock on `name` (str or bytes) by the client `redis`. Takes nothing yet. As `redis.lock.Lock`; all times are seconds.
 
         timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
@@ -55,7 +81,7 @@ class BaseLock:
         self.at_least, self.holder = at_least, holder
         self._request(), self._limit(blocking_timeout), self._check(sleep)
         self._taken = self._takes(self.thread_local is False)
-        self._keys, self._holder = [self._bytes(one) for one in self._names()], self._bytes(holder)
+        self._keys, self._holder = [self._bytes(one) for one in (name if self._is_several() else [name])], self._bytes(holder)
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
 
@@ -66,15 +92,15 @@ class BaseLock:
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
 
-    def _names(self):
-        return [self.name]
+    def _is_several(self):
+        return self._command == "LOCK.MACQUIRE"
 
     @property
     def _key(self):
         return self._keys[0]
 
     @property
-    def local(self):
+    def local(self) -> Any:
         """redis-py's place for `token`, the name by which this thread or task holds the lock. Another process's may be set."""
         return Local(self._taken, self._bytes)
 
@@ -105,18 +131,18 @@ class BaseLock:
             milliseconds("sleep", sleep)
 
     @property
-    def fencing_token(self):
+    def fencing_token(self) -> int | None:
         """An int, larger than every one granted before: for the store that the lock protects, which refuses smaller ones. None
         where nothing was taken."""
         return self._hold and self._hold.token
 
     @property
-    def owner(self):
+    def owner(self) -> bytes | None:
         """The name under which it is held (bytes), as LOCK.INFO shows it. None where nothing was taken."""
         return self._hold and self._hold.owner
 
     @property
-    def lost(self):
+    def lost(self) -> bool:
         """Whether the lock was taken, and has ended without a release. By this process's own clock; sends no command."""
         return self._hold is not None and not self._hold.held()
 
@@ -144,7 +170,8 @@ class BaseLock:
                 hold = await self._attempt(session, end - now() if wait else 0, task, count)
                 return hold and self._taken.add(task or hold.owner, hold)
             except Failed as failed:
-                cause, failing = failed.cause, failed.cause and (failing or now())
+                cause = ConnectionError("closed") if session.closed else failed.cause
+                failing = cause and (failing or now())
                 if wait == 0:
                     last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
                 else:
@@ -161,6 +188,8 @@ class BaseLock:
 
     def _words(self, owner, lease, count):
         """The command that asks for it, without its wait."""
+        if self._is_several():
+            return self._command, owner, lease, len(self._keys), *self._keys
         return self._command, self._key, owner, lease, *count
 
     def _new_hold(self, session, task=None):
@@ -174,15 +203,14 @@ class BaseLock:
         sent, known = now(), session.closed
         try:
             if session.closed:
-                raise Failed(ConnectionError("closed"))
-            node, reply = await session.ask(*self._words(hold.owner, hold.lease, count), wait=left)
-            if isinstance(reply, list):
-                reply = await node.answer(hold, reply[1], left)
-            if not isinstance(reply, Exception):
-                node.answered_at = now()
-            known = not hold.ended_without_letter and (reply is None or isinstance(reply, ResponseError) or getattr(reply, "known", False))
+                raise Failed()
+            node, reply = await session.request(hold, self._words(hold.owner, hold.lease, count), left)
+            known = reply is None or getattr(reply, "known", isinstance(reply, ResponseError))
+            if isinstance(reply, Failed):
+                raise reply
+            node.answered_at = now()
             if isinstance(reply, Exception):
-                raise reply if isinstance(reply, Failed) else self._problem(reply)
+                raise self._problem(reply)
             if reply is None:
                 return None
             hold.granted(reply, max(sent, hold.begin))
@@ -190,8 +218,7 @@ class BaseLock:
                 raise said or Failed()
             self._hold_on(node, hold)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
-                node.lose(hold)
-                raise Failed(ConnectionError("closed"))
+                raise Failed()
             known = True
             return hold
         finally:
@@ -202,20 +229,23 @@ class BaseLock:
                 node.leave(hold)
 
     def _hold_on(self, node, hold):
+        """From here on it is the caller's."""
+        if hold.at_least is not None:
+            hold.rests_until = now() + hold.at_least
         if self.timeout is None:
             node.hold(hold)
 
-    async def _holds(self, session, key=None):
+    async def _holds(self, session, key):
         """Who holds, by the server. None where something else than such a lock has the key."""
-        holds = await session.holds(key or self._key)
+        holds = await session.holds(key)
         if isinstance(holds, Exception) and code(holds) != "WRONGTYPE":
             raise self._problem(holds)
         return None if isinstance(holds, Exception) else holds
 
-    async def _mine(self, session, one):
+    async def _mine(self, session, one, key):
         """The hold of that acquisition by the server, also where another process made it."""
         sent = now()
-        for held in await self._holds(session) or []:
+        for held in await self._holds(session, key) or []:
             owner = held["owner"]
             if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
                 one.hold = Hold(self._keys, owner, held["lease"], session.event)
@@ -224,14 +254,15 @@ class BaseLock:
                 return one.hold
 
     async def locked(self) -> bool:
-        """Whether anybody holds it now, also one who took it with another library, by SET NX. Raises redis-py's own errors
-        where the server cannot be asked, as all that follow do."""
-        return await self._holds(await self._session()) != []
+        """Whether anybody holds it now, or one of several, also one who took it with another library, by SET NX. Raises redis-py's own
+        errors where the server cannot be asked, as all that follow do."""
+        session = await self._session()
+        return any([await self._holds(session, key) != [] for key in self._keys])
 
     async def owned(self) -> bool:
         """Whether it is held, by the server: as it was taken here, or by `local.token`."""
-        current = self._taken.current()
-        return current is not None and await self._mine(await self._session(), current) is not None
+        current, session = self._taken.current(), await self._session()
+        return current is not None and all([await self._mine(session, current, key) is not None for key in self._keys])
 
     async def release(self) -> None:
         """Gives it back; with `at_least` it stays taken until that is over. Raises LockError if it was not acquired,
@@ -243,7 +274,7 @@ class BaseLock:
             one = None
         await self._with_hold("release", lambda session, hold: session.release(hold), one)
 
-    async def extend(self, additional_time, replace_ttl=False) -> bool:
+    async def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
         """`additional_time` seconds more, 0.003 at least; with `replace_ttl` that many from now on, if that is more than what is
         left. Always True. Raises as `release`, and LockError for a lock without a timeout."""
         more, current = lease_of("additional_time", additional_time), self._taken.current()
@@ -256,7 +287,7 @@ class BaseLock:
         if one is None:
             raise self._error(LockError, f"Cannot {what} a lock that was not acquired, or is released already")
         session = await self._session()
-        hold = one.hold or await self._mine(session, one)
+        hold = one.hold or await self._mine(session, one, self._key)
         with session.work():
             done = hold is not None and await work(session, hold)
         if isinstance(done, Exception):
@@ -265,18 +296,20 @@ class BaseLock:
             raise self._error(LockNotOwnedError, f"The lock was lost before its {what}")
         return done
 
-    async def pass_to(self, owner, lease) -> int:
+    async def pass_to(self, owner: Name, lease: float) -> int:
         """Gives the lock to another name (str or bytes) with a lease of `lease` seconds, 0.003 at least, and lets nobody in between.
         The new fencing token: who knows it and the name, in whichever process, goes on with `take_over`. What the lock had of
         `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
+        self._check_single()
         heir, lease, current = self._bytes(owner), lease_of("lease", lease), self._taken.current()
         token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease), current)
         current.passed = self._taken.remove(current)
         return token
 
-    async def take_over(self, owner, token) -> bool:
+    async def take_over(self, owner: Name, token: int) -> bool:
         """Whether the lock is held here from now on, which was held under the name `owner` by that fencing token: of several who try,
         one gets it. False: it is not held by that name and token, or no longer. Raises RefusedError, and redis-py's own errors."""
+        self._check_single()
         session, owner = await self._session(), self._bytes(owner)
         hold = self._new_hold(session)
         with session.work():
@@ -287,6 +320,10 @@ class BaseLock:
             self._hold_on(session.node(self._key), hold)
             self._taken.add(hold.owner, hold, taken_over=True)
         return taken
+
+    def _check_single(self):
+        if self._is_several():
+            raise TypeError("only a lock of one name is passed on and taken over")
 
     def _guarded(self, command):
         """The command under LOCK.GUARD, by what is held here."""
@@ -309,7 +346,7 @@ class BaseLock:
         """`timeout` seconds from now on. Always True. Raises as `extend`."""
         return await BaseLock.extend(self, self.lease if self.timeout is None else self.timeout, True)
 
-    async def wait_lost(self, timeout=None) -> bool:
+    async def wait_lost(self, timeout: float | None = None) -> bool:
         """Returns when the lock is lost (True), released, or `timeout` seconds are over (False)."""
         end, current = math.inf if timeout is None else now() + milliseconds("timeout", timeout, -math.inf), self._taken.current()
         return current is not None and await self._lost(current, end)
@@ -321,14 +358,14 @@ class BaseLock:
             await session.wait(hold.ended.awaited(), max(0, min(hold.until - now() + 1, end - now(), 1_000)))
         return hold is not None and not hold.lasts() and taken in self._taken.acquisitions
 
-    async def _enter(self):
+    async def _enter(self) -> Self:
         taken = await self._acquire()
         if taken is None:
             raise self._error(BusyError, "Unable to acquire lock within the time specified")
         self._taken.enter(taken)
         return self
 
-    async def _exit(self, kind, error, trace):
+    async def _exit(self, kind: object, error: BaseException | None, trace: object) -> None:
         taken = self._taken.leave()
         if taken is None:
             return
@@ -353,12 +390,28 @@ def attach(error, loss):
         error.__context__ = loss
 
 
-class BaseSemaphore(BaseLock):
+class BaseMultiLock(BaseLock[Client]):
+    """Several locks, to write: all at once, or none."""
+
+    _command = "LOCK.MACQUIRE"
+
+    def __init__(self, redis: Client, names: Sequence[Name], **options: Unpack[Options]) -> None:
+        """The locks of 1 to 16 names (a sequence of str or bytes) by the client `redis`. Takes nothing yet. In a cluster the names are
+        in one slot, as by a {hash tag}.
+
+        options: those of `Lock`, by their names.
+        """
+        if isinstance(names, (str, bytes)) or not names:
+            raise TypeError(f"names are several names, not {names!r}")
+        super().__init__(redis, tuple(names), **options)
+
+
+class BaseSemaphore(BaseLock[Client]):
     """Up to `limit` permits of a name are out at the same time."""
 
     _command = "LOCK.RLOCK"
 
-    def __init__(self, redis, name, limit, permits=1, **options):
+    def __init__(self, redis: Client, name: Name, limit: int, permits: int = 1, **options: Unpack[Options]) -> None:
         """A semaphore of `limit` permits on `name`. Takes nothing yet. All users of a name give the same limit; the server stores none.
 
         permits: how many `acquire` takes at once where it gets no such argument.
@@ -379,7 +432,7 @@ class BaseSemaphore(BaseLock):
 
     async def available(self) -> int:
         """How many permits are free now."""
-        holds = await self._holds(await self._session())
+        holds = await self._holds(await self._session(), self._key)
         return 0 if holds is None else max(0, self.limit - sum(hold["read"] for hold in holds))
 
     async def locked(self) -> bool:

@@ -4,7 +4,7 @@ One rule stands above the others: *a hold whose state is unknown is never kept*.
 unknown, LOCK.LEAVE … FOR is repeated until the server replies, and late requests of that name change nothing.
 
 All is written as coroutines. What they wait for suspends them with asyncio; with threads it blocks where it stands, so that
-a coroutine runs to its end in one go.
+a coroutine runs to its end in one go. Threads wait for a lock on a connection each, tasks by mail (`_mail.py`).
 """
 import contextlib
 import itertools
@@ -13,9 +13,9 @@ import threading
 import uuid
 import weakref
 
-from redis.exceptions import AskError, ConnectionError, LockError, MovedError, RedisClusterException, ResponseError
+from redis.exceptions import AskError, LockError, MovedError, RedisClusterException, ResponseError
 
-from ._values import (LATE, MAIL_WAIT, MOST, PATIENCE, TICK, Failed, PendingLeave, Hold, code, fields, judged, keys_of, log, now, settled)
+from ._values import MOST, PATIENCE, TICK, Failed, Hold, PendingLeave, code, fields, judged, keys_of, log, now, settled
 from ._worker import Worker
 
 
@@ -24,74 +24,16 @@ def being_passed():
 
 
 class Node:
-    """One server: who waits there, what is held there, and what has to be left there."""
+    """One server: what is held there, and what has to be left there."""
 
     def __init__(self, session, address):
         self.session, self.address = session, address
-        self.queued, self.holds, self.pending_leaves, self.pause, self.answered_at = set(), set(), set(), 20, -math.inf
-        self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
+        self.holds, self.pending_leaves, self.pause, self.answered_at = set(), set(), 20, -math.inf
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.pending_leaves))
-        self.new_box()
 
-    def new_box(self):
-        self.box, self.since, self.number, self.doubt = f"{uuid.uuid4()}{self.session.tag(self)}", None, 0, False
-
-    async def answer(self, hold, since, left):
-        """The letter to a request that was queued."""
-        hold.since, hold.known_at = since, now()
-        self.queued.add(hold)
-        self.doubt = self.doubt or since != self.since
-        self.listener.wake()
-        ends = now() + left
-        try:
-            answered = hold.answered.awaited()
-            while not answered.is_set() and now() < ends:
-                await self.session.wait(answered, min(ends - now(), 60_000))
-            return hold.answer if await self.session.wait(answered, LATE) else Failed()
-        finally:
-            self.queued.discard(hold)
-
-    async def listen(self):
-        """Collects letters of those that wait at this node."""
-        sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
-        reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], mail=True))[0]
-        if not isinstance(reply, Exception):
-            return self.deliver(sent, *reply)
-        if code(reply) == "BUSY":  # it runs a script: the box outlives that
-            return await self.session.pause(50)
-        if not isinstance(judged(reply), Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
-            return self.settle_queued(reply, lambda hold: True)
-        await self.session.pause(50)
-        await self.session.refresh(self)
-        moved = isinstance(reply, MovedError)
-        self.settle_queued(Failed(), lambda hold: moved or self.session.node(hold.key) is not self)
-        if moved:
-            self.new_box()
-
-    def deliver(self, sent, since, waited, letters):
-        if since != self.since:
-            self.since, self.number, self.doubt = since, 0, True
-        for letter in map(fields, letters):
-            self.number = max(self.number, letter["number"])
-            hold, result = self.session.asked.get(letter["owner"]), letter["result"]
-            if hold is None:
-                if result == b"granted":  # nobody wants it any more
-                    self.leave(Hold(letter.get("keys") or [letter["key"]], letter["owner"], 0, self.session.event))
-            elif result == b"granted":
-                hold.settle(letter["token"], sent + waited - letter["age"])
-            else:
-                hold.settle(judged(ResponseError(letter["error"].decode())) if result == b"refused" else None)
-        if self.doubt:  # what was requested with another box is gone, or the next answer will show it
-            self.doubt = False
-            self.settle_queued(Failed(), lambda hold: hold.since != since and hold.known_at < sent)
-            self.doubt = self.doubt or any(hold.since != since for hold in list(self.queued))
-
-    def settle_queued(self, error, which):
-        """Ends waits without a letter: their names are left. A `Failed` makes them ask again."""
-        for hold in list(self.queued):
-            if which(hold):
-                self.queued.discard(hold)
-                hold.settle(error, by_letter=False)
+    def waiting(self, ms):
+        """What makes a request wait for so long."""
+        return ("WAIT", 0 if ms == math.inf else max(1, math.ceil(ms))) if ms > 0 else ()
 
     async def keep(self):
         """Renews held locks, and leaves names of unknown outcome: many in one pipeline."""
@@ -102,7 +44,7 @@ class Node:
         jobs = [(self.renewed, hold, command) for hold in holds
                 if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)
                 for command in hold.renewals(min(hold.lease, hold.last - start))]
-        jobs += [(self.left, pending, pending.command()) for pending in list(self.pending_leaves)[:MOST]]
+        jobs += [(self.left, pending, pending.command) for pending in list(self.pending_leaves)[:MOST]]
         if not jobs:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
         while jobs:
@@ -164,12 +106,15 @@ class Node:
         self.holds.discard(hold)
         if not hold.ended.sent:
             hold.ended.send()
-            self.leave(hold)
+            if not hold.rests():  # then its lease ends it
+                self.leave(hold)
 
 
 class Session:
     """What all locks of one pool of connections share; of a cluster, of one client. A driver adds `event`, `wait`, `spawn` (whether it
-    could), `new_wire` and `hang_up`."""
+    could), `call` and `hang_up`."""
+
+    node_kind = Node
 
     def __init__(self, pool, place):
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
@@ -196,22 +141,18 @@ class Session:
 
     def node(self, key, at=None):
         address = at or self.address(key)
-        return self.nodes.get(address) or self.nodes.setdefault(address, Node(self, address))
+        return self.nodes.get(address) or self.nodes.setdefault(address, self.node_kind(self, address))
 
-    async def call(self, node, commands, mail=False):
-        """Their replies: the server's, errors too, or a `Failed` for each."""
-        place = node.address, mail
-        wire = self.wires.get(place) or self.wires.setdefault(place, self.new_wire(*place))
-        replies = await wire.call(commands)
-        if mail and self.closed:  # in the midst of this
-            await wire.hang_up()
-        return replies
+    async def call(self, node, commands, wait=0):
+        """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting."""
+        raise NotImplementedError
 
-    def tag(self, node):
-        """In a cluster LOCK.MAIL is routed by the box's name: a hash tag that the node serves."""
-        if node.address is None:
-            return ""
-        return next((f"{{{n}}}" for n in range(16384 * 16) if self.address(str(n)) == node.address), "")
+    async def request(self, hold, words, left):
+        """The node that was asked for this hold, and what came of it within `left` ms."""
+        return await self.ask(*words, wait=left)
+
+    def end_waits(self):
+        """Ends requests that wait on connections."""
 
     async def pause(self, ms):
         await self.wait(self.event(), ms)
@@ -227,14 +168,14 @@ class Session:
 
     async def ask(self, *command, wait=0):
         """One command about a key, sent to the node that serves it, after the LEAVEs for that node. The node and
-        its reply. `wait`: for so long, by mail."""
+        its reply. `wait`: for how long the request waits."""
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
             few = list(node.pending_leaves) if len(node.pending_leaves) < 100 else []  # many are left to the keeper
             first = [pending for pending in few if pending.key in keys]
-            mail = ("WAIT", 0 if wait == math.inf else max(1, math.ceil(wait)), "MAIL", node.box) if wait > 0 else ()
-            *replies, reply = await self.call(node, [pending.command() for pending in first] + asking + [(*command, *mail)])
+            commands = [pending.command for pending in first] + asking + [(*command, *node.waiting(wait))]
+            *replies, reply = await self.call(node, commands, wait)
             for pending, left in zip(first, replies):
                 node.left(pending, left)
             if isinstance(reply, MovedError):
@@ -276,7 +217,7 @@ class Session:
 
     async def release(self, hold):
         """Whether it was held to the end; the error where it must not be released. Where that is unknown at a key, it is left there,
-        without anybody waiting for that."""
+        without anybody waiting for that; but what has to stay taken for a while stays until its lease is over."""
         node, held, barred, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
         node.holds.discard(hold)
         hold.ended.send()
@@ -292,16 +233,16 @@ class Session:
                 unknown.discard(key)
             return barred or held
         finally:
-            if unknown:
+            if unknown and not hold.rests():
                 node.leave(hold, unknown)
 
     async def end(self, hold, key):
         """Gives one of its keys back, or what is left of `at_least` to a name that nobody uses. The node and its reply."""
         if hold.rests():
-            node, reply = await self.ask(*hold.leave(key))
+            node, reply = await self.ask(*hold.handover(key, b"rest:" + hold.owner[-250:], hold.rests_until - now()))
             if reply is not None:
                 return node, reply
-        hold.rests_until = -math.inf  # nothing has to rest, or what was revoked cannot
+            hold.rests_until = -math.inf  # it was revoked
         return await self.ask("LOCK.RELEASE", key, hold.owner, "ALL", "TOKEN", hold.token)
 
     async def hand_over(self, hold, heir, lease):
@@ -384,7 +325,7 @@ class Session:
         end, self.closed = now() + ms, True
         for owner in list(self.asked):
             if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
-                hold.settle(Failed(ConnectionError("closed")))
+                hold.settle(Failed())
                 self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
@@ -393,6 +334,7 @@ class Session:
             for node in list(self.nodes.values()):
                 if node.pending_leaves and not node.keeper.running:  # the interpreter ends, and starts no more threads
                     await node.keep()
+            self.end_waits()
             await self.pause(5)
         for wire in list(self.wires.values()):
             await wire.hang_up()

@@ -6,7 +6,6 @@ import numbers
 import time
 
 log = logging.getLogger("mortise_lock")
-MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 MOST = 1_000  # that are sent before their replies are read
 LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
@@ -103,19 +102,17 @@ class Hold:
         self.keys, self.owner, self.lease, self.max_hold = keys, owner, lease, max_hold or math.inf
         self.key, self.renewing, self.renewed_at = keys[0], set(), math.inf
         self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
-        self.since, self.answer, self.token, self.ended_without_letter = None, None, None, False
-        self.known_at, self.begin, self.until, self.deadline, self.rests_until = math.inf, -math.inf, -math.inf, -math.inf, -math.inf
+        self.since, self.answer, self.token = None, None, None
+        self.begin, self.until, self.deadline, self.rests_until = -math.inf, -math.inf, -math.inf, -math.inf
 
-    def settle(self, answer, begin=-math.inf, by_letter=True):
-        """Takes the answer to a request that was queued; one that comes by letter is the server's last word on it."""
+    def settle(self, answer, begin=-math.inf):
+        """Takes the answer to a request that was queued."""
         if not self.answered.sent:
-            self.answer, self.begin, self.ended_without_letter = answer, begin, not by_letter
+            self.answer, self.begin = answer, begin
             self.answered.send()
 
     def granted(self, token, begin):
         self.token, self.last = token, begin + self.max_hold
-        if self.at_least is not None:
-            self.rests_until = now() + self.at_least
         self.believe(begin, self.lease)
 
     def believe(self, begin, lease):
@@ -157,18 +154,10 @@ class Hold:
         """Whether the lock has to stay taken for a while after this."""
         return now() < self.rests_until
 
-    def leave(self, key):
-        """What ends it for good at a key, whatever became of it: the rest of `at_least` goes to a name that nobody uses."""
-        if self.rests():
-            return self.handover(key, b"rest:" + self.owner[-250:], self.rests_until - now())
-        return ("LOCK.LEAVE", key, self.owner, "FOR", LEAVE_FOR)
-
 
 class PendingLeave:
     """A name that has to be left at a key, until the server has answered."""
 
     def __init__(self, hold, key):
         self.hold, self.key = hold, key
-
-    def command(self):
-        return self.hold.leave(self.key)
+        self.command = ("LOCK.LEAVE", key, hold.owner, "FOR", LEAVE_FOR)

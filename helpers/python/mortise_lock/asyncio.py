@@ -1,21 +1,31 @@
 """Locks that the server knows, for asyncio. The class has the methods of `redis.asyncio.lock.Lock`."""
+from __future__ import annotations
+
 import asyncio
+import collections
 import contextlib
 import contextvars
 import math
+from typing import TYPE_CHECKING, Any, Union
 
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from . import session_of
-from ._lock import BaseLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, RefusedError
-from ._multi import BaseMultiLock
+from ._mail import Node
+from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
-from ._values import LATE, milliseconds, pool_of
-from ._wire import BaseWire
+from ._values import LATE, MOST, Failed, milliseconds, pool_of
+from ._wire import cause_of, connection_like, packed
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
            "revoke"]
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Client = Union[Redis, RedisCluster]
 
 
 # What the task that runs has taken, by whatever lock object, and those that began it had taken by then.
@@ -70,26 +80,29 @@ class Watch:
         return False
 
 
-class Lock(BaseLock):
+class Lock(BaseLock[Client]):
     """A lock for tasks: what `redis.asyncio.lock.Lock` does, in the server."""
 
     _takes = TakenByTasks
 
-    def __init__(self, *arguments, cancel_on_loss=False, **options):
+    def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
+                 blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
+                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, cancel_on_loss: bool = False) -> None:
         """As `mortise_lock.Lock`.
 
         cancel_on_loss: the body of an `async with` block is cancelled when the lock is lost; then the block raises LockNotOwnedError.
         """
-        super().__init__(*arguments, **options)
+        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, thread_local, raise_on_release_error, lease=lease,
+                         max_hold=max_hold, at_least=at_least, holder=holder)
         self.cancel_on_loss, self._watches = cancel_on_loss, {}
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         await self._enter()
         if self.cancel_on_loss:
             self._watches.setdefault(asyncio.current_task(), []).append(Watch(self, self._taken.current()))
         return self
 
-    async def __aexit__(self, kind, error, trace):
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         here = asyncio.current_task()
         cancelled = here in self._watches and await self._watches[here].pop().stop(error)
         if not self._watches.get(here):
@@ -98,11 +111,11 @@ class Lock(BaseLock):
         if cancelled:
             raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
 
-    async def acquire(self, blocking=None, blocking_timeout=None, token=None) -> bool:
+    async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None, token: Name | None = None) -> bool:
         """As the `acquire` of `mortise_lock.Lock`. Where it is cancelled nothing stays behind."""
         return await self._acquire(blocking, blocking_timeout, token) is not None
 
-    async def guard(self, *command):
+    async def guard(self, *command: Any) -> Any:
         """As the `guard` of `mortise_lock.Lock`."""
         try:
             return await self.redis.execute_command(*self._guarded(command))
@@ -121,24 +134,25 @@ class ReadLock(Lock):
     _command = "LOCK.RLOCK"
 
 
-class Semaphore(BaseSemaphore, Lock):
+class Semaphore(BaseSemaphore[Client], Lock):
     """Permits for tasks: `limit` of them are out at the same time, in all processes together."""
 
-    async def acquire(self, blocking=None, blocking_timeout=None, token=None, *, permits=None) -> bool:
+    async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None, token: Name | None = None, *,
+                      permits: int | None = None) -> bool:
         """As the `acquire` of `mortise_lock.Semaphore`. Where it is cancelled nothing stays behind."""
         return await self._acquire(blocking, blocking_timeout, token, permits) is not None
 
 
-class MultiLock(BaseMultiLock, Lock):
+class MultiLock(BaseMultiLock[Client], Lock):
     """Several locks for tasks: as `mortise_lock.MultiLock`."""
 
 
-async def revoke(redis, name, owner=None):
+async def revoke(redis: Client, name: Name, owner: Name | None = None) -> float | None:
     """As `mortise_lock.revoke`."""
     return await Lock(redis, name)._revoke(owner)
 
 
-async def close(redis, timeout=2.0) -> bool:
+async def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
@@ -149,29 +163,17 @@ async def close(redis, timeout=2.0) -> bool:
     return session is None or await session.close(ms)
 
 
-class Wire(BaseWire):
-    """One connection that all tasks share. A task of its own carries, which no cancelling ends."""
+class Wire:
+    """One connection that all tasks share, made anew after any trouble. A task of its own, which no cancelling ends, sends what has gathered
+    in one pipeline, a thousand at most."""
 
-    carrier = None
+    def __init__(self, pool):
+        """pool: what gives the pool that it is made like."""
+        self.pool, self.connection, self.carrier, self.jobs = pool, None, None, collections.deque()
 
-    def connect(self):
-        connection = super().connect()
-        connection.socket_timeout = connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
-        return connection
-
-    async def in_time(self, work, seconds):
-        working = asyncio.ensure_future(work)
-        try:
-            for part in (seconds, LATE / 1000):
-                if (await asyncio.wait({working}, timeout=part))[0]:
-                    return working.result()
-            raise TimeoutError("no reply in time")
-        finally:
-            working.cancel()
-
-    async def call(self, commands):
+    async def call(self, commands, wait):
         future = asyncio.get_running_loop().create_future()
-        self.jobs.append((commands, future))
+        self.jobs.append((commands, wait, future))
         if self.carrier is None:
             self.carrier = asyncio.create_task(self.carry())
         return await future
@@ -183,11 +185,62 @@ class Wire(BaseWire):
         finally:
             self.carrier = None
 
+    async def exchange(self):
+        batch, known, cause = [], True, None
+        try:
+            while self.jobs and len(batch) < MOST:
+                batch.append(self.jobs.popleft())
+            if self.connection is None:
+                self.connection, self.limit, limit = connection_like(self.pool())
+                self.connection.socket_timeout = self.connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
+                await self.in_time(self.connection.connect(), limit)
+            known = False
+            await self.in_time(self.talk(self.connection, batch), self.limit + max(wait for _, wait, _ in batch) / 1000)
+        except BaseException as error:
+            cause = cause_of(error)
+            await self.hang_up()
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for commands, _, future in batch:
+                if not future.done():
+                    future.set_result([Failed(cause, known)] * len(commands))
+
+    async def talk(self, connection, batch):
+        words = packed(command for commands, _, _ in batch for command in commands)
+        await connection.send_packed_command([words], check_health=False)
+        for commands, _, future in batch:
+            replies = [await self.read(connection) for _ in commands]
+            if not future.done():
+                future.set_result(replies)
+
+    async def read(self, connection):
+        try:
+            return await connection.read_response(disable_decoding=True)
+        except ResponseError as error:
+            return error
+
+    async def in_time(self, work, seconds):
+        working = asyncio.ensure_future(work)
+        try:
+            for part in (seconds, LATE / 1000):
+                if (await asyncio.wait({working}, timeout=part))[0]:
+                    return working.result()
+            raise TimeoutError("no reply in time")
+        finally:
+            working.cancel()
+
+    async def hang_up(self):
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.disconnect(True)  # and not awaited
+
 
 class Session(rules.Session):
-    """Carries the rules out in the task that asks."""
+    """Carries the rules out in the task that asks. Each node has two connections: one for commands, one for mail."""
 
     event = staticmethod(asyncio.Event)
+    node_kind = Node
 
     def __init__(self, pool, place):
         super().__init__(pool, place)
@@ -207,8 +260,19 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
         return True
 
-    def new_wire(self, address, mail):
-        return Wire(lambda: self.pool() if address is None else self.pool().get_node(*address), mail)
+    async def request(self, hold, words, left):
+        node, reply = await super().request(hold, words, left)
+        return node, await node.answer(hold, reply[1], left) if isinstance(reply, list) else reply
+
+    async def call(self, node, commands, wait=0):
+        is_mail, address = commands[0][0] == "LOCK.MAIL", node.address
+        if (address, is_mail) not in self.wires:
+            self.wires[address, is_mail] = Wire(lambda: self.pool() if address is None else self.pool().get_node(*address))
+        wire = self.wires[address, is_mail]
+        replies = await wire.call(commands, wait if is_mail else 0)
+        if is_mail and self.closed:  # in the midst of this
+            await wire.hang_up()
+        return replies
 
     async def wait(self, event, ms):
         # Not by asyncio.wait_for: before Python 3.12 that swallows a cancelling that comes together with the event.

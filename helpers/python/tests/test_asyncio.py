@@ -6,7 +6,7 @@ import time
 
 import pytest
 import redis.asyncio
-from servers import eventually
+from servers import Relay, eventually
 
 from mortise_lock import _rules as rules
 from mortise_lock._values import Hold
@@ -181,6 +181,58 @@ async def test_broken_and_silent_connections_leave_nothing_and_keep_the_place_in
     await close(far)
     await far.aclose()
     await soon(server.nothing_is_left)
+
+
+async def test_a_waiter_whose_box_was_closed_asks_again(ar, relay, server):
+    far, holder = redis.asyncio.Redis(port=relay.port), Lock(ar, "stock")
+    await holder.acquire()
+    waiting = asyncio.create_task(Lock(far, "stock").acquire(blocking_timeout=60))
+    await soon(lambda: server.waiters("stock") == 1)
+    server.admin.config_set("lock.mail-timeout", 100)
+    relay.requests.clear()
+    await soon(lambda: server.waiters("stock") == 0)
+    server.admin.config_set("lock.mail-timeout", 5000)
+    relay.pass_all()
+    await soon(lambda: server.waiters("stock") == 1)
+    await holder.release()
+    assert await waiting
+    await close(far)
+    await far.aclose()
+
+
+async def test_a_wait_ends_at_its_limit_although_no_letter_can_come(ar, relay, server):
+    far = redis.asyncio.Redis(port=relay.port)
+    async with Lock(ar, "stock"):
+        waiting = asyncio.create_task(Lock(far, "stock").acquire(blocking_timeout=1))
+        await soon(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
+        began = time.monotonic()
+        relay.replies.clear()
+        assert await waiting is False and time.monotonic() - began < 1.9
+    relay.pass_all()
+    assert await close(far, 30)
+    await far.aclose()
+
+
+async def test_a_waiter_stays_in_the_queue_while_the_server_runs_a_script(own_server):
+    near, relay = redis.asyncio.Redis(port=own_server.port), Relay(own_server.port)
+    far = redis.asyncio.Redis(port=relay.port)
+    own_server.admin.config_set("busy-reply-threshold", 1)
+    holder = Lock(near, "k", timeout=60)
+    await holder.acquire()
+    waiting = asyncio.create_task(Lock(far, "k", timeout=60).acquire())
+    await soon(lambda: own_server.mail_readers() == 1)
+    script = asyncio.create_task(near.eval("while true do end", 0))
+    await soon(lambda: not own_server.answers())
+    relay.cut()  # so that it asks for letters again
+    assert not (await asyncio.wait({waiting}, timeout=0.5))[0]
+    own_server.admin.script_kill()
+    await asyncio.gather(script, return_exceptions=True)
+    await holder.release()
+    assert await asyncio.wait_for(waiting, 30)
+    for client in near, far:
+        await close(client)
+        await client.aclose()
+    relay.close()
 
 
 async def test_a_busy_loop_reads_replies_that_have_come_before_it_gives_up(relay, server):

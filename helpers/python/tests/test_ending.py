@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import redis
-from servers import Relay, eventually
+from servers import eventually
 from test_lock import in_thread
 
 from mortise_lock import Lock, close
@@ -31,24 +31,21 @@ def test_close_waits_for_what_another_thread_has_sent(relay, server, what):
 
 
 def test_a_waiter_stays_in_the_queue_while_the_server_runs_a_script(own_server):
-    near, relay = redis.Redis(port=own_server.port), Relay(own_server.port)
-    far = redis.Redis(port=relay.port)
+    near, far = redis.Redis(port=own_server.port), redis.Redis(port=own_server.port)
     own_server.admin.config_set("busy-reply-threshold", 1)
     holder = Lock(near, "k", timeout=60)
     holder.acquire()
     waiting = in_thread(lambda: Lock(far, "k", timeout=60).acquire())
-    eventually(lambda: own_server.mail_readers() == 1)
+    eventually(lambda: own_server.waiters("k") == 1)
     script = in_thread(lambda: near.eval("while true do end", 0))
     eventually(lambda: not own_server.answers())
-    relay.cut()  # so that it asks for letters again
     with pytest.raises(concurrent.futures.TimeoutError):
-        waiting.result(0.5)
+        waiting.result(5.5)  # by then it has asked whether the server still answers
     own_server.admin.script_kill()
     script.join(30)
     holder.release()
     assert waiting.result(30)
     close(far)
-    relay.close()
 
 
 SILENT = """

@@ -53,7 +53,7 @@ def test_a_lock_of_djangos_cache_takes_its_arguments_in_the_order_of_django_redi
         assert 50_000 < server.admin.execute_command("LOCK.INFO", "shop:2:lock:report")["holds"][0]["lease"] <= 60_000
 
 
-def test_locks_of_djangos_cache_share_two_connections(cache, server):
+def test_locks_of_djangos_cache_share_their_connections(cache, server):
     before = len(server.admin.client_list())
     for number in range(20):
         with cache.lock(f"report:{number}"):

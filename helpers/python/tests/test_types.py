@@ -1,4 +1,4 @@
-"""The type stubs, and the texts that help() shows."""
+"""The types, and the texts that help() shows."""
 import inspect
 import os
 import pathlib
@@ -22,19 +22,12 @@ def check(*words, tmp_path):
 
 def test_mypy_accepts_the_public_items_and_the_examples(tmp_path):
     files = [HERE / "tests/typed.py", *sorted((HERE / "examples").glob("*.py"))]
-    check("mypy", "--strict", *map(str, files), tmp_path=tmp_path)
-
-
-def test_the_types_are_those_of_the_code(tmp_path):
-    config = tmp_path / "mypy.ini"
-    config.write_text("[mypy-django.*,celery.*]\nignore_missing_imports = True\n")  # frameworks without types of their own
-    check("mypy.stubtest", "--mypy-config-file", str(config), "mortise_lock", tmp_path=tmp_path)
+    check("mypy", "--strict", "--follow-imports=silent", *map(str, files), tmp_path=tmp_path)
 
 
 def test_the_installed_package_has_the_types():
     where = subprocess.check_output([READER, "-c", "import mortise_lock; print(mortise_lock.__path__[0])"], text=True).strip()
-    for file in ("py.typed", "__init__.pyi", "asyncio.pyi"):
-        assert pathlib.Path(where, file).exists(), file
+    assert pathlib.Path(where, "py.typed").exists()
 
 
 @pytest.mark.parametrize("module", [mortise_lock, mortise_lock.asyncio])
