@@ -5,9 +5,8 @@
 "use strict";
 const { inspect } = require("node:util");
 const { Unanswered, codeOf, inTime } = require("./connections.cjs");
-const { Lock } = require("./lock.cjs");
+const { Lock, MultiLock } = require("./lock.cjs");
 const { Again, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
-const { MultiLock } = require("./multilock.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const { REFRESH_TIMEOUT, Session } = require("./session.cjs");
 const {
@@ -311,9 +310,9 @@ class Locks {
   }
   // The reply, or error, to what gives a key back, or what is left of `atLeast` to a name that nobody uses.
   async #end(lock, key) {
-    const reply = lock.rests ? await this.session.ask(lock.ending(key)) : null;
+    const reply = lock.rests ? await this.session.ask(lock.resting(key)) : null;
     if (reply !== null) return reply;
-    lock.forgetRest(); // nothing has to rest, or what was revoked cannot
+    lock.forgetRest(); // there is none, or it was revoked
     return this.session.ask(["LOCK.RELEASE", key, lock.owner, "ALL", "TOKEN", lock.token]);
   }
 

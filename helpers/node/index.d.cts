@@ -41,9 +41,8 @@ export interface PermitOptions extends Omit<AcquireOptions, "mode"> {
   permits?: number;
 }
 
-export class Lock implements AsyncDisposable {
-  private constructor();
-  readonly name: string;
+declare class Held implements AsyncDisposable {
+  protected constructor();
   /** The fencing token, larger than every one granted before: for the store that the lock protects, which refuses smaller ones. */
   readonly token: number;
   /** The name under which it is held, as LOCK.INFO shows it. */
@@ -57,12 +56,6 @@ export class Lock implements AsyncDisposable {
   /** Holds it for `ms`, 3 at least, from now on. Rejects with a LostError if it is lost. */
   extend(ms: number): Promise<void>;
   /**
-   * Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: who knows it and the name, in
-   * whichever process, goes on with `Locks.takeOver`. What it had of `atLeast` ends. Rejects with a LostError if it was lost before;
-   * after a RefusedError it is held as before.
-   */
-  passTo(owner: string, lease: number): Promise<number>;
-  /**
    * Runs a command if the lock is held when the server runs it, and returns its reply: `lock.guard("SET", "stock:42", 17)`. Rejects with
    * a LostError if it is not held any more, and nothing was run; with a RefusedError for an error of the command itself.
    */
@@ -70,19 +63,19 @@ export class Lock implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+export class Lock extends Held {
+  readonly name: string;
+  /**
+   * Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: who knows it and the name, in
+   * whichever process, goes on with `Locks.takeOver`. What it had of `atLeast` ends. Rejects with a LostError if it was lost before;
+   * after a RefusedError it is held as before.
+   */
+  passTo(owner: string, lease: number): Promise<number>;
+}
+
 /** A lock of several names, granted in one instant, and lost as soon as it is lost at one of them. `guard` asks for the first name. */
-export class MultiLock implements AsyncDisposable {
-  private constructor();
+export class MultiLock extends Held {
   readonly names: readonly string[];
-  /** The fencing token at all of them. */
-  readonly token: number;
-  readonly owner: string;
-  readonly held: boolean;
-  readonly signal: AbortSignal;
-  release(): Promise<void>;
-  extend(ms: number): Promise<void>;
-  guard(...command: [string, ...(string | number | Buffer)[]]): Promise<unknown>;
-  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export class Locks implements AsyncDisposable {

@@ -1,7 +1,7 @@
 // A granted lock, of one key or several: how long it counts as held, and how it ends.
 "use strict";
 const { Unanswered, codeOf } = require("./connections.cjs");
-const { abortable, leaving, now } = require("./node.cjs");
+const { abortable, now } = require("./node.cjs");
 const { LostError, RefusedError, UnreachableError, text, time } = require("./values.cjs");
 
 /** Lets the signal `notice`, whenever it is asked, whether it has to be aborted. */
@@ -114,10 +114,10 @@ class Lock {
     this.#reportLoss();
     this.leave(this.keys);
   }
-  /** Leaves its name at these keys, until the server has answered. */
+  /** Leaves its name at these keys. What has to stay taken for a while stays until its lease is over. */
   leave(keys) {
     const node = this.#locks.session.nodeOf(this.key);
-    for (const key of keys) node.addPending({ key, user: this.#locks, command: () => this.ending(key) });
+    if (!this.rests) for (const key of keys) node.leave(key, this.owner, this.#locks);
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #lose() {
@@ -135,9 +135,8 @@ class Lock {
   handover(key, heir, lease) {
     return ["LOCK.PASS", key, this.owner, heir, Math.max(1, Math.ceil(lease)), "TOKEN", this.token];
   }
-  /** The command that ends it for good at a key, whatever its state: the rest of `atLeast` goes to a name that nobody uses. */
-  ending(key) {
-    if (!this.rests) return leaving(key, this.owner);
+  /** The command that gives the rest of `atLeast` to a name that nobody uses. */
+  resting(key) {
     const own = Buffer.byteLength(this.owner) <= 250 ? this.owner : this.#locks.session.newName();
     return this.handover(key, `rest:${own}`, this.#restsUntil - now());
   }
@@ -205,4 +204,14 @@ class Lock {
   }
 }
 
-module.exports = { Lock };
+/** Several that were taken at once. */
+class MultiLock extends Lock {
+  get names() {
+    return this.name;
+  }
+  async passTo() {
+    throw new TypeError("only a lock of one name is passed on");
+  }
+}
+
+module.exports = { Lock, MultiLock };

@@ -76,8 +76,6 @@ class Bell {
     return this.rung;
   }
 }
-/** Ends everything under a name. */
-const leaving = (key, owner) => ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR];
 const pause = (ms) => new Bell().wait(ms);
 
 /** The keys that a command is about; it is routed by the first. */
@@ -110,8 +108,7 @@ class Ticket {
   node = undefined;
   settled = false;
   answer = undefined;
-  since = undefined;
-  knownAt = Infinity;
+  since = undefined; // of the box that it was put into
   begin = -Infinity;
   constructor(key, left, signal, user) {
     Object.assign(this, { key, left, signal, user });
@@ -135,7 +132,7 @@ class Ticket {
 class Node {
   queued = new Set();
   holds = new Set();
-  pendingLeaves = new Set(); // each has a key, a command that ends a name there, and a user, whose it was
+  pendingLeaves = new Set(); // each has a key, the command that ends a name there, and a user, whose it was
   answeredAt = -Infinity; // when it last gave a request a useful answer
   #doubt = false; // whether somebody may wait in a box that is gone
   #awake = { listen: false, keep: false };
@@ -186,13 +183,13 @@ class Node {
 
   #leaveFirst(keys) {
     for (const pending of this.pendingLeaves) {
-      if (keys.includes(pending.key)) this.wire.call(pending.command()).then((reply) => this.left(pending, reply));
+      if (keys.includes(pending.key)) this.wire.call(pending.command).then((reply) => this.left(pending, reply));
     }
   }
 
   /** Waits for the letter to a request that was queued, until `ends` at the latest. */
   async answer(ticket, since, ends) {
-    Object.assign(ticket, { since, knownAt: now() });
+    ticket.since = since;
     this.queued.add(ticket);
     this.#doubt ||= since !== this.since;
     this.#listen();
@@ -237,18 +234,15 @@ class Node {
 
   #deliver(sent, since, waited, letters) {
     if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
-    for (const { number, key, keys = [key], owner, result, token, age, error } of letters.map(fieldsOf)) {
+    for (const { number, owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
-      const ticket = this.session.asked.get(owner);
-      if (!ticket) {
-        if (result === "granted") for (const one of keys) this.leave(one, owner); // nobody wants it any more
-      } else if (result === "granted") ticket.settle(token, sent + waited - age);
-      else ticket.settle(result === "refused" ? new Error(error) : null);
+      const ticket = this.session.asked.get(owner); // none where nobody wants it any more: its name was left
+      if (result === "granted") ticket?.settle(token, sent + waited - age);
+      else ticket?.settle(result === "refused" ? new Error(error) : null);
     }
     if (!this.#doubt) return;
-    // What was requested with another box is gone, or the next answer will show it.
-    this.#askAgain((ticket) => ticket.since !== since && ticket.knownAt < sent);
-    this.#doubt = [...this.queued].some((ticket) => ticket.since !== since);
+    this.#doubt = false;
+    this.#askAgain((ticket) => ticket.since !== since); // what was put into another box is gone
   }
 
   #askAgain(which) {
@@ -277,7 +271,7 @@ class Node {
           }
         }
         for (const pending of pendingLeaves) {
-          commands.push(pending.command());
+          commands.push(pending.command);
           due.push((reply) => this.left(pending, reply));
         }
         if (commands.length > 0) {
@@ -331,7 +325,7 @@ class Node {
     }
     for (const pending of this.pendingLeaves) {
       const node = this.session.nodeOf(pending.key);
-      if (node !== this && this.pendingLeaves.delete(pending)) node.addPending(pending);
+      if (node !== this && this.pendingLeaves.delete(pending)) node.#addPending(pending);
     }
   }
 
@@ -360,18 +354,17 @@ class Node {
     return Promise.all([this.wire.close(), this.mailWire.close()]);
   }
 
-  /** Whether something of that user has still to be left, or of a request that nobody knows any more. */
+  /** Whether something of that user has still to be left. */
   hasPending(user) {
-    for (const pending of this.pendingLeaves) if (pending.user === undefined || pending.user === user) return true;
+    for (const pending of this.pendingLeaves) if (pending.user === user) return true;
     return false;
   }
 
+  /** Ends everything under that name at the key: repeats LOCK.LEAVE until the server replies. */
   leave(key, owner, user) {
-    this.addPending({ key, user, command: () => leaving(key, owner) });
+    this.#addPending({ key, user, command: ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR] });
   }
-
-  /** Sends the command that ends that name until the server replies. */
-  addPending(pending) {
+  #addPending(pending) {
     if (this.session.ended) return;
     this.pendingLeaves.add(pending);
     this.#toKeep.ring();
@@ -379,4 +372,4 @@ class Node {
   }
 }
 
-module.exports = { Again, bootClock, now, pause, abortable, fieldsOf, keysOf, leaving, Ticket, Node };
+module.exports = { Again, bootClock, now, pause, abortable, fieldsOf, keysOf, Ticket, Node };
