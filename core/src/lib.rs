@@ -7,6 +7,7 @@
 //! * [`Lock`]: the holds on one key, and what each command does to them.
 //! * [`Queues`]: all waiters, which of them to grant next, and the search for deadlocks.
 //! * [`Mail`]: boxes and letters, for requests that wait without a blocked connection.
+//! * [`Undelivered`]: grants to be undone if their answers cannot be delivered.
 //! * [`Left`]: owners that have left a key (`LOCK.LEAVE … FOR`).
 //! * [`TokenClock`]: where fencing tokens come from.
 //! * [`LeaseOrder`]: locks by when their leases end. [`LeaseTables`] keeps one for each database.
@@ -43,6 +44,7 @@ mod table;
 mod token;
 mod tree;
 mod types;
+mod undelivered;
 mod uuid;
 
 pub use admission::{Turn, compatible};
@@ -73,3 +75,4 @@ pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Sharing, Token};
+pub use undelivered::{Undelivered, UndeliveredGrant, Undo};

@@ -9,7 +9,6 @@
 //! A queue knows only the waiter. The code that answers waiters checks here whether the answer is a letter. A letter has a
 //! larger number than every letter before it, in whatever box, so one number shows how much of a box was delivered.
 
-mod grants;
 mod leaving;
 mod letter;
 mod mailbox;
@@ -17,13 +16,9 @@ mod mailbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-pub use letter::{
-    BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, UndeliveredLetter,
-    Undo, age,
-};
+pub use letter::{BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, age};
 
-use letter::undelivered;
-use mailbox::{Crowd, GrantKey, Leftover, Mailbox, Stored};
+use mailbox::{Crowd, Leftover, Mailbox, Stored};
 
 use crate::homes::Homes;
 use crate::key::Db;
@@ -44,13 +39,9 @@ pub struct Mail {
     /// Closed boxes that are not empty yet.
     leaving: BTreeMap<BoxId, Leftover>,
     crowds: Vec<Crowd>,
-    /// No grant of a box up to this one is given back: this server stopped being a primary after it.
-    not_given_back: Option<BoxId>,
     letters: usize,
     /// Databases that SWAPDB has moved while there were letters.
     homes: Homes,
-    /// Letters of grants, by owner and lock.
-    grants: BTreeSet<GrantKey>,
     /// Boxes by when LOCK.MAIL last named them.
     by_asked: BTreeSet<(Instant, BoxId)>,
     /// Boxes whose newest LOCK.MAIL lost its connection while it waited, by when.
@@ -185,23 +176,23 @@ impl Mail {
     /// `waiter` was answered. `number` is larger than every one before.
     pub fn post(&mut self, waiter: WaiterId, number: u64, letter: Letter) -> Posted {
         let Some(id) = self.requests.get(&waiter).copied() else {
-            return Posted::NotByMail(letter);
+            return Posted::NotByMail;
         };
         self.forget_request(waiter);
         let Some(found) = self.boxes.get_mut(&id) else {
-            return Posted::Returned(undelivered(letter));
+            return Posted::Returned;
         };
         let stored = Stored::new(letter, &self.homes);
-        self.grants.extend(stored.grants(id, number));
         found.letters.insert(number, stored);
         self.letters += 1;
         Posted::In(id)
     }
 
-    /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`.
-    pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) {
+    /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`. Returns the requests of those that were never delivered
+    /// nevertheless.
+    pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) -> Vec<WaiterId> {
         let Some(found) = self.boxes.get_mut(&id) else {
-            return;
+            return Vec::new();
         };
         self.by_asked.remove(&(found.asked, id));
         found.asked = now;
@@ -209,20 +200,22 @@ impl Mail {
         if let Some(lost) = found.lost.take() {
             self.by_lost.remove(&(lost, id));
         }
-        let Some(after) = after else { return };
+        let Some(after) = after else {
+            return Vec::new();
+        };
         let kept = found.letters.split_off(&after.saturating_add(1));
         let forgotten = std::mem::replace(&mut found.letters, kept);
-        for (number, letter) in &forgotten {
-            for grant in letter.grants(id, *number) {
-                self.grants.remove(&grant);
-            }
-        }
+        let undelivered = forgotten.range(found.delivered.saturating_add(1)..);
+        let undelivered = undelivered
+            .map(|(_, stored)| stored.letter.waiter)
+            .collect();
         let next = found.letters.first_key_value();
         let delivered = next.is_some_and(|(next, _)| *next <= found.delivered);
         if !forgotten.is_empty() {
             self.set_delivered_since(id, delivered.then_some(now));
             self.count_out(forgotten.len());
         }
+        undelivered
     }
 
     /// The connection over which the box's newest LOCK.MAIL waited was closed at `now`, or was not, if `None`. The next LOCK.MAIL

@@ -41,7 +41,7 @@ impl Command for Settle {
 }
 
 fn settle(ctx: &Context<'_>, name: Arg<'_>) {
-    let undelivered = undelivered::take(ctx, ctx.key(name), MOST);
+    let undelivered = undelivered::take_at(ctx, ctx.key(name), MOST);
     let settled = OpenLock::with(ctx, name, |lock| {
         lock.live();
         lock.undo_grants(undelivered);

@@ -13,17 +13,6 @@ use super::context::{Context, db_of};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swap(pub(crate) Db, pub(crate) Db);
 
-impl Swap {
-    /// Where what was in `db` is now.
-    pub(crate) fn of(self, db: Db) -> Db {
-        match db {
-            db if db == self.0 => self.1,
-            db if db == self.1 => self.0,
-            db => db,
-        }
-    }
-}
-
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use mortise_core::WaiterId;
-use mortise_core::mail::BoxId;
+use mortise_core::mail::{BoxId, Outcome};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, BlockedId};
-use crate::waiting::answer::Answer;
 
 /// What a blocked client waits for. It stays blocked for a moment after it has been answered.
 #[derive(Clone, Debug)]
@@ -20,9 +19,7 @@ pub(super) enum Awaited {
 pub(super) struct AwaitedLock {
     pub(super) waiter: WaiterId,
     /// `None` while it waits.
-    pub(super) answer: Option<Answer>,
-    /// The client got its answer.
-    pub(super) delivered: bool,
+    pub(super) answer: Option<Outcome>,
 }
 
 /// A LOCK.MAIL.
@@ -78,7 +75,6 @@ impl Clients {
         let awaited = AwaitedLock {
             waiter,
             answer: None,
-            delivered: false,
         };
         let id = self.add(blocked, Awaited::Lock(awaited));
         self.by_waiter.insert(waiter, id);
@@ -115,7 +111,7 @@ impl Clients {
     }
 
     /// The request of a waiter is answered. Its client, if it is blocked, for the caller to wake.
-    pub(super) fn answer_waiter(&mut self, waiter: WaiterId, answer: Answer) -> Option<Blocked> {
+    pub(super) fn answer_waiter(&mut self, waiter: WaiterId, answer: Outcome) -> Option<Blocked> {
         let id = self.by_waiter.remove(&waiter)?;
         let client = self.clients.get_mut(&id)?;
         match &mut client.awaited {
@@ -141,20 +137,10 @@ impl Clients {
 
     /// The connection of a waiting LOCK.MAIL was closed, it seems.
     pub(super) fn set_lost(&mut self, id: BlockedId) {
-        if let Some(Awaited::Letters(awaited)) = self.awaited_mut(id) {
+        let client = self.clients.get_mut(&id);
+        if let Some(Awaited::Letters(awaited)) = client.map(|client| &mut client.awaited) {
             awaited.is_lost = true;
         }
-    }
-
-    /// The server writes the answer to a request for a lock now.
-    pub(super) fn set_delivered(&mut self, id: BlockedId) {
-        if let Some(Awaited::Lock(awaited)) = self.awaited_mut(id) {
-            awaited.delivered = true;
-        }
-    }
-
-    fn awaited_mut(&mut self, id: BlockedId) -> Option<&mut Awaited> {
-        self.clients.get_mut(&id).map(|client| &mut client.awaited)
     }
 
     /// The server no longer needs the client's handle.

@@ -3,22 +3,19 @@
 //! `mortise_core::mail` knows boxes and letters. Here a decided request becomes a letter, a waiting LOCK.MAIL gets its reply when there is
 //! one, and boxes without a LOCK.MAIL are closed: their requests leave, and grants that were not delivered are taken back.
 
-use mortise_core::mail::{
-    BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
-};
-use mortise_core::{Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, Waiter, WaiterId};
+use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, Posted};
+use mortise_core::{Instant, WaiterId};
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Swap};
 use crate::time::{alarms, clock};
-use crate::waiting::answer::Answer;
 use crate::waiting::left;
 use crate::waiting::post::Post;
 use crate::waiting::queue;
 use crate::waiting::readers;
 use crate::waiting::state::{self, Waiting};
-use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::undelivered;
 
 /// The module closes a box whose delivered letters nobody has deleted for this many times `lock.mail-timeout`.
 const UNFORGOTTEN: u64 = 10;
@@ -147,98 +144,21 @@ pub(crate) fn is_expected(waiting: &Waiting, waiter: WaiterId) -> bool {
     waiting.post.mail.borrow().is_expected(waiter)
 }
 
-/// Undoes the undelivered grants of several keys to `owner`, except at `key`, which is one of them.
-pub(crate) fn undo_several(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) {
-    let mail = state::get(ctx).post.mail.borrow();
-    if mail.letters() == 0 {
-        return;
-    }
-    let grants = mail.undelivered_of_several(&key.to_id(), owner);
-    drop(mail);
-    for letter in grants {
-        undelivered::undo_at_other_keys(ctx, &grant_of(letter), key);
-    }
-}
-
 /// `waiter` has left its queue, without a letter. True if it waited by mail.
 pub(crate) fn forget(waiting: &Waiting, waiter: WaiterId) -> bool {
     waiting.post.mail.borrow_mut().forget_request(waiter)
 }
 
-/// A settle has decided a waiter of the key. False if it does not wait by mail.
-pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) -> bool {
-    let (waiter, keys) = (&decided.waiter, decided.keys.as_ref());
-    post(ctx, key, keys, waiter, || {
-        Outcome::of(decided, now, |error| text(&error.into()))
-    })
-}
-
-/// A waiter that has left the queue is answered. False if it does not wait by mail.
-pub(crate) fn answer(ctx: &Context<'_>, removed: &Removed, answer: &Answer) -> bool {
-    let keys = removed.keys.as_ref();
-    post(ctx, &removed.key, keys, &removed.waiter, || match answer {
-        Answer::Error(error) => Outcome::Refused(text(error)),
-        Answer::Null | Answer::Token(_) => Outcome::Denied,
-    })
-}
-
-fn text(error: &Error) -> Box<str> {
-    error.to_string().into()
-}
-
-/// `outcome` is called only if the waiter waits by mail.
-fn post(
-    ctx: &Context<'_>,
-    key: &KeyId,
-    keys: Option<&KeyList>,
-    waiter: &Waiter,
-    outcome: impl FnOnce() -> Outcome,
-) -> bool {
-    let mut mail = state::get(ctx).post.mail.borrow_mut();
-    if !mail.is_expected(waiter.id) {
-        return false;
-    }
-    let letter = Letter::of(key.clone(), keys.cloned(), waiter, outcome());
-    let posted = mail.post(waiter.id, state::get(ctx).post.next_number(ctx), letter);
-    drop(mail);
+/// Puts the answer to a request by mail into its box.
+pub(super) fn post(ctx: &Context<'_>, letter: Letter) {
+    let (waiter, post) = (letter.waiter, &state::get(ctx).post);
+    let number = post.next_number(ctx);
+    let posted = post.mail.borrow_mut().post(waiter, number, letter);
     match posted {
         Posted::In(id) => readers::on_letter(ctx, id),
-        Posted::Returned(Some(letter)) => undo_later(ctx, letter),
-        Posted::Returned(None) | Posted::NotByMail(_) => {}
+        Posted::Returned => undelivered::not_delivered(ctx, waiter),
+        Posted::NotByMail => {}
     }
-    true
-}
-
-fn undo_later(ctx: &Context<'_>, letter: UndeliveredLetter) {
-    undelivered::undo_later(ctx, grant_of(letter));
-}
-
-fn grant_of(letter: UndeliveredLetter) -> UndeliveredGrant {
-    let UndeliveredLetter {
-        key,
-        keys,
-        owner,
-        undo,
-    } = letter;
-    UndeliveredGrant {
-        key,
-        keys,
-        owner,
-        granted: undo.granted,
-        token: undo.token,
-        before: undo.before.map(|before| *before),
-    }
-}
-
-/// Lets a later undelivered letter undo `grant`, too, which stands because that one has changed its hold.
-pub(crate) fn extend_undo(waiting: &Waiting, grant: &UndeliveredGrant) {
-    let undo = Undo {
-        granted: grant.granted,
-        token: grant.token,
-        before: grant.before.map(Box::new),
-    };
-    let mut mail = waiting.post.mail.borrow_mut();
-    mail.extend_undo(&grant.key, grant.owner.as_ref(), &undo);
 }
 
 /// Two databases have changed places, and with them the locks of letters.
@@ -288,17 +208,13 @@ pub(crate) fn close_one_overdue(ctx: &Context<'_>) -> bool {
     overdue.is_some()
 }
 
-/// Empties the next piece of the boxes that were closed, and before that of what else was dropped when all of them were closed. False if
-/// there is none.
+/// Empties the next piece of the boxes that were closed. False if there is none.
 pub(crate) fn let_one_leave(ctx: &Context<'_>) -> bool {
-    if undelivered::drop_one_forgotten(ctx) {
-        return true;
-    }
     let leaving = state::get(ctx).post.mail.borrow_mut().next_leaving();
     match leaving {
         None => return false,
         Some(Leaving::Letter) => {}
-        Some(Leaving::Grant(letter)) => undo_later(ctx, letter),
+        Some(Leaving::Undelivered(id)) => undelivered::not_delivered(ctx, id),
         Some(Leaving::Request(id)) => queue::withdraw(ctx, id),
     }
     true

@@ -6,7 +6,6 @@
 //! uses it, and drops the borrow before it calls the server or another part: either may come back
 //! here.
 
-mod answer;
 pub(crate) mod clients;
 pub(crate) mod due;
 pub(crate) mod left;
@@ -37,7 +36,7 @@ pub(crate) fn blocked_clients(waiting: &Waiting) -> usize {
 pub(crate) fn on_reply(ctx: &Context<'_>, blocked: BlockedId) {
     let awaited = state::get(ctx).clients.borrow().get(blocked);
     match awaited {
-        Some(Awaited::Lock(awaited)) => waiters::deliver(ctx, blocked, &awaited),
+        Some(Awaited::Lock(awaited)) => waiters::deliver(ctx, &awaited),
         Some(Awaited::Letters(awaited)) => readers::deliver(ctx, &awaited),
         None => ctx.reply_null(),
     }
@@ -85,11 +84,11 @@ pub(crate) fn refuse_all_of(
 ) {
     let requests = queue::all(ctx).borrow().requests_of(key, owner);
     for id in requests {
-        waiters::refuse(ctx, id, error.clone());
+        waiters::refuse(ctx, id, error);
     }
 }
 
-/// Removes `owner` from the queue of the key, with its undelivered results. True if there were any.
+/// Removes `owner` from the queue of the key; its grants that were not delivered are void. True if it waited.
 pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
     let requests = queue::all(ctx).borrow().requests_of(key, owner);
     let waited = !requests.is_empty();
@@ -100,7 +99,6 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
             waiters::answer_null(ctx, id);
         }
     }
-    let granted = undelivered::withdraw(ctx, key, owner);
-    mail::undo_several(ctx, key, owner);
-    waited || granted
+    undelivered::withdraw(ctx, key, owner);
+    waited
 }

@@ -8,6 +8,7 @@ use crate::ffi::{BlockedId, Context};
 use crate::time::clock;
 use crate::waiting::clients::{AwaitedLetters, MailCall};
 use crate::waiting::state::{self, Waiting};
+use crate::waiting::undelivered;
 use crate::work::queue as work;
 
 /// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
@@ -16,7 +17,9 @@ pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant
     end_call(ctx, id, Some(newer));
     let post = &state::get(ctx).post;
     let mut mail = post.mail.borrow_mut();
-    mail.ask(id, after, post.listened(now));
+    for waiter in mail.ask(id, after, post.listened(now)) {
+        undelivered::delivered(ctx, waiter);
+    }
 }
 
 /// How many LOCK.MAILs wait.
@@ -67,6 +70,7 @@ pub(crate) fn reply(ctx: &Context<'_>, id: BoxId, call: MailCall) {
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);
     ctx.reply_array(letters.len());
     for letter in letters {
+        undelivered::delivered(ctx, letter.letter.waiter);
         reply_letter(ctx, letter, now);
     }
 }

@@ -11,17 +11,17 @@
 //! unblocks a client, so between the decision and its delivery the client can only disappear. A grant that could not be delivered is
 //! undone, see `undelivered`.
 
-use mortise_core::{Decided, Instant, KeyId, Verdict, WaiterId};
+use mortise_core::mail::{Letter, Outcome};
+use mortise_core::{Decided, Instant, KeyId, KeyList, Removed, Waiter, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, BlockedId, Context, Viewer};
+use crate::ffi::{Blocked, Context, Viewer};
 use crate::totals;
-use crate::waiting::answer::Answer;
 use crate::waiting::clients::AwaitedLock;
 use crate::waiting::mail;
 use crate::waiting::queue;
 use crate::waiting::state::{self, Waiting};
-use crate::waiting::undelivered::{self, UndeliveredGrant};
+use crate::waiting::undelivered;
 use crate::work::queue as work;
 
 /// A client that was blocked just now.
@@ -32,33 +32,28 @@ pub(super) fn add(waiting: &Waiting, waiter: WaiterId, blocked: Blocked) {
 /// A settle has decided a waiter of the key.
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) {
     let key = decided.key(key);
-    if mail::decide(ctx, key, decided, now) {
-        return;
+    undelivered::decided(ctx, key, decided);
+    let outcome = Outcome::of(decided, now, |error| text(&error.into()));
+    answer(ctx, key, decided.keys.as_ref(), &decided.waiter, outcome);
+}
+
+fn text(error: &Error) -> Box<str> {
+    error.to_string().into()
+}
+
+/// Answers a waiter that has left its queue: by a letter, or its client, which is blocked.
+fn answer(
+    ctx: &Context<'_>,
+    key: &KeyId,
+    keys: Option<&KeyList>,
+    waiter: &Waiter,
+    outcome: Outcome,
+) {
+    if !mail::is_expected(state::get(ctx), waiter.id) {
+        return answer_client(ctx, waiter.id, outcome);
     }
-    let waiter = &decided.waiter;
-    let keys = decided.keys.clone();
-    let answer = match decided.verdict {
-        Verdict::Granted {
-            grant,
-            stake,
-            before,
-            ..
-        } => {
-            let undelivered = UndeliveredGrant {
-                key: key.clone(),
-                keys,
-                owner: waiter.owner.clone(),
-                granted: stake.touched,
-                token: stake.token,
-                before,
-            };
-            undelivered::granted(ctx, waiter.id, undelivered);
-            Answer::Token(grant.token())
-        }
-        Verdict::Denied => Answer::Null,
-        Verdict::Refused(error) => Answer::Error(error.into()),
-    };
-    answer_waiter(ctx, waiter.id, answer);
+    let letter = Letter::of(key.clone(), keys.cloned(), waiter, outcome);
+    mail::post(ctx, letter);
 }
 
 /// The ACL user that gets the reply of a waiter.
@@ -75,32 +70,26 @@ pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
 }
 
 /// The waiter can never be granted.
-pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: Error) {
-    end(ctx, id, Answer::Error(error));
+pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: &Error) {
+    end(ctx, id, Outcome::Refused(text(error)));
 }
 
 /// A waiter leaves its queue with an answer. Returns its key if it still waited; if it waited for several keys, all of them are marked.
-fn end(ctx: &Context<'_>, id: WaiterId, answer: Answer) -> Option<KeyId> {
-    let removed = queue::remove(ctx, id);
-    if let Some(removed) = &removed
-        && mail::answer(ctx, removed, &answer)
-    {
-        return Some(removed.key.clone());
-    }
-    answer_waiter(ctx, id, answer);
-    removed.map(|removed| removed.key)
+fn end(ctx: &Context<'_>, id: WaiterId, outcome: Outcome) -> Option<KeyId> {
+    let Removed { key, waiter, keys } = queue::remove(ctx, id)?;
+    answer(ctx, &key, keys.as_ref(), &waiter, outcome);
+    Some(key)
 }
 
 /// The owner of a waiter has left the key.
 pub(crate) fn answer_null(ctx: &Context<'_>, id: WaiterId) {
-    end(ctx, id, Answer::Null);
+    end(ctx, id, Outcome::Denied);
 }
 
-fn answer_waiter(ctx: &Context<'_>, id: WaiterId, answer: Answer) {
-    let blocked = state::get(ctx)
-        .clients
-        .borrow_mut()
-        .answer_waiter(id, answer);
+fn answer_client(ctx: &Context<'_>, id: WaiterId, outcome: Outcome) {
+    let mut clients = state::get(ctx).clients.borrow_mut();
+    let blocked = clients.answer_waiter(id, outcome);
+    drop(clients);
     if let Some(blocked) = blocked {
         work::wake(ctx, blocked);
     }
@@ -112,7 +101,7 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
         return false;
     };
     totals::get(ctx).timeouts.add_one();
-    if let Some(key) = end(ctx, id, Answer::Null) {
+    if let Some(key) = end(ctx, id, Outcome::Denied) {
         queue::mark_if_waited_at(ctx, &key);
     }
     true
@@ -121,28 +110,25 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
 /// CLIENT UNBLOCK, or the client is gone: one that has not been answered yet stops waiting.
 pub(super) fn leave(ctx: &Context<'_>, awaited: &AwaitedLock) {
     if awaited.answer.is_none()
-        && let Some(key) = end(ctx, awaited.waiter, Answer::Null)
+        && let Some(key) = end(ctx, awaited.waiter, Outcome::Denied)
     {
         queue::mark_if_waited_at(ctx, &key);
     }
 }
 
 /// The server asks for the reply of a client.
-pub(super) fn deliver(ctx: &Context<'_>, blocked: BlockedId, awaited: &AwaitedLock) {
-    state::get(ctx).clients.borrow_mut().set_delivered(blocked);
+pub(super) fn deliver(ctx: &Context<'_>, awaited: &AwaitedLock) {
     match &awaited.answer {
         // Except if its owner has left the key meanwhile.
-        Some(Answer::Token(token)) if undelivered::delivered(ctx, awaited.waiter) => {
+        Some(Outcome::Granted { token, .. }) if undelivered::delivered(ctx, awaited.waiter) => {
             ctx.reply_integer(token.get() as i64);
         }
-        Some(Answer::Error(error)) => ctx.reply_error(&error.to_string()),
-        Some(Answer::Token(_) | Answer::Null) | None => ctx.reply_null(),
+        Some(Outcome::Refused(error)) => ctx.reply_error(error),
+        Some(Outcome::Granted { .. } | Outcome::Denied) | None => ctx.reply_null(),
     }
 }
 
-/// The server has done with a client.
+/// The server has done with a client. A grant that was delivered is known no more.
 pub(super) fn on_freed(ctx: &Context<'_>, awaited: &AwaitedLock) {
-    if !awaited.delivered {
-        undelivered::not_delivered(ctx, awaited.waiter);
-    }
+    undelivered::not_delivered(ctx, awaited.waiter);
 }

@@ -44,7 +44,6 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::SwapDb(swap) => {
             leases::swap(ctx, swap);
             queue::swap(ctx, swap);
-            undelivered::swap(ctx, swap);
             mail::swap(waiting::state(ctx), swap);
             for db in [swap.0, swap.1] {
                 queues::all(ctx).borrow_mut().forget_all_holders(Some(db));

@@ -4,7 +4,8 @@
 //! in one command, so that the server replicates the effects as one transaction. Subscribers are notified when all is done.
 
 use mortise_core::{
-    AcquireError, Busy, Decided, Grant, Instant, Owner, Request, Stake, Token, Verdict, WaiterId,
+    AcquireError, Busy, Decided, Grant, Instant, Owner, Request, Stake, Token, Undo, Verdict,
+    WaiterId,
 };
 
 use crate::error::Error;
@@ -14,7 +15,6 @@ use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::queue as queues;
-use crate::waiting::undelivered::UndeliveredGrant;
 use crate::waiting::waiters;
 use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
@@ -24,7 +24,7 @@ use crate::work::refuse;
 pub(crate) fn waiting<'c>(ctx: &'c Context<'c>, names: &[Arg<'c>], id: WaiterId) {
     let mut notices = Notices::default();
     if let Err(error) = enqueued(ctx, names, id, &mut notices) {
-        waiters::refuse(ctx, id, error);
+        waiters::refuse(ctx, id, &error);
     }
     notices.send(ctx);
 }
@@ -178,9 +178,7 @@ fn undo<'c>(
     notices: &mut Notices<'c>,
 ) {
     for name in names {
-        let grant = UndeliveredGrant {
-            key: ctx.key(*name).to_id(),
-            keys: None,
+        let undo = Undo {
             owner: owner.clone(),
             granted: stake.touched,
             token: stake.token,
@@ -188,7 +186,7 @@ fn undo<'c>(
         };
         // If the key holds something else by now, there is nothing to undo.
         let _ = OpenLock::with_notices(ctx, *name, clock::now(), notices, |lock| {
-            lock.undo_grants(vec![grant]);
+            lock.undo_grants(vec![undo]);
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use mortise_core::{
     Lease, Micros, OwnerRef, Pass, PassError, Passed, Release, ReleaseError, Released, Revoked,
-    Token,
+    Token, Undo,
 };
 
 use crate::error::Error;
@@ -10,8 +10,7 @@ use crate::keys::tokens;
 use crate::time::{self, last_deadline};
 use crate::totals;
 use crate::waiting::queue;
-use crate::waiting::undelivered::{self, UndeliveredGrant};
-use crate::waiting::{self, mail};
+use crate::waiting::{self, undelivered};
 use crate::work::notices::Notice;
 use crate::work::open_lock::OpenLock;
 
@@ -92,29 +91,29 @@ impl OpenLock<'_> {
     }
 
     /// Undoes grants that nobody received.
-    pub(crate) fn undo_grants(&mut self, mut undelivered: Vec<UndeliveredGrant>) {
-        // If a later grant changed the same hold, that one has to be undone first. Grants of boxes come in no order, so try until nothing
+    pub(crate) fn undo_grants(&mut self, mut undelivered: Vec<Undo>) {
+        // If a later grant changed the same hold, that one has to be undone first. They may come in any order, so try until nothing
         // changes.
         loop {
             let before = undelivered.len();
-            undelivered.retain(|grant| !self.undo(grant));
+            undelivered.retain(|undo| !self.undo(undo));
             if undelivered.is_empty() || undelivered.len() == before {
                 break;
             }
         }
-        for grant in undelivered {
-            mail::extend_undo(waiting::state(self.ctx), &grant);
-            undelivered::extend_undo(self.ctx, &grant);
+        for undo in undelivered {
+            undelivered::merge(self.ctx, self.key_ref(), &undo);
         }
     }
 
     /// Undoes one grant. Returns false if another grant has changed the hold since.
-    fn undo(&mut self, grant: &UndeliveredGrant) -> bool {
-        let owner = grant.owner.as_ref();
+    fn undo(&mut self, undo: &Undo) -> bool {
+        let owner = undo.owner.as_ref();
         let left = self.live().and_then(|mut live| {
             // A new hold of the same owner has another token.
-            let same = live.hold(owner)?.token == grant.token;
-            let undone = same && live.undo(owner, grant.granted, grant.before);
+            let same = live.hold(owner)?.token == undo.token;
+            let before = undo.before.as_deref().copied();
+            let undone = same && live.undo(owner, undo.granted, before);
             undone.then(|| live.hold(owner).is_some())
         });
         match left {

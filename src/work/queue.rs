@@ -7,10 +7,10 @@
 //! A key is remembered by the home of its database, because SWAPDB moves locks.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use mortise_core::mail::BoxId;
-use mortise_core::{HomeKey, Homes, KeyId, KeyRef, LeaseTables, Remains, WaiterId};
+use mortise_core::{HomeKey, Homes, KeyId, KeyRef, LeaseTables, Remains, Undo, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread, Swap};
@@ -43,6 +43,8 @@ pub(crate) enum Work {
     FreeHolds(EndedHolds),
     /// Free the tables of databases that were emptied, a few entries at a time.
     FreeTables(LeaseTables),
+    /// Free what need not be undone any more, one after the other.
+    FreeUndone(btree_map::IntoIter<(HomeKey, u64), Undo>),
 }
 
 /// The kinds of work, the most important first.
@@ -106,7 +108,7 @@ impl Work {
             Self::Enter(_) => Kind::Enter,
             Self::ReplicateLeases(_) => Kind::ReplicateLeases,
             Self::DropEnded(_) => Kind::DropEnded,
-            Self::FreeHolds(_) | Self::FreeTables(_) => Kind::Free,
+            Self::FreeHolds(_) | Self::FreeTables(_) | Self::FreeUndone(_) => Kind::Free,
         }
     }
 
@@ -122,7 +124,11 @@ impl Work {
                 true => Target::Several(refusal.scan.scope().clone()),
                 false => Target::Scope(refusal.scan.scope().clone()),
             }),
-            Self::Wake(_) | Self::Enter(_) | Self::FreeHolds(_) | Self::FreeTables(_) => None,
+            Self::Wake(_)
+            | Self::Enter(_)
+            | Self::FreeHolds(_)
+            | Self::FreeTables(_)
+            | Self::FreeUndone(_) => None,
         }
     }
 }
@@ -240,6 +246,11 @@ pub(crate) fn free_tables(ctx: &Context<'_>, tables: LeaseTables) {
     if !tables.is_empty() {
         push(ctx, Work::FreeTables(tables));
     }
+}
+
+/// Frees what was to be undone.
+pub(crate) fn free_undone(ctx: &Context<'_>, undone: BTreeMap<(HomeKey, u64), Undo>) {
+    push(ctx, Work::FreeUndone(undone.into_iter()));
 }
 
 /// The first work of that kind, and its number, by which it can be put back.

@@ -73,7 +73,7 @@ pub(super) fn step(ctx: &Context<'_>, mut refusal: Refusal) -> Option<Refusal> {
         next.map(|waiter| waiter.id)
     };
     if let Some(id) = next {
-        waiters::refuse(ctx, id, refusal.error.clone());
+        waiters::refuse(ctx, id, &refusal.error);
         return Some(refusal);
     }
     // A later waiter may have waited for one that is gone.

@@ -111,6 +111,9 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
         Work::FreeTables(mut tables) => {
             return tables.drop_some().then_some(Work::FreeTables(tables));
         }
+        Work::FreeUndone(mut undone) => {
+            return undone.next().map(|_| Work::FreeUndone(undone));
+        }
     }
     None
 }

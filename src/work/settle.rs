@@ -141,7 +141,7 @@ impl OpenLock<'_> {
                 true
             }
             Err(error) => {
-                waiters::refuse(ctx, id, error);
+                waiters::refuse(ctx, id, &error);
                 false
             }
         }

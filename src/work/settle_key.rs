@@ -126,7 +126,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
                 true => Error::SlotMoves,
                 false => refuse::SLOT_HAS_LEFT,
             };
-            waiters::refuse(ctx, id, error);
+            waiters::refuse(ctx, id, &error);
         }
         Refusal::Gate => {
             queue::set_gate_closed(ctx, true);

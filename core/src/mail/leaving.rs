@@ -1,8 +1,8 @@
 //! Closes mailboxes: at once for callers, and then a slice of their requests and letters at a time.
 
 use super::Mail;
-use super::letter::{BoxId, Leaving, undelivered};
-use super::mailbox::{Crowd, Leftover, Mailbox, Stored};
+use super::letter::{BoxId, Leaving};
+use super::mailbox::{Crowd, Leftover, Mailbox};
 use crate::queues::WaiterId;
 
 impl Mail {
@@ -34,11 +34,8 @@ impl Mail {
         self.leaving.insert(id, leftover);
     }
 
-    /// Closes all boxes and gives nothing back, because this server is no primary any more.
+    /// Closes all boxes.
     pub fn close_all(&mut self) {
-        let last = self.boxes.last_key_value().map(|(id, _)| *id);
-        let leaving = self.leaving.last_key_value().map(|(id, _)| *id);
-        self.not_given_back = self.not_given_back.max(last).max(leaving);
         self.crowds.push(Crowd {
             boxes: std::mem::take(&mut self.boxes).into_iter(),
             names: std::mem::take(&mut self.names),
@@ -60,8 +57,12 @@ impl Mail {
             let (id, gone) = (*first.key(), first.get_mut());
             // The last grant first, because a later grant may have changed the hold of an earlier one.
             if let Some((number, stored)) = gone.letters.pop_last() {
-                let delivered = number <= gone.delivered || self.not_given_back >= Some(id);
-                return Some(self.letter_leaves(id, number, stored, delivered));
+                let is_delivered = number <= gone.delivered;
+                self.count_out(1);
+                return Some(match is_delivered {
+                    true => Leaving::Letter,
+                    false => Leaving::Undelivered(stored.letter.waiter),
+                });
             }
             if let Some(waiter) = gone.requests.next() {
                 return Some(self.request_leaves(id, waiter));
@@ -69,22 +70,6 @@ impl Mail {
             first.remove();
         }
         self.next_of_crowd()
-    }
-
-    fn letter_leaves(
-        &mut self,
-        id: BoxId,
-        number: u64,
-        stored: Stored,
-        delivered: bool,
-    ) -> Leaving {
-        for grant in stored.grants(id, number) {
-            self.grants.remove(&grant);
-        }
-        let letter = stored.to_letter(&self.homes);
-        let undelivered = (!delivered).then(|| undelivered(letter)).flatten();
-        self.count_out(1);
-        undelivered.map_or(Leaving::Letter, Leaving::Grant)
     }
 
     fn request_leaves(&mut self, id: BoxId, waiter: WaiterId) -> Leaving {

@@ -4,7 +4,6 @@ use crate::key::{Db, KeyId, KeyList};
 use crate::owner::Owner;
 use crate::queues::{Decided, Verdict, Waiter, WaiterId};
 use crate::request::AcquireError;
-use crate::stake::{Stake, Touched};
 use crate::types::{Instant, Lease, Mode, Token};
 
 /// A box: the number that it got when it was created, `since` in the contract.
@@ -33,8 +32,6 @@ pub enum Outcome {
         lease: Lease,
         /// When.
         at: Instant,
-        /// How to give it back if the letter is never delivered.
-        undo: Undo,
     },
     /// Its wait is over, or the read hold that it wanted to upgrade has ended.
     Denied,
@@ -50,20 +47,10 @@ impl Outcome {
         refusal: impl FnOnce(AcquireError) -> Box<str>,
     ) -> Outcome {
         match decided.verdict {
-            Verdict::Granted {
-                grant,
-                stake,
-                before,
-                ..
-            } => Outcome::Granted {
+            Verdict::Granted { grant, .. } => Outcome::Granted {
                 token: grant.token(),
                 lease: decided.waiter.terms.lease,
                 at: now,
-                undo: Undo {
-                    granted: stake.touched,
-                    token: stake.token,
-                    before: before.map(Box::new),
-                },
             },
             Verdict::Denied => Outcome::Denied,
             Verdict::Refused(error) => Outcome::Refused(refusal(error)),
@@ -71,33 +58,11 @@ impl Outcome {
     }
 }
 
-/// What a grant changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undo {
-    /// The hold as the grant left it.
-    pub granted: Touched,
-    /// Its token then.
-    pub token: Token,
-    /// The hold as it was before.
-    pub before: Option<Box<Stake>>,
-}
-
-/// A grant whose letter was never delivered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UndeliveredLetter {
-    /// Where; the first key, if they are several.
-    pub key: KeyId,
-    /// All keys of the grant, if they are several, as they were named.
-    pub keys: Option<KeyList>,
-    /// Whose.
-    pub owner: Owner,
-    /// How to give it back.
-    pub undo: Undo,
-}
-
 /// An answer that is delivered again until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
+    /// The request that it answers.
+    pub waiter: WaiterId,
     /// The requested key, in the database where it was then; the first key, if there are several.
     pub key: KeyId,
     /// All requested keys, if there are several.
@@ -114,6 +79,7 @@ impl Letter {
     /// The answer to a waiter of `key`, or of `keys`.
     pub fn of(key: KeyId, keys: Option<KeyList>, waiter: &Waiter, outcome: Outcome) -> Letter {
         Letter {
+            waiter: waiter.id,
             key,
             keys,
             owner: waiter.owner.clone(),
@@ -145,10 +111,10 @@ pub fn age(at: Instant, now: u64) -> u64 {
 pub enum Posted {
     /// It is a letter in this box.
     In(BoxId),
-    /// The box is closed: take a grant back.
-    Returned(Option<UndeliveredLetter>),
+    /// The box is closed: the answer is never delivered.
+    Returned,
     /// The request did not wait by mail.
-    NotByMail(Letter),
+    NotByMail,
 }
 
 /// What leaves with a closed box.
@@ -156,8 +122,8 @@ pub enum Posted {
 pub enum Leaving {
     /// To be taken out of its queue.
     Request(WaiterId),
-    /// A grant to be given back, because its letter was never delivered.
-    Grant(UndeliveredLetter),
+    /// The letter of this request, which was never delivered.
+    Undelivered(WaiterId),
     /// Nothing is to be done for it.
     Letter,
 }
@@ -165,15 +131,3 @@ pub enum Leaving {
 /// The box belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotYours;
-
-pub(super) fn undelivered(letter: Letter) -> Option<UndeliveredLetter> {
-    match letter.outcome {
-        Outcome::Granted { undo, .. } => Some(UndeliveredLetter {
-            key: letter.key,
-            keys: letter.keys,
-            owner: letter.owner,
-            undo,
-        }),
-        Outcome::Denied | Outcome::Refused(_) => None,
-    }
-}

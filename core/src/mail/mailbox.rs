@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use super::letter::{BoxId, Letter, Outcome};
 use crate::homes::{Home, Homes};
-use crate::key::{Db, KeyList};
+use crate::key::Db;
 use crate::map::Map;
-use crate::owner::Owner;
 use crate::queues::WaiterId;
 use crate::types::Instant;
 
@@ -62,9 +61,6 @@ pub(super) enum Place {
     Lock(Home),
 }
 
-/// A grant: its owner, its lock, and where its letter is.
-pub(super) type GrantKey = (Owner, (Home, Rc<[u8]>), BoxId, u64);
-
 /// A letter in a box.
 #[derive(Debug)]
 pub(super) struct Stored {
@@ -79,29 +75,6 @@ impl Stored {
             Outcome::Denied | Outcome::Refused(_) => Place::Queue(letter.key.db),
         };
         Self { place, letter }
-    }
-
-    /// The grants in it, one for each of its keys.
-    pub(super) fn grants(&self, id: BoxId, number: u64) -> impl Iterator<Item = GrantKey> {
-        let home = match self.place {
-            Place::Lock(home) => Some(home),
-            Place::Queue(_) => None,
-        };
-        let key = std::slice::from_ref(&self.letter.key);
-        let keys = self.letter.keys.as_ref().map_or(key, KeyList::as_slice);
-        home.into_iter().flat_map(move |home| {
-            keys.iter().map(move |key| {
-                let lock = (home, Rc::clone(&key.name));
-                (self.letter.owner.clone(), lock, id, number)
-            })
-        })
-    }
-
-    /// The letter, with the database where its lock is now.
-    pub(super) fn to_letter(&self, homes: &Homes) -> Letter {
-        let mut letter = self.letter.clone();
-        letter.key.db = self.place.db(homes);
-        letter
     }
 }
 

@@ -31,6 +31,7 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
     let letters = most_at_once(|number| {
         let text = name(number);
         let letter = Letter {
+            waiter: WaiterId(number),
             keys: None,
             key: KeyId {
                 db: Db(0),

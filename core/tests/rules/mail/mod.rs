@@ -4,11 +4,11 @@
 pub(crate) mod program;
 mod reference;
 
-use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, NotYours, Outcome, Undo, age};
-use mortise_core::{Db, Instant, KeyId, KeyList, Mail, OwnerRef, Stake, Token, Touched, WaiterId};
+use mortise_core::mail::{BoxId, BoxLimits, Letter, NotYours, age};
+use mortise_core::{Db, Instant, KeyList, Mail, WaiterId};
 use proptest::prelude::*;
 
-use program::{Kind, key, letter, ops, owner, run};
+use program::{Kind, key, letter, ops, run};
 
 const GRANTED: Kind = Kind {
     key: 0,
@@ -56,26 +56,6 @@ fn a_box_of_another_user_is_not_found() {
     assert_eq!(mail.find(b"box", b"a"), Ok(Some(id)));
     assert_eq!(mail.find(b"box", b"b"), Err(NotYours));
     assert_eq!(mail.find(b"bo", b"b"), Ok(None));
-}
-
-#[test]
-fn a_grant_is_undone_in_the_database_to_which_a_swap_moved_its_lock() {
-    let mut mail = Mail::new();
-    let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
-    for (waiter, number) in [(1, 2), (2, 5)] {
-        mail.expect(WaiterId(waiter), id);
-        mail.post(WaiterId(waiter), number, letter(GRANTED, number));
-        mail.swap(Db(0), Db(7));
-    }
-    mail.close(id);
-    let mut dbs = Vec::new();
-    while let Some(piece) = mail.next_leaving() {
-        if let Leaving::Grant(undelivered) = piece {
-            dbs.push(undelivered.key.db.0);
-        }
-    }
-    // The later grant was swapped once, the earlier one there and back.
-    assert_eq!(dbs, [7, 0]);
 }
 
 #[test]
@@ -174,47 +154,6 @@ fn a_grant_is_as_old_as_the_milliseconds_that_have_begun_since() {
 }
 
 #[test]
-fn an_undelivered_grant_undoes_what_an_earlier_undelivered_one_had_changed() {
-    let mut mail = Mail::new();
-    let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
-    let first = Undo {
-        granted: Touched::by(7),
-        token: Token::MAX,
-        before: None,
-    };
-    let between = Stake {
-        write: 1,
-        read: 0,
-        token: Token::MAX,
-        deadline: Instant::from_millis(9),
-        since: Instant::from_millis(0),
-        touched: first.granted,
-        revoked: false,
-    };
-    let mut later = letter(
-        Kind {
-            write: false,
-            ..GRANTED
-        },
-        2,
-    );
-    if let Outcome::Granted { undo, .. } = &mut later.outcome {
-        undo.before = Some(Box::new(between));
-    }
-    let name = owner(0);
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    mail.expect(WaiterId(1), id);
-    mail.post(WaiterId(1), 2, later);
-    assert!(!mail.extend_undo(&key(1), name, &first));
-    assert!(mail.extend_undo(&key(0), name, &first));
-    mail.close(id);
-    match mail.next_leaving() {
-        Some(Leaving::Grant(undelivered)) => assert_eq!(undelivered.undo.before, None),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
 fn a_closed_box_leaves_until_it_is_empty() {
     for all in [false, true] {
         let mut mail = Mail::new();
@@ -229,40 +168,6 @@ fn a_closed_box_leaves_until_it_is_empty() {
         assert!(mail.has_leaving());
         while mail.next_leaving().is_some() {}
         assert!(!mail.has_leaving() && mail.is_empty());
-    }
-}
-
-#[test]
-fn a_grant_of_several_keys_is_found_at_each_of_them_until_it_is_delivered() {
-    let (name, now) = (owner(0), Instant::from_millis(0));
-    let name = OwnerRef::new(name.as_bytes()).expect("in bounds");
-    let both = Some(KeyList::new(vec![key(0), key(1)]));
-    for (keys, delivered, found) in [
-        (both.clone(), false, true),
-        (both.clone(), true, false),
-        (None, false, false),
-    ] {
-        let mut mail = Mail::new();
-        let id = mail.make(b"box", b"", 1, now);
-        let granted = Letter {
-            keys: keys.clone(),
-            ..letter(GRANTED, 2)
-        };
-        post(&mut mail, id, 2, granted);
-        mail.swap(Db(0), Db(7));
-        if delivered {
-            assert_eq!(mail.deliver(id, 9, now).len(), 1);
-        }
-        let case = (keys.is_some(), delivered);
-        for (at, is_there) in [(key(0), 0), (key(1), 0), (key(2), 9)] {
-            let at = KeyId { db: Db(7), ..at };
-            let grants = mail.undelivered_of_several(&at, name);
-            let expected = usize::from(found && is_there == 0);
-            assert_eq!(grants.len(), expected, "{case:?}");
-            assert!(grants.iter().all(|grant| grant.key.db == Db(7)));
-        }
-        assert!(mail.undelivered_of_several(&key(0), name).is_empty());
-        assert_eq!(mail.letters(), 1, "it stays");
     }
 }
 

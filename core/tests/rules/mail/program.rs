@@ -2,10 +2,8 @@
 
 use std::rc::Rc;
 
-use mortise_core::mail::{
-    BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, UndeliveredLetter, Undo,
-};
-use mortise_core::{Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Token, Touched, WaiterId};
+use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, Outcome, Posted};
+use mortise_core::{Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Token, WaiterId};
 use proptest::prelude::*;
 
 use super::reference::{Reference, Sent};
@@ -118,6 +116,8 @@ pub(super) fn key(number: u8) -> KeyId {
 pub(super) fn letter(kind: Kind, number: u64) -> Letter {
     let name = owner(kind.owner);
     Letter {
+        // The model knows a letter by its number.
+        waiter: WaiterId(number),
         keys: None,
         key: key(kind.key),
         owner: OwnerRef::new(name.as_bytes())
@@ -129,21 +129,11 @@ pub(super) fn letter(kind: Kind, number: u64) -> Letter {
                 token: Token::new(number).expect("in bounds"),
                 lease: Lease::from_millis(1_000).expect("not 0"),
                 at: Instant::from_millis(0),
-                undo: Undo {
-                    granted: Touched::by(number),
-                    token: Token::new(number).expect("in bounds"),
-                    before: None,
-                },
             },
             1 => Outcome::Denied,
             _ => Outcome::Refused("DEADLOCK".into()),
         },
     }
-}
-
-/// The number of the grant to undo.
-fn returned(undelivered: &UndeliveredLetter) -> u64 {
-    undelivered.undo.token.get()
 }
 
 impl Run {
@@ -190,8 +180,9 @@ impl Run {
             Op::Ask { mailbox, forgets } => {
                 let id = self.open(mailbox);
                 let after = forgets.map(|nth| self.model.number_of(mailbox, nth));
-                self.mail.ask(id, after, self.now());
-                self.model.ask(mailbox, after, self.now);
+                let undelivered = self.mail.ask(id, after, self.now());
+                let undelivered: Vec<u64> = undelivered.iter().map(|id| id.0).collect();
+                assert_eq!(undelivered, self.model.ask(mailbox, after, self.now));
             }
             Op::Tell { mailbox, count } => {
                 let (id, now) = (self.open(mailbox), self.now());
@@ -247,16 +238,13 @@ impl Run {
         let posted = self
             .mail
             .post(WaiterId(waiter), number, letter(kind, number));
-        let expected = self.model.post(waiter, number, kind);
+        let expected = self.model.post(waiter, number);
         match (posted, expected) {
             (Posted::In(id), Sent::In(since)) => {
                 assert_eq!(id.0, since);
                 self.number = number;
             }
-            (Posted::Returned(undelivered), Sent::Returned(back)) => {
-                assert_eq!(undelivered.as_ref().map(returned), back);
-            }
-            (Posted::NotByMail(_), Sent::NotByMail) => {}
+            (Posted::Returned, Sent::Returned) | (Posted::NotByMail, Sent::NotByMail) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -269,7 +257,7 @@ impl Run {
                 return false;
             }
             Some(Leaving::Request(id)) => self.model.request_leaves(id.0),
-            Some(Leaving::Grant(undelivered)) => self.model.grant_leaves(returned(&undelivered)),
+            Some(Leaving::Undelivered(id)) => self.model.undelivered_leaves(id.0),
             Some(Leaving::Letter) => {}
         }
         true
@@ -300,11 +288,6 @@ pub(crate) fn run(ops: Vec<Op>) {
     for op in ops {
         run.step(op);
         run.compare();
-    }
-    // Box by box, so that undelivered grants are undone. Closing all at once undoes none.
-    for mailbox in 0..BOXES {
-        run.step(Op::Close { mailbox });
-        while run.let_leave() {}
     }
     run.mail.close_all();
     run.model.close_all();

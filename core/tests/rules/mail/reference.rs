@@ -2,8 +2,6 @@
 
 use mortise_core::mail::BoxLimits;
 
-use super::program::Kind;
-
 #[derive(Debug)]
 struct Mailbox {
     name: u8,
@@ -17,7 +15,6 @@ struct Mailbox {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    kind: Kind,
     delivered: bool,
 }
 
@@ -25,7 +22,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) enum Sent {
     In(u64),
-    Returned(Option<u64>),
+    Returned,
     NotByMail,
 }
 
@@ -34,8 +31,8 @@ pub(crate) struct Reference {
     boxes: Vec<Mailbox>,
     /// Each waiter with the `since` of its box.
     requests: Vec<(u64, u64)>,
-    /// Grants of closed boxes that are not undone yet.
-    to_return: Vec<u64>,
+    /// Letters of closed boxes that were never delivered.
+    undelivered: Vec<u64>,
 }
 
 impl Reference {
@@ -102,7 +99,7 @@ impl Reference {
             .is_some_and(|mailbox| !mailbox.letters.is_empty())
     }
 
-    pub(crate) fn post(&mut self, waiter: u64, number: u64, kind: Kind) -> Sent {
+    pub(crate) fn post(&mut self, waiter: u64, number: u64) -> Sent {
         let Some(since) = self.box_of(waiter) else {
             return Sent::NotByMail;
         };
@@ -111,14 +108,10 @@ impl Reference {
         match found {
             Some(mailbox) => {
                 let delivered = false;
-                mailbox.letters.push(Entry {
-                    number,
-                    kind,
-                    delivered,
-                });
+                mailbox.letters.push(Entry { number, delivered });
                 Sent::In(since)
             }
-            None => Sent::Returned((kind.result == 0).then_some(number)),
+            None => Sent::Returned,
         }
     }
 
@@ -129,17 +122,27 @@ impl Reference {
         nth.map_or(0, |letter| letter.number)
     }
 
-    pub(crate) fn ask(&mut self, name: u8, after: Option<u64>, now: u64) {
+    /// The numbers of the letters that are forgotten though they were never delivered.
+    pub(crate) fn ask(&mut self, name: u8, after: Option<u64>, now: u64) -> Vec<u64> {
         let mailbox = self.get_mut(name);
         mailbox.asked = now;
         mailbox.lost = None;
-        let Some(after) = after else { return };
+        let Some(after) = after else {
+            return Vec::new();
+        };
+        let forgotten = mailbox
+            .letters
+            .iter()
+            .filter(|letter| letter.number <= after);
+        let undelivered = forgotten.filter(|letter| !letter.delivered);
+        let undelivered = undelivered.map(|letter| letter.number).collect();
         let before = mailbox.letters.len();
         mailbox.letters.retain(|letter| letter.number > after);
         if mailbox.letters.len() < before {
             let delivered = mailbox.letters.iter().any(|letter| letter.delivered);
             mailbox.delivered_since = delivered.then_some(now);
         }
+        undelivered
     }
 
     pub(crate) fn deliver(&mut self, name: u8, count: usize, now: u64) -> Vec<u64> {
@@ -160,17 +163,14 @@ impl Reference {
             return;
         };
         let gone = self.boxes.remove(at);
-        let undelivered = gone
-            .letters
-            .iter()
-            .filter(|letter| !letter.delivered && letter.kind.result == 0);
-        self.to_return
+        let undelivered = gone.letters.iter().filter(|letter| !letter.delivered);
+        self.undelivered
             .extend(undelivered.map(|letter| letter.number));
     }
 
     pub(crate) fn close_all(&mut self) {
-        self.boxes.clear();
-        self.to_return.clear();
+        let all: Vec<u64> = self.boxes.iter().map(|mailbox| mailbox.since).collect();
+        all.into_iter().for_each(|since| self.close(since));
     }
 
     pub(crate) fn set_lost(&mut self, name: u8, lost: Option<u64>) {
@@ -201,15 +201,15 @@ impl Reference {
         self.forget(waiter);
     }
 
-    pub(crate) fn grant_leaves(&mut self, number: u64) {
-        let at = self.to_return.iter().position(|grant| *grant == number);
-        self.to_return
-            .remove(at.expect("a grant that was delivered to nobody"));
+    pub(crate) fn undelivered_leaves(&mut self, number: u64) {
+        let at = self.undelivered.iter().position(|letter| *letter == number);
+        self.undelivered
+            .remove(at.expect("a letter that was never delivered"));
     }
 
     /// Whether nothing is left of closed boxes.
     pub(crate) fn has_left(&self) -> bool {
         let gone = |since: &u64| self.boxes.iter().all(|mailbox| mailbox.since != *since);
-        self.to_return.is_empty() && !self.requests.iter().any(|(_, since)| gone(since))
+        self.undelivered.is_empty() && !self.requests.iter().any(|(_, since)| gone(since))
     }
 }

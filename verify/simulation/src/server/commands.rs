@@ -5,7 +5,7 @@ use mortise_core::{How, Lease, Mode, OwnerRef, Pass, PassError, Release, Token};
 
 use super::letters::Call;
 use super::resp::Out;
-use super::{Server, key_id, key_ref};
+use super::{Server, home_key, key_ref};
 use crate::parts::ConnId;
 
 pub(super) const LEFT: &str = "LEFT the owner has left this key";
@@ -136,8 +136,8 @@ impl Server {
             self.mail.forget_request(id);
             self.remove(id);
         }
-        for grant in self.mail.undelivered_of_several(&key_id(key), owner) {
-            self.give_back_except(&grant, Some(key));
+        for grant in self.undelivered.take_all_of(&home_key(key), owner) {
+            self.undo_except(&grant, Some(key));
         }
         self.settle(key);
         Some(Out::number(u64::from(found)))

@@ -34,8 +34,8 @@ impl Server {
         let number = self.next_number();
         match self.mail.post(waiter, number, letter) {
             Posted::In(id) => self.answer_reader(id, None),
-            Posted::Returned(Some(undelivered)) => self.give_back(&undelivered),
-            Posted::Returned(None) | Posted::NotByMail(_) => {}
+            Posted::Returned => self.undo(waiter),
+            Posted::NotByMail => {}
         }
     }
 
@@ -56,7 +56,9 @@ impl Server {
         let id = self.open_box(name);
         self.answer_reader(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
         let listened = self.listened();
-        self.mail.ask(id, after, listened);
+        for id in self.mail.ask(id, after, listened) {
+            self.undelivered.take(id);
+        }
         let Some(wait) = call.wait.filter(|_| !has_letters && !is_new) else {
             return Some(self.deliver(id, self.now, call.count));
         };
@@ -86,6 +88,7 @@ impl Server {
         out.int((now - arrived) / 1_000);
         out.array(letters.len());
         for letter in letters {
+            self.undelivered.take(letter.letter.waiter);
             write_letter(&mut out, letter.number, letter.letter, now);
         }
         out.0
@@ -136,7 +139,7 @@ impl Server {
             while let Some(leaving) = self.mail.next_leaving() {
                 match leaving {
                     Leaving::Letter => {}
-                    Leaving::Grant(undelivered) => self.give_back(&undelivered),
+                    Leaving::Undelivered(id) => self.undo(id),
                     Leaving::Request(id) => requests.push(id),
                 }
             }

@@ -9,10 +9,11 @@ mod several;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::mail::{BoxId, Letter, Outcome, UndeliveredLetter};
+use mortise_core::mail::{BoxId, Letter, Outcome};
 use mortise_core::{
-    Db, Decided, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef, Queues,
-    Rank, Removed, Token, TokenClock, Wait, WaitPlan, WaiterId,
+    Db, Decided, HomeKey, Homes, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros,
+    OwnerRef, Queues, Rank, Removed, Token, TokenClock, Undelivered, UndeliveredGrant, Undo, Wait,
+    WaitPlan, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId, Data};
@@ -55,6 +56,7 @@ pub(crate) struct Server {
     tokens: TokenClock,
     numbers: TokenClock,
     mail: Mail,
+    undelivered: Undelivered,
     left: Left,
     readers: BTreeMap<BoxId, Reader>,
     /// How long it has read no commands, in milliseconds.
@@ -84,6 +86,7 @@ impl Server {
             tokens: TokenClock::new(),
             numbers: TokenClock::new(),
             mail: Mail::new(),
+            undelivered: Undelivered::new(),
             left: Left::new(),
             readers: BTreeMap::new(),
             deaf: 0,
@@ -210,6 +213,13 @@ impl Server {
         });
         let settled = key_id(key);
         let (key, keys) = (decided.key(&settled).clone(), decided.keys.clone());
+        if let Some(undo) = Undo::of(&decided) {
+            let one = std::slice::from_ref(&key);
+            let keys = keys.as_ref().map_or(one, KeyList::as_slice);
+            let keys = keys.iter().map(|key| home_key(&key.name)).collect();
+            let grant = UndeliveredGrant { keys, undo };
+            self.undelivered.insert(waiter.id, grant);
+        }
         let letter = Letter::of(key, keys, waiter, outcome);
         self.post(waiter.id, letter);
     }
@@ -262,24 +272,29 @@ impl Server {
         }
     }
 
-    /// Undoes a grant whose letter was never delivered.
-    fn give_back(&mut self, undelivered: &UndeliveredLetter) {
-        self.give_back_except(undelivered, None);
+    /// Undoes the grant of this request, whose letter was never delivered.
+    fn undo(&mut self, id: WaiterId) {
+        if let Some(grant) = self.undelivered.take(id) {
+            self.undo_except(&grant, None);
+        }
     }
 
-    /// The same, at all its keys except this one.
-    fn give_back_except(&mut self, undelivered: &UndeliveredLetter, but: Option<&[u8]>) {
-        let (owner, undo) = (undelivered.owner.as_ref(), &undelivered.undo);
-        let key = std::slice::from_ref(&undelivered.key);
-        let keys = undelivered.keys.as_ref().map_or(key, KeyList::as_slice);
-        for key in keys.iter().filter(|key| Some(&*key.name) != but) {
-            let before = undo.before.as_deref().copied();
-            let undone =
-                self.with_live(&key.name, |_, live| live.undo(owner, undo.granted, before));
-            if !undone {
-                self.mail.extend_undo(key, owner, undo);
+    /// Undoes the grant at all its keys except this one.
+    fn undo_except(&mut self, grant: &UndeliveredGrant, but: Option<&[u8]>) {
+        let undo = &grant.undo;
+        for home in &grant.keys {
+            let key = Homes::default().key_of(home);
+            if Some(&*key.name) == but {
+                continue;
             }
-            self.dirty.insert(key.clone());
+            let before = undo.before.as_deref().copied();
+            let undone = self.with_live(&key.name, |_, live| {
+                live.undo(undo.owner.as_ref(), undo.granted, before)
+            });
+            if !undone {
+                self.undelivered.merge(home, undo);
+            }
+            self.dirty.insert(key);
         }
     }
 
@@ -382,6 +397,10 @@ impl Server {
 fn key_ref(name: &[u8]) -> KeyRef<'_> {
     let db = Db::default();
     KeyRef { db, name }
+}
+
+fn home_key(name: &[u8]) -> HomeKey {
+    Homes::default().home_key(key_ref(name))
 }
 
 fn key_id(name: &[u8]) -> KeyId {
