@@ -7,7 +7,7 @@ use crate::time::failover::{self, Leases};
 use crate::time::hidden;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::waiting::{self, left, mail, queue};
+use crate::waiting;
 use crate::work::queue::{self as work, Kind};
 use crate::work::{failing, slice};
 
@@ -15,18 +15,20 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     let now = clock::now();
     let [locks, holders] = leases::count(ctx);
     let totals = totals::get(ctx);
-    let [boxes, letters, requests] = mail::boxes(ctx).counts();
+    let mail = waiting::boxes(ctx).mail.borrow();
+    let (boxes, letters, requests) = (mail.boxes(), mail.letters(), mail.requests());
+    drop(mail);
     for (field, value) in [
         ("locks", locks),
         ("holders", holders),
-        ("waiters", queue::all(ctx).borrow().len() as u64),
-        ("waiters_by_mail", requests),
-        ("boxes", boxes),
-        ("letters", letters),
-        ("left", left::all(ctx).borrow().len() as u64),
+        ("waiters", waiting::queues(ctx).borrow().len() as u64),
+        ("waiters_by_mail", requests as u64),
+        ("boxes", boxes as u64),
+        ("letters", letters as u64),
+        ("left", waiting::left(ctx).borrow().len() as u64),
         (
             "blocked_clients",
-            waiting::blocked_clients(waiting::state(ctx)) as u64,
+            waiting::clients(ctx).borrow().len() as u64,
         ),
         ("max_waiters", config::max_waiters(ctx)),
         ("max_queued", config::max_queued(ctx)),
@@ -72,7 +74,7 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
     }
     let running = Leases {
         granted: leases::last_deadline(ctx),
-        awaited: queue::all(ctx).borrow().longest_lease(),
+        awaited: waiting::queues(ctx).borrow().longest_lease(),
     };
     let missing = failover::missing(ctx, &running, now);
     info.number("failover_safe", u64::from(missing.is_empty()));

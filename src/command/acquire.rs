@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::totals;
-use crate::waiting::mail::{self, Mailbox};
+use crate::waiting::mail::Mailbox;
 use crate::waiting::pending::{self, How, Waits};
 use crate::work::notices::Notices;
 use crate::work::slice::Stretch;
@@ -100,7 +100,10 @@ fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
     if names.any(|key| has_left(ctx, *key, owner)) {
         return Err(Error::Left);
     }
-    let mailbox = call.mailbox.map(|name| mail::find(ctx, name)).transpose()?;
+    let mailbox = call
+        .mailbox
+        .map(|name| Mailbox::find(ctx, name))
+        .transpose()?;
     let _stretch = Stretch::begin(ctx);
     let mut notices = Notices::default();
     let outcome = decide(ctx, &call, mailbox, &mut notices);

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Args, Command, Context, Docs, Keys, Kind};
 use crate::keys::leases;
 use crate::time::clock;
-use crate::waiting::queue;
+use crate::waiting;
 
 /// How many holds, and how many waiters, are shown without COUNT.
 const SHOWN: usize = 100;
@@ -49,7 +49,7 @@ impl Command for Info {
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
             leases::follow(ctx, ctx.key(name), value, now);
-            let mut queues = queue::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.recheck_holders(ctx.key(name));
         }
         let lock = value.map(|value| &value.lock);
@@ -59,7 +59,7 @@ impl Command for Info {
                 _ => ctx.reply_null(),
             },
             None => {
-                let queues = queue::all(ctx).borrow();
+                let queues = waiting::queues(ctx).borrow();
                 let queue = queues.get(ctx.key(name));
                 whole(ctx, lock, queue, now, count.unwrap_or(SHOWN));
             }

@@ -7,7 +7,7 @@ use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
-use crate::waiting::{self, left};
+use crate::waiting::{self, waiters};
 use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Leave;
@@ -32,7 +32,7 @@ impl Command for Leave {
         if let Some(ms) = stay {
             // The clock counts whole milliseconds, and the first one has already begun.
             let until = clock::now().after(ms + 1);
-            let mut left = left::all(ctx).borrow_mut();
+            let mut left = waiting::left(ctx).borrow_mut();
             left.leave(named, owner, until);
         }
         let everything = mortise_core::Release {
@@ -44,10 +44,10 @@ impl Command for Leave {
         let found = OpenLock::with(ctx, key, |lock| {
             let held = lock.release(&everything).is_ok();
             lock.queue_has_changed();
-            held | waiting::leave(ctx, named, owner)
+            held | waiters::leave(ctx, named, owner)
         });
         // If the key holds another type, nobody holds a lock there.
-        let found = found.unwrap_or_else(|_| waiting::leave(ctx, named, owner));
+        let found = found.unwrap_or_else(|_| waiters::leave(ctx, named, owner));
         ctx.reply_integer(i64::from(found));
         Ok(())
     }

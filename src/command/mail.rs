@@ -9,39 +9,15 @@ use crate::config;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
+use crate::waiting;
 use crate::waiting::clients::MailCall;
-use crate::waiting::{self, due, mail, pending, readers};
+use crate::waiting::letters;
+use crate::waiting::mail::Mailbox;
 
 /// How many letters are delivered without COUNT.
 const DEFAULT_COUNT: usize = 100;
 
 pub(crate) struct Mail;
-
-struct Call<'c> {
-    name: &'c [u8],
-    after: Option<(u64, u64)>,
-    /// Milliseconds, 0 for as long as is allowed; `None` to be answered at once.
-    wait: Option<u64>,
-    count: usize,
-}
-
-fn parse<'c>(ctx: &Context<'_>, args: Args<'c>) -> Result<Call<'c>, Error> {
-    let mut parse = Parse::new(ctx, args);
-    let name = parse.mailbox("box")?;
-    let (mut after, mut wait, mut count) = (None, None, None);
-    parse.options(|parse| {
-        Ok(parse.option("AFTER", &mut after, Parse::after)?
-            || parse.option("WAIT", &mut wait, Parse::wait)?
-            || parse.option("COUNT", &mut count, Parse::shown)?)
-    })?;
-    let count = count.unwrap_or(DEFAULT_COUNT);
-    Ok(Call {
-        name,
-        after,
-        wait,
-        count,
-    })
-}
 
 impl Command for Mail {
     const DOCS: Docs = Docs {
@@ -56,50 +32,56 @@ impl Command for Mail {
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         check_primary(ctx)?;
-        let Call {
-            name,
-            after,
-            wait,
-            count,
-        } = parse(ctx, args)?;
-        let (ctx, now) = (ctx, clock::now());
-        let call = MailCall {
-            arrived: clock::now_micros(),
-            count,
-        };
-        let mailbox = mail::find(ctx, name)?;
-        mailbox.check_room(ctx, 0)?;
-        let found = mailbox.id;
-        let is_of_it = |since: u64| found.is_some_and(|id| id.0 == since);
+        let (arrived, now) = (clock::now_micros(), clock::now());
+        let mut parse = Parse::new(ctx, args);
+        let name = parse.mailbox("box")?;
+        let (mut after, mut wait, mut count) = (None, None, None);
+        parse.options(|parse| {
+            Ok(parse.option("AFTER", &mut after, Parse::after)?
+                || parse.option("WAIT", &mut wait, Parse::wait)?
+                || parse.option("COUNT", &mut count, Parse::shown)?)
+        })?;
+        let mailbox = Mailbox::find(ctx, name)?;
+        mailbox.check(ctx, 0, None)?;
+        let is_of_it = |since: u64| mailbox.id.is_some_and(|id| id.0 == since);
         // A client that knows another box has to learn that its requests are gone.
         let is_new = after.is_some_and(|(since, _)| !is_of_it(since));
         let after = after.and_then(|(since, number)| is_of_it(since).then_some(number));
-        let has_letters =
-            found.is_some_and(|id| readers::has_letters_after(waiting::state(ctx), id, after));
-        let waits = !is_new && !has_letters && !ctx.denies_blocking();
-        let Some(wait) = wait.filter(|_| waits) else {
-            let id = mailbox.open(ctx, now);
-            readers::ask(ctx, id, after, now);
-            readers::reply(ctx, id, call);
-            return Ok(());
-        };
-        // An older call that waits for this box ends.
-        let others = pending::blocked(waiting::state(ctx))
-            - u64::from(found.is_some_and(|id| readers::is_read(waiting::state(ctx), id)));
-        let max = config::max_waiters(ctx);
-        if others >= max {
-            return Err(Error::MaxWaiters(max));
+        let may_wait = !is_new && !has_letters(ctx, mailbox, after) && !ctx.denies_blocking();
+        let wait = wait.filter(|_| may_wait);
+        if wait.is_some() {
+            check_room(ctx, mailbox)?;
         }
         let id = mailbox.open(ctx, now);
-        readers::ask(ctx, id, after, now);
-        let longest = config::mail_timeout(ctx) / 2;
-        let wait = if wait == 0 {
-            longest
-        } else {
-            wait.min(longest)
+        letters::ask(ctx, id, after, now);
+        let call = MailCall {
+            id,
+            arrived,
+            count: count.unwrap_or(DEFAULT_COUNT),
         };
-        readers::wait(ctx, id, call, now.after(wait));
-        due::arm(ctx);
+        let longest = config::mail_timeout(ctx) / 2;
+        match wait {
+            None => letters::reply(ctx, call),
+            Some(0) => letters::wait(ctx, call, now.after(longest)),
+            Some(wait) => letters::wait(ctx, call, now.after(wait.min(longest))),
+        }
         Ok(())
+    }
+}
+
+/// Whether the box has letters behind `after`.
+fn has_letters(ctx: &Context<'_>, mailbox: Mailbox<'_>, after: Option<u64>) -> bool {
+    let mail = waiting::boxes(ctx).mail.borrow();
+    let id = mailbox.id;
+    id.is_some_and(|id| mail.has_letters_after(id, after))
+}
+
+/// Checks that one more client may be blocked. An older call that waits for this box ends.
+fn check_room(ctx: &Context<'_>, mailbox: Mailbox<'_>) -> Result<(), Error> {
+    let (clients, max) = (waiting::clients(ctx).borrow(), config::max_waiters(ctx));
+    let ends = mailbox.id.is_some_and(|id| clients.is_read(id));
+    match clients.waiting() as u64 - u64::from(ends) >= max {
+        true => Err(Error::MaxWaiters(max)),
+        false => Ok(()),
     }
 }

@@ -36,7 +36,7 @@ use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
 use crate::time::role;
 use crate::time::{self, clock};
-use crate::waiting::left;
+use crate::waiting;
 use crate::work::open_lock::OpenLock;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
@@ -61,7 +61,7 @@ fn check_token(
 
 /// Whether `owner` has left the key, so that what still arrives from it changes nothing.
 fn has_left(ctx: &Context<'_>, key: Arg<'_>, owner: OwnerRef<'_>) -> bool {
-    let left = left::all(ctx).borrow();
+    let left = waiting::left(ctx).borrow();
     !left.is_empty() && left.has_left(ctx.key(key), owner, clock::now())
 }
 

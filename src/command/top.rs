@@ -16,7 +16,7 @@ use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
-use crate::waiting::queue;
+use crate::waiting;
 
 /// How many locks are shown unless COUNT says otherwise.
 const SHOWN: usize = 10;
@@ -61,7 +61,7 @@ impl Command for Top {
 /// The keys with the most waiters that the caller may read, most first; among equals the one that has waited longest.
 fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
     let viewer = ctx.viewer();
-    let queues = queue::all(ctx).borrow();
+    let queues = waiting::queues(ctx).borrow();
     let ordered = queues
         .iter()
         .map(|(key, queue)| Reverse((Reverse(queue.len()), queue.oldest(), key)));

@@ -33,6 +33,12 @@ impl Context<'_> {
         self.reply_bytes(text.to_bytes());
     }
 
+    /// A number in a map.
+    pub(crate) fn reply_field(&self, field: &CStr, value: i64) {
+        self.reply_text(field);
+        self.reply_integer(value);
+    }
+
     /// `len` replies follow.
     pub(crate) fn reply_array(&self, len: usize) {
         // SAFETY: as above.

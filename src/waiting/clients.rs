@@ -1,150 +1,207 @@
-//! Every blocked client, and what it waits for: a lock, or letters.
+//! Blocked clients, and what each waits for: a lock, or letters.
+//!
+//! A client that has been answered goes onto the queue of work, and a timer unblocks it; nothing else does. So between the answer and its
+//! delivery the client can only disappear. It stays here until the server is done with it.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::WaiterId;
 use mortise_core::mail::{BoxId, Outcome};
+use mortise_core::{Instant, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Blocked, BlockedId};
+use crate::ffi::{Blocked, BlockedId, Context, MainThread};
+use crate::time::{self, alarms};
+use crate::waiting;
+use crate::work::queue as work;
 
-/// What a blocked client waits for. It stays blocked for a moment after it has been answered.
-#[derive(Clone, Debug)]
-pub(super) enum Awaited {
-    Lock(AwaitedLock),
-    Letters(AwaitedLetters),
-}
+static CLIENTS: MainThread<RefCell<Clients>> = MainThread::new(RefCell::new(Clients {
+    clients: BTreeMap::new(),
+    by_waiter: BTreeMap::new(),
+    by_box: BTreeMap::new(),
+    limits: BTreeSet::new(),
+}));
 
-#[derive(Clone, Debug)]
-pub(super) struct AwaitedLock {
-    pub(super) waiter: WaiterId,
-    /// `None` while it waits.
-    pub(super) answer: Option<Outcome>,
-}
-
-/// A LOCK.MAIL.
-#[derive(Clone, Debug)]
-pub(super) struct AwaitedLetters {
-    /// The id of its connection.
-    pub(super) client: u64,
-    pub(super) id: BoxId,
-    pub(super) call: MailCall,
-    /// It gets letters, or this refusal.
-    pub(super) refusal: Option<Error>,
-    /// It waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
-    pub(super) is_lost: bool,
-}
-
-/// What a LOCK.MAIL asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MailCall {
-    /// When it arrived, in microseconds of the boot-time clock.
-    pub(crate) arrived: u64,
-    /// How many letters it takes at most.
-    pub(crate) count: usize,
+/// Every blocked client.
+pub(crate) fn clients(ctx: &Context<'_>) -> &'static RefCell<Clients> {
+    CLIENTS.get(ctx)
 }
 
 /// Every blocked client.
-#[derive(Debug, Default)]
-pub(super) struct Clients {
+#[derive(Debug)]
+pub(crate) struct Clients {
     clients: BTreeMap<BlockedId, Client>,
     /// Those whose request for a lock waits.
     by_waiter: BTreeMap<WaiterId, BlockedId>,
+    /// Those whose LOCK.MAIL waits, and until when.
+    by_box: BTreeMap<BoxId, (BlockedId, Instant)>,
+    limits: BTreeSet<(Instant, BoxId)>,
 }
 
 #[derive(Debug)]
 struct Client {
-    /// `None` once it has been answered, and is unblocked by who took this.
+    /// `None` once it has been answered: then the queue of work has it.
     blocked: Option<Blocked>,
-    awaited: Awaited,
+    awaits: Awaits,
+    /// `None` while it waits. A LOCK.MAIL that is not refused gets its letters.
+    answer: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Awaits {
+    Lock(WaiterId),
+    Letters(Reader),
+}
+
+/// A LOCK.MAIL.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader {
+    /// The id of its connection.
+    pub(super) client: u64,
+    pub(super) call: MailCall,
+    /// It waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
+    pub(super) is_lost: bool,
 }
 
 impl Clients {
     /// How many are blocked or about to be unblocked.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many have a request that waits for a lock.
-    pub(super) fn waiters(&self) -> usize {
-        self.by_waiter.len()
+    /// How many are blocked and not answered yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.by_waiter.len() + self.by_box.len()
+    }
+
+    /// Whether a LOCK.MAIL waits for the box.
+    pub(crate) fn is_read(&self, id: BoxId) -> bool {
+        self.by_box.contains_key(&id)
     }
 
     /// A client has been blocked until its request for a lock is answered.
     pub(super) fn add_waiter(&mut self, blocked: Blocked, waiter: WaiterId) {
-        let awaited = AwaitedLock {
-            waiter,
-            answer: None,
-        };
-        let id = self.add(blocked, Awaited::Lock(awaited));
+        let id = self.add(blocked, Awaits::Lock(waiter));
         self.by_waiter.insert(waiter, id);
     }
 
-    fn add(&mut self, blocked: Blocked, awaited: Awaited) -> BlockedId {
-        let id = blocked.id();
-        let blocked = Some(blocked);
-        self.clients.insert(id, Client { blocked, awaited });
-        id
-    }
-
-    /// A LOCK.MAIL has been blocked until its box has letters.
+    /// A LOCK.MAIL of the connection `client` has been blocked until its box has letters, but not beyond `limit`.
     pub(super) fn add_reader(
         &mut self,
         blocked: Blocked,
         client: u64,
-        id: BoxId,
         call: MailCall,
-    ) -> BlockedId {
-        let awaited = AwaitedLetters {
+        limit: Instant,
+    ) {
+        let reader = Reader {
             client,
-            id,
             call,
-            refusal: None,
             is_lost: false,
         };
-        self.add(blocked, Awaited::Letters(awaited))
+        let id = self.add(blocked, Awaits::Letters(reader));
+        self.by_box.insert(call.id, (id, limit));
+        self.limits.insert((limit, call.id));
     }
 
-    /// What the client waits for.
-    pub(super) fn get(&self, id: BlockedId) -> Option<Awaited> {
-        self.clients.get(&id).map(|client| client.awaited.clone())
+    fn add(&mut self, blocked: Blocked, awaits: Awaits) -> BlockedId {
+        let id = blocked.id();
+        let client = Client {
+            blocked: Some(blocked),
+            awaits,
+            answer: None,
+        };
+        self.clients.insert(id, client);
+        id
     }
 
-    /// The request of a waiter is answered. Its client, if it is blocked, for the caller to wake.
-    pub(super) fn answer_waiter(&mut self, waiter: WaiterId, answer: Outcome) -> Option<Blocked> {
-        let id = self.by_waiter.remove(&waiter)?;
-        let client = self.clients.get_mut(&id)?;
-        match &mut client.awaited {
-            Awaited::Lock(awaited) => awaited.answer = Some(answer),
-            Awaited::Letters(_) => return None,
-        }
-        client.blocked.take()
-    }
-
-    /// Answers a LOCK.MAIL with letters, or with `refusal`. Its client, for the caller to wake.
-    pub(super) fn answer_reader(
-        &mut self,
-        id: BlockedId,
-        refusal: Option<Error>,
-    ) -> Option<Blocked> {
-        let client = self.clients.get_mut(&id)?;
-        match &mut client.awaited {
-            Awaited::Letters(awaited) => awaited.refusal = refusal,
-            Awaited::Lock(_) => return None,
-        }
-        client.blocked.take()
+    /// What the client waits for, and its answer once it has one.
+    pub(super) fn get(&self, id: BlockedId) -> Option<(Awaits, Option<Outcome>)> {
+        let client = self.clients.get(&id)?;
+        Some((client.awaits, client.answer.clone()))
     }
 
     /// The connection of a waiting LOCK.MAIL was closed, it seems.
     pub(super) fn set_lost(&mut self, id: BlockedId) {
         let client = self.clients.get_mut(&id);
-        if let Some(Awaited::Letters(awaited)) = client.map(|client| &mut client.awaited) {
-            awaited.is_lost = true;
+        if let Some(Awaits::Letters(reader)) = client.map(|client| &mut client.awaits) {
+            reader.is_lost = true;
         }
     }
 
-    /// The server no longer needs the client's handle.
-    pub(super) fn remove(&mut self, id: BlockedId) -> Option<Awaited> {
-        self.clients.remove(&id).map(|client| client.awaited)
+    /// The server has done with the client. Returns what it waited for.
+    pub(super) fn remove(&mut self, id: BlockedId) -> Option<Awaits> {
+        self.clients.remove(&id).map(|client| client.awaits)
     }
+
+    fn answer(&mut self, id: BlockedId, answer: Outcome) -> Option<Blocked> {
+        let client = self.clients.get_mut(&id)?;
+        client.answer = Some(answer);
+        client.blocked.take()
+    }
+}
+
+/// Answers the client of a request for a lock.
+pub(super) fn answer_waiter(ctx: &Context<'_>, waiter: WaiterId, answer: Outcome) {
+    let mut clients = clients(ctx).borrow_mut();
+    let id = clients.by_waiter.remove(&waiter);
+    let blocked = id.and_then(|id| clients.answer(id, answer));
+    drop(clients);
+    if let Some(blocked) = blocked {
+        work::wake(ctx, blocked);
+    }
+}
+
+/// Answers the LOCK.MAIL that waits for the box: with letters, or with `refusal`.
+pub(super) fn answer_reader(ctx: &Context<'_>, id: BoxId, refusal: Option<&Error>) {
+    let mut clients = clients(ctx).borrow_mut();
+    let Some((blocked, limit)) = clients.by_box.remove(&id) else {
+        return;
+    };
+    clients.limits.remove(&(limit, id));
+    let answer = refusal.map_or(Outcome::Denied, |error| {
+        Outcome::Refused(error.to_string().into())
+    });
+    let blocked = clients.answer(blocked, answer);
+    drop(clients);
+    if let Some(blocked) = blocked {
+        work::wake(ctx, blocked);
+    }
+}
+
+/// Answers one LOCK.MAIL whose time is up. False if there is none.
+pub(crate) fn time_out_reader(ctx: &Context<'_>, now: Instant) -> bool {
+    let first = clients(ctx).borrow().limits.first().copied();
+    let Some((_, id)) = first.filter(|(limit, _)| *limit <= now) else {
+        return false;
+    };
+    answer_reader(ctx, id, None);
+    true
+}
+
+/// Starts the timer for what is due next, if it is not under way: a wait is over, a lock with waiters loses a hold, or the grace ends.
+pub(crate) fn arm(ctx: &Context<'_>) {
+    let mut next = clients(ctx)
+        .borrow()
+        .limits
+        .first()
+        .map(|(limit, _)| *limit);
+    let queues = waiting::queues(ctx).borrow();
+    if !queues.is_empty() {
+        let (limit, deadline) = (queues.next_limit(), queues.next_deadline());
+        let dues = [next, limit, deadline, time::grace(ctx).next_due()];
+        next = dues.into_iter().flatten().min();
+    }
+    if let Some(next) = next {
+        alarms::due_at(ctx, next);
+    }
+}
+
+/// A LOCK.MAIL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MailCall {
+    pub(crate) id: BoxId,
+    /// When it arrived, in microseconds of the boot-time clock.
+    pub(crate) arrived: u64,
+    /// How many letters it takes at most.
+    pub(crate) count: usize,
 }

@@ -2,103 +2,81 @@
 //!
 //! Used by `work` and `command`; uses `keys`, `time` and `ffi`. It grants nothing: only `work::settle` does.
 //!
-//! What the layer knows is in `state`, and nowhere else. A function borrows one part of it while it
-//! uses it, and drops the borrow before it calls the server or another part: either may come back
-//! here.
+//! A function borrows one part of the state while it uses it, and drops the borrow before it calls the server or another part: either may
+//! come back here.
 
 pub(crate) mod clients;
-pub(crate) mod due;
-pub(crate) mod left;
+pub(crate) mod letters;
 pub(crate) mod mail;
 pub(crate) mod pending;
-pub(crate) mod post;
-pub(crate) mod queue;
-pub(crate) mod readers;
-mod state;
+mod queues;
 pub(crate) mod undelivered;
 pub(crate) mod waiters;
 
-use mortise_core::{KeyRef, OwnerRef};
+use mortise_core::mail::Outcome;
 
-pub(crate) use state::get as state;
-
-use crate::error::Error;
 use crate::ffi::{BlockedId, Context};
-use clients::Awaited;
-use state::Waiting;
+use crate::time::clock;
+use clients::{Awaits, Reader};
 
-/// How many clients are blocked or about to be unblocked.
-pub(crate) fn blocked_clients(waiting: &Waiting) -> usize {
-    waiting.clients.borrow().len()
-}
+pub(crate) use clients::{arm, clients};
+pub(crate) use mail::boxes;
+pub(crate) use queues::{is_awaited, left, queues};
 
 /// The server asks for the reply of a client that has been unblocked.
 pub(crate) fn on_reply(ctx: &Context<'_>, blocked: BlockedId) {
-    let awaited = state::get(ctx).clients.borrow().get(blocked);
-    match awaited {
-        Some(Awaited::Lock(awaited)) => waiters::deliver(ctx, &awaited),
-        Some(Awaited::Letters(awaited)) => readers::deliver(ctx, &awaited),
-        None => ctx.reply_null(),
+    let client = clients(ctx).borrow().get(blocked);
+    match client {
+        Some((_, Some(Outcome::Refused(error)))) => ctx.reply_error(&error),
+        Some((Awaits::Letters(reader), _)) => letters::reply(ctx, reader.call),
+        // Except if its owner has left the key meanwhile.
+        Some((Awaits::Lock(waiter), Some(Outcome::Granted { token, .. })))
+            if undelivered::delivered(ctx, waiter) =>
+        {
+            ctx.reply_integer(token.get() as i64);
+        }
+        _ => ctx.reply_null(),
     }
 }
 
 /// CLIENT UNBLOCK. What was decided already is delivered; else the wait ends.
 pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: BlockedId) {
-    let awaited = state::get(ctx).clients.borrow().get(blocked);
-    match awaited {
-        Some(Awaited::Lock(awaited)) => waiters::leave(ctx, &awaited),
-        Some(Awaited::Letters(awaited)) => {
-            readers::leave(ctx, blocked, &awaited);
-        }
-        None => {}
-    }
+    end_wait(ctx, blocked);
     on_reply(ctx, blocked);
 }
 
-/// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait.
+/// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait. If it was a LOCK.MAIL, its box closes soon, unless it is asked for again.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId) {
-    let awaited = state::get(ctx).clients.borrow().get(blocked);
-    match awaited {
-        Some(Awaited::Lock(awaited)) => waiters::leave(ctx, &awaited),
-        Some(Awaited::Letters(awaited)) => readers::on_disconnect(ctx, blocked, &awaited),
-        None => {}
-    }
+    let Some(Awaits::Letters(Reader { call, .. })) = end_wait(ctx, blocked) else {
+        return;
+    };
+    clients(ctx).borrow_mut().set_lost(blocked);
+    let boxes = boxes(ctx);
+    let lost = boxes.listened(clock::now());
+    boxes.mail.borrow_mut().set_lost(call.id, Some(lost));
 }
 
-/// The server no longer needs the handle.
+/// A client stops waiting. Returns for what, if it has not been answered yet.
+fn end_wait(ctx: &Context<'_>, blocked: BlockedId) -> Option<Awaits> {
+    let Some((awaits, None)) = clients(ctx).borrow().get(blocked) else {
+        return None;
+    };
+    match awaits {
+        Awaits::Lock(waiter) => waiters::end(ctx, waiter, Outcome::Denied),
+        Awaits::Letters(reader) => clients::answer_reader(ctx, reader.call.id, None),
+    }
+    Some(awaits)
+}
+
+/// The server has done with a client. One that is still connected was not lost: CLIENT UNBLOCK … ERROR looks the same until now.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: BlockedId) {
-    let awaited = state::get(ctx).clients.borrow_mut().remove(blocked);
-    match awaited {
-        Some(Awaited::Lock(awaited)) => waiters::on_freed(ctx, &awaited),
-        Some(Awaited::Letters(awaited)) => readers::on_freed(ctx, &awaited),
-        None => {}
-    }
-}
-
-/// Refuses every request of `owner` that waits at the key.
-pub(crate) fn refuse_all_of(
-    ctx: &Context<'_>,
-    key: KeyRef<'_>,
-    owner: OwnerRef<'_>,
-    error: &Error,
-) {
-    let requests = queue::all(ctx).borrow().requests_of(key, owner);
-    for id in requests {
-        waiters::refuse(ctx, id, error);
-    }
-}
-
-/// Removes `owner` from the queue of the key; its grants that were not delivered are void. True if it waited.
-pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> bool {
-    let requests = queue::all(ctx).borrow().requests_of(key, owner);
-    let waited = !requests.is_empty();
-    for id in requests {
-        if mail::forget(state::get(ctx), id) {
-            queue::remove(ctx, id);
-        } else {
-            waiters::answer_null(ctx, id);
+    let awaits = clients(ctx).borrow_mut().remove(blocked);
+    match awaits {
+        Some(Awaits::Lock(waiter)) => undelivered::not_delivered(ctx, waiter),
+        Some(Awaits::Letters(reader)) if reader.is_lost && ctx.is_connected(reader.client) => {
+            let mut mail = boxes(ctx).mail.borrow_mut();
+            mail.set_lost(reader.call.id, None);
         }
+        Some(Awaits::Letters(_)) | None => {}
     }
-    undelivered::withdraw(ctx, key, owner);
-    waited
 }

@@ -4,22 +4,16 @@
 //! enters its queues.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Instant, KeyId, KeyList, PendingRequest, Queue, Request, WaitPlan, WaiterId};
+use mortise_core::{KeyId, KeyList, PendingRequest, Queue, Request, WaitPlan, WaiterId};
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::time;
 use crate::totals;
-use crate::waiting::mail::{self, Mailbox};
-use crate::waiting::state::{self, Waiting};
-use crate::waiting::{due, queue, readers, waiters};
+use crate::waiting;
+use crate::waiting::mail::Mailbox;
 use crate::work::queue as work;
-
-/// How many clients are blocked and not answered yet.
-pub(crate) fn blocked(waiting: &Waiting) -> u64 {
-    (waiting.clients.borrow().waiters() + readers::len(waiting)) as u64
-}
 
 /// How a request may wait.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +59,7 @@ pub(crate) fn wait(
     if !(may_wait || is_free && is_behind_several(ctx, request)) {
         return Ok(Waits::No);
     }
-    let plan = queue::all(ctx).borrow_mut().plan(request);
+    let plan = waiting::queues(ctx).borrow_mut().plan(request);
     if !may_wait && plan.deadlock.is_some() {
         return Ok(Waits::No);
     }
@@ -83,22 +77,22 @@ pub(crate) fn wait(
 
 /// Requests for several keys stand at one of its keys.
 fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
-    let queues = queue::all(ctx).borrow();
+    let queues = waiting::queues(ctx).borrow();
     let several = |key: &KeyId| queues.get(key.as_ref()).and_then(Queue::first_several);
     request.keys.iter().any(|key| several(&key.key).is_some())
 }
 
 fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result<Waits, Error> {
     let max = config::max_waiters(ctx);
-    if blocked(state::get(ctx)) >= max {
+    if waiting::clients(ctx).borrow().waiting() as u64 >= max {
         return Err(Error::MaxWaiters(max));
     }
     let Some(blocked) = ctx.block() else {
         return Ok(Waits::No);
     };
     let id = enqueue(ctx, request, plan);
-    waiters::add(state::get(ctx), id, blocked);
-    due::arm(ctx);
+    waiting::clients(ctx).borrow_mut().add_waiter(blocked, id);
+    waiting::arm(ctx);
     Ok(Waits::Blocked)
 }
 
@@ -108,32 +102,32 @@ fn queue(
     plan: &WaitPlan,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
-    let keys = request.keys.len();
-    mail::check_room(ctx, mailbox, keys as u64)?;
+    mailbox.check(ctx, request.keys.len() as u64, None)?;
     let id = enqueue(ctx, request, plan);
-    Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
+    Ok(expect(ctx, id, request, mailbox))
 }
 
-/// The answer of the request `id`, for so many keys, goes to the box, which is made if it is not there.
+/// The answer of the request, which is enqueued as `id`, goes to the box, which is made if it is not there.
 fn expect(
     ctx: &Context<'_>,
     id: WaiterId,
-    keys: usize,
+    request: &PendingRequest,
     mailbox: Mailbox<'_>,
-    now: Instant,
-) -> BoxId {
-    let mailbox = mailbox.open(ctx, now);
-    match keys {
-        1 => mail::expect(state::get(ctx), id, mailbox),
-        keys => mail::expect_several(state::get(ctx), id, mailbox, keys),
+) -> Waits {
+    let mailbox = mailbox.open(ctx, request.since);
+    let mut mail = waiting::boxes(ctx).mail.borrow_mut();
+    match request.keys.len() {
+        1 => mail.expect(id, mailbox),
+        keys => mail.expect_several(id, mailbox, keys),
     }
-    due::arm(ctx);
-    mailbox
+    drop(mail);
+    waiting::arm(ctx);
+    Waits::Queued(mailbox)
 }
 
 /// Queues the request, and moves others as planned.
 fn enqueue(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> WaiterId {
-    let mut queues = queue::all(ctx).borrow_mut();
+    let mut queues = waiting::queues(ctx).borrow_mut();
     let (id, moved) = queues.enqueue(request, plan);
     if time::grace(ctx).forbids_grants(request.since) {
         // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.
@@ -148,7 +142,7 @@ fn enqueue(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Wait
 
 /// Moves other requests as planned, and has their keys settled.
 pub(crate) fn make_moves(ctx: &Context<'_>, plan: &WaitPlan) {
-    let moved = queue::all(ctx).borrow_mut().make_moves(plan);
+    let moved = waiting::queues(ctx).borrow_mut().make_moves(plan);
     mark(ctx, &moved);
 }
 
@@ -188,9 +182,8 @@ fn repeat(
     request: &PendingRequest,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
-    let keys = request.keys.len();
-    mail::check_move(ctx, id, mailbox, keys as u64)?;
-    let mut queues = queue::all(ctx).borrow_mut();
+    mailbox.check(ctx, request.keys.len() as u64, Some(id))?;
+    let mut queues = waiting::queues(ctx).borrow_mut();
     let changed = queues.take_over(id, request.terms, request.until);
     drop(queues);
     if changed {
@@ -199,7 +192,7 @@ fn repeat(
             work::settle(ctx, key.key.as_ref());
         }
     }
-    Ok(Waits::Queued(expect(ctx, id, keys, mailbox, request.since)))
+    Ok(expect(ctx, id, request, mailbox))
 }
 
 /// The request of this owner for the same mode and for exactly these keys that waits by mail, if this one waits `by_mail`, too.
@@ -213,7 +206,7 @@ pub(crate) fn repeated(
     request: &Request<'_>,
     by_mail: bool,
 ) -> Result<Option<WaiterId>, Error> {
-    let queues = queue::all(ctx).borrow();
+    let queues = waiting::queues(ctx).borrow();
     let mode = request.terms.mode();
     let several = request
         .terms
@@ -222,7 +215,7 @@ pub(crate) fn repeated(
         .map(|_| KeyList::new(keys.to_vec()));
     for key in keys {
         for id in queues.requests_of(key.as_ref(), request.owner) {
-            let is_by_mail = by_mail && mail::is_expected(state::get(ctx), id);
+            let is_by_mail = by_mail && waiting::boxes(ctx).mail.borrow().is_expected(id);
             let waiter = queues.waiter(id);
             match (&several, queues.keys_of(id)) {
                 (None, None) => {

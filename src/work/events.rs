@@ -12,7 +12,7 @@ use crate::time;
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{alarms, clock, failover, role};
-use crate::waiting::{self, mail, queue as queues, undelivered};
+use crate::waiting::{self, undelivered};
 use crate::work::queue;
 use crate::work::refuse;
 use crate::work::scan::Scope;
@@ -24,7 +24,7 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
     let now = clock::now();
     time::grace(ctx).on_start(now, config::grace(ctx), config::promotion_grace(ctx));
     time::log_grace_begin(ctx, now, "the server has started");
-    mail::boxes(ctx).on_start(now);
+    waiting::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
     alarms::sweep_in(ctx, alarms::SWEEP_EVERY);
 }
@@ -38,15 +38,17 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         Event::Role { primary } => on_role(ctx, primary),
         Event::Flush { db } => {
             leases::clear(ctx, db);
-            queues::all(ctx).borrow_mut().forget_all_holders(db);
+            waiting::queues(ctx).borrow_mut().forget_all_holders(db);
             queue::scan(ctx, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
             leases::swap(ctx, swap);
             queue::swap(ctx, swap);
-            mail::swap(waiting::state(ctx), swap);
+            waiting::boxes(ctx).mail.borrow_mut().swap(swap.0, swap.1);
             for db in [swap.0, swap.1] {
-                queues::all(ctx).borrow_mut().forget_all_holders(Some(db));
+                waiting::queues(ctx)
+                    .borrow_mut()
+                    .forget_all_holders(Some(db));
                 queue::scan(ctx, Scope::Database(db));
             }
         }
@@ -109,7 +111,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
     } else if !primary {
         refuse::everybody(ctx);
         undelivered::forget_all(ctx);
-        mail::close_all(ctx);
+        waiting::boxes(ctx).close_all(ctx);
     }
 }
 
@@ -118,15 +120,15 @@ pub(crate) fn on_unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
     arrivals::replicate_again_ahead(ctx, key, value);
     leases::forget(ctx, key, value);
     let any_unheld = || {
-        let queues = queues::all(ctx).borrow();
+        let queues = waiting::queues(ctx).borrow();
         queues.waiting_keys().unheld_after(None).is_some()
     };
     if !value.lock.is_free() && any_unheld() {
         // RENAME and MOVE report only the key that a lock leaves: it may be at an awaited key now that was free.
         queue::scan(ctx, Scope::Unheld);
     }
-    if queues::wait_at(waiting::state(ctx), key) {
-        queues::all(ctx).borrow_mut().forget_holders(key);
+    if waiting::is_awaited(ctx, key) {
+        waiting::queues(ctx).borrow_mut().forget_holders(key);
         queue::settle(ctx, key);
     }
 }

@@ -14,8 +14,7 @@ use crate::keys::tokens;
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::waiting::queue as queues;
-use crate::waiting::waiters;
+use crate::waiting::{self, waiters};
 use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
 use crate::work::refuse;
@@ -41,7 +40,7 @@ fn enqueued<'c>(
         return Ok(());
     }
     let found = {
-        let queues = queues::all(ctx).borrow();
+        let queues = waiting::queues(ctx).borrow();
         let waiter = queues.waiter(id).map(|(_, waiter)| waiter.clone());
         waiter.zip(queues.keys_of(id))
     };
@@ -52,7 +51,7 @@ fn enqueued<'c>(
     let stake = all(ctx, names, &waiter.owner, now, notices, |lock| {
         let (ctx, key) = (lock.ctx, lock.key_ref());
         lock.with_live(|live| {
-            let mut queues = queues::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.grant_last_member(key, id, live, token)
         })
     })?;
@@ -91,13 +90,13 @@ fn is_ready<'c>(
     let checked = OpenLock::with_notices(ctx, name, now, notices, |lock| {
         let key = lock.key_ref();
         lock.with_live(|live| {
-            let mut queues = queues::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.recheck_member(key, id, live)
         })
     });
     checked.unwrap_or_else(|error| {
         let key = ctx.key(name);
-        queues::all(ctx).borrow_mut().set_not_ready(key, id);
+        waiting::queues(ctx).borrow_mut().set_not_ready(key, id);
         refuse::at_key(ctx, key, error);
         false
     })

@@ -9,8 +9,7 @@ use crate::error::Error;
 use crate::keys::tokens;
 use crate::time::{self, last_deadline};
 use crate::totals;
-use crate::waiting::queue;
-use crate::waiting::{self, undelivered};
+use crate::waiting::{self, undelivered, waiters};
 use crate::work::notices::Notice;
 use crate::work::open_lock::OpenLock;
 
@@ -67,7 +66,7 @@ impl OpenLock<'_> {
         self.replicate(pass.new_owner);
         last_deadline::note(time::state(ctx), now.after(pass.lease.as_millis()));
         if self.has_waiters() {
-            let mut queues = queue::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.came_to_hold(self.key_ref(), pass.new_owner);
         }
         let held = now.millis_since(passed.since);
@@ -83,7 +82,7 @@ impl OpenLock<'_> {
         let revoked = self.live()?.revoke(owner, token)?;
         if revoked.changed {
             self.replicate(owner);
-            waiting::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::Revoked);
+            waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::Revoked);
             totals::get(self.ctx).revocations.add_one();
             self.notify(Notice::Revoked);
         }

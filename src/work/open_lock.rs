@@ -12,7 +12,7 @@ use crate::keys::leases;
 use crate::keys::remains;
 use crate::keys::subscription;
 use crate::time::{self, clock, last_deadline};
-use crate::waiting::{self, queue};
+use crate::waiting;
 use crate::work::notices::{Notice, Notices};
 use crate::work::slice::Stretch;
 
@@ -94,7 +94,7 @@ impl<'c> OpenLock<'c> {
                 .is_some_and(|value| value.listed().is_none());
             if is_new {
                 // It came here by RENAME, MOVE or the like, with holders that the queue does not know.
-                let mut queues = queue::all(self.ctx).borrow_mut();
+                let mut queues = waiting::queues(self.ctx).borrow_mut();
                 queues.recheck_holders(self.key_ref());
             }
             self.settle();
@@ -186,7 +186,7 @@ impl<'c> OpenLock<'c> {
     /// Whether anybody waits here.
     pub(crate) fn has_waiters(&self) -> bool {
         // There is no need to ask the server for the key's name.
-        any_waiters(self.ctx) && queue::wait_at(waiting::state(self.ctx), self.key_ref())
+        any_waiters(self.ctx) && waiting::is_awaited(self.ctx, self.key_ref())
     }
 
     /// The holders, for a search that spans keys.
@@ -241,7 +241,7 @@ impl<'c> OpenLock<'c> {
 
 /// Whether anybody waits anywhere, which mostly nobody does.
 fn any_waiters(ctx: &Context<'_>) -> bool {
-    !queue::all(ctx).borrow().is_empty()
+    !waiting::queues(ctx).borrow().is_empty()
 }
 
 pub(super) fn replicate(

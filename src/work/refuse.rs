@@ -7,7 +7,7 @@ use mortise_core::{KeyRef, Queue};
 
 use crate::error::Error;
 use crate::ffi::Context;
-use crate::waiting::{self, queue as queues, waiters};
+use crate::waiting::{self, waiters};
 use crate::work::queue::{self, Refusal};
 use crate::work::scan::{Scan, Scope, Step};
 
@@ -37,7 +37,7 @@ pub(crate) fn everybody(ctx: &Context<'_>) {
 
 fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {
     let last = {
-        let queues = queues::all(ctx).borrow();
+        let queues = waiting::queues(ctx).borrow();
         if queues.is_empty() {
             return;
         }
@@ -56,7 +56,7 @@ fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {
 /// Refuses one waiter, or goes to the next key. `None` after the last key.
 pub(super) fn step(ctx: &Context<'_>, mut refusal: Refusal) -> Option<Refusal> {
     let Some(key) = &refusal.key else {
-        match refusal.scan.step(&queues::all(ctx).borrow()) {
+        match refusal.scan.step(&waiting::queues(ctx).borrow()) {
             Step::Key(key) => refusal.key = Some(key),
             Step::Passed => {}
             Step::End => return None,
@@ -64,7 +64,7 @@ pub(super) fn step(ctx: &Context<'_>, mut refusal: Refusal) -> Option<Refusal> {
         return Some(refusal);
     };
     let next = {
-        let queues = queues::all(ctx).borrow();
+        let queues = waiting::queues(ctx).borrow();
         let queue = queues.get(key.as_ref());
         let next = match refusal.only_several {
             true => queue.and_then(Queue::first_several),
@@ -77,7 +77,7 @@ pub(super) fn step(ctx: &Context<'_>, mut refusal: Refusal) -> Option<Refusal> {
         return Some(refusal);
     }
     // A later waiter may have waited for one that is gone.
-    if queues::wait_at(waiting::state(ctx), key.as_ref()) {
+    if waiting::is_awaited(ctx, key.as_ref()) {
         queue::settle(ctx, key.as_ref());
     }
     refusal.key = None;

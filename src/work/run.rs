@@ -8,7 +8,7 @@ use mortise_core::{Instant, KeyId};
 use crate::ffi::{Context, Refusal};
 use crate::keys::{arrivals, remains};
 use crate::time::{self, role};
-use crate::waiting::{mail, queue as queues, readers, waiters};
+use crate::waiting::{self, clients, letters, waiters};
 use crate::work::queue::{self, Kind, Work};
 use crate::work::scan::{Scan, Step};
 use crate::work::settle_key;
@@ -30,7 +30,7 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
     do_one(ctx, Kind::Wake)
         || do_one(ctx, Kind::AnswerMail)
         || waiters::time_one_out(ctx, now)
-        || readers::time_one_out(ctx, now)
+        || clients::time_out_reader(ctx, now)
         || do_one(ctx, Kind::Settle)
         || settle_key::settle_held_back(ctx)
         || settle_key::settle_due(ctx, now)
@@ -39,7 +39,7 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
 
 /// Whether there is nothing to do but to wake clients.
 pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
-    queue::only_wakes(ctx) && queue::held_back(ctx) == 0 && !mail::boxes(ctx).boxes_leave()
+    queue::only_wakes(ctx) && queue::held_back(ctx) == 0 && !waiting::boxes(ctx).any_closing()
 }
 
 /// Whether urgent work is left, other than what is due by time.
@@ -48,13 +48,13 @@ pub(crate) fn is_urgent_left(ctx: &Context<'_>) -> bool {
         .iter()
         .any(|kind| queue::len(ctx, *kind) > 0)
         || (queue::held_back(ctx) > 0 && !queue::is_blocked(ctx))
-        || queues::all(ctx).borrow().any_due()
+        || waiting::queues(ctx).borrow().any_due()
 }
 
 /// Does one piece of other work. False if there is none that can be done now.
 fn background(ctx: &Context<'_>) -> bool {
     let kind = |kind| can_do(ctx, kind) && do_one(ctx, kind);
-    mail::close_one_overdue(ctx) || mail::let_one_leave(ctx) || BACKGROUND.into_iter().any(kind)
+    waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(kind)
 }
 
 const BACKGROUND: [Kind; 6] = [
@@ -68,7 +68,7 @@ const BACKGROUND: [Kind; 6] = [
 
 /// Whether there is other work that can be done now.
 pub(crate) fn is_background_left(ctx: &Context<'_>) -> bool {
-    mail::boxes(ctx).boxes_leave() || BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
+    waiting::boxes(ctx).any_closing() || BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
 }
 
 fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
@@ -96,13 +96,15 @@ fn do_one(ctx: &Context<'_>, kind: Kind) -> bool {
 fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
     match work {
         Work::Wake(blocked) => blocked.unblock(),
-        Work::AnswerMail(id) => readers::answer(ctx, id),
+        Work::AnswerMail(id) => letters::answer(ctx, id),
         Work::Settle(key) => settle_key::settle(ctx, &queue::key_of(ctx, &key)),
         Work::Refuse(refusal) => return refuse::step(ctx, refusal).map(Work::Refuse),
         Work::Scan(scan) => return scan_step(ctx, scan).map(Work::Scan),
         Work::Enter(key) => {
             let key = arrivals::enter(ctx, &key);
-            queues::all(ctx).borrow_mut().recheck_holders(key.as_ref());
+            waiting::queues(ctx)
+                .borrow_mut()
+                .recheck_holders(key.as_ref());
             settle_key::settle(ctx, &key);
         }
         Work::ReplicateLeases(key) => arrivals::replicate_again(ctx, &key),
@@ -120,7 +122,7 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
 
 /// Settles the next key of the scan. `None` after the last one.
 pub(crate) fn scan_step(ctx: &Context<'_>, mut scan: Scan) -> Option<Scan> {
-    let step = scan.step(&queues::all(ctx).borrow());
+    let step = scan.step(&waiting::queues(ctx).borrow());
     match step {
         // It is tried again after a pause.
         Step::Key(key) if failing::is_failing(ctx, key.as_ref()) => {}

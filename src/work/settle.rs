@@ -9,10 +9,7 @@ use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
 use crate::totals;
-use crate::waiting::due;
-use crate::waiting::pending;
-use crate::waiting::queue as queues;
-use crate::waiting::waiters;
+use crate::waiting::{self, pending, waiters};
 use crate::work::notices::Notice;
 use crate::work::open_lock::{self, OpenLock};
 use crate::work::queue;
@@ -31,10 +28,10 @@ impl OpenLock<'_> {
         } else {
             while !self.settle_once() {}
         }
-        if queues::all(self.ctx).borrow().any_due() {
+        if waiting::queues(self.ctx).borrow().any_due() {
             alarms::at_end_of_turn(self.ctx);
         }
-        due::arm(self.ctx);
+        waiting::arm(self.ctx);
     }
 
     /// Grants waiters once. Returns false if a cycle was broken, so that others may be granted.
@@ -48,7 +45,7 @@ impl OpenLock<'_> {
             more,
         } = self.with_live(|live| {
             let mut tokens = tokens::clock(ctx).borrow_mut();
-            let mut queues = queues::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.settle(key, live, &mut tokens, clock::wall(), MOST)
         });
         let mut granted = false;
@@ -84,7 +81,7 @@ impl OpenLock<'_> {
         let ctx = self.ctx;
         let key = self.key_ref();
         let settled = self.with_live(|live| {
-            let mut queues = queues::all(ctx).borrow_mut();
+            let mut queues = waiting::queues(ctx).borrow_mut();
             queues.settle_lost(key, live, MOST)
         });
         let key = key.to_id();
@@ -120,7 +117,7 @@ impl OpenLock<'_> {
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let ctx = self.ctx;
         let wait = {
-            let queues = queues::all(ctx).borrow();
+            let queues = waiting::queues(ctx).borrow();
             let Some((key, waiter)) = queues.waiter(id) else {
                 return true;
             };
@@ -132,7 +129,7 @@ impl OpenLock<'_> {
             }
         };
         let held = self.observe();
-        let mut queues = queues::all(ctx).borrow_mut();
+        let mut queues = waiting::queues(ctx).borrow_mut();
         let plan = queues.plan_wait(wait, &held, self.now);
         drop(queues);
         match pending::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {

@@ -8,9 +8,7 @@ use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
 use crate::error::Error;
 use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
 use crate::time::{self, alarms, clock, role};
-use crate::waiting::undelivered;
-use crate::waiting::waiters;
-use crate::waiting::{self, queue as queues};
+use crate::waiting::{self, undelivered, waiters};
 use crate::work::failing;
 use crate::work::queue;
 use crate::work::refuse;
@@ -71,7 +69,7 @@ fn run(
 /// Settles the key if a waiter may be granted there, a grant has to be undone, or it could not be settled before.
 pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     let key = id.as_ref();
-    let has_work = queues::wait_at(waiting::state(ctx), key)
+    let has_work = waiting::is_awaited(ctx, key)
         || undelivered::any_at(ctx, key)
         || failing::is_failing(ctx, key);
     if !has_work || !role::is_primary(time::state(ctx)) {
@@ -94,7 +92,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
 
 /// Grants the next request whose keys all seem to be free. False if there is none.
 pub(super) fn grant_next(ctx: &Context<'_>) -> bool {
-    let mut queues = queues::all(ctx).borrow_mut();
+    let mut queues = waiting::queues(ctx).borrow_mut();
     let Some(id) = queues.next_due() else {
         return false;
     };
@@ -138,7 +136,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
 
 /// Settles a key with waiters that has lost a hold by time. False if there is none.
 pub(super) fn settle_due(ctx: &Context<'_>, now: Instant) -> bool {
-    let due = queues::all(ctx).borrow_mut().due(now);
+    let due = waiting::queues(ctx).borrow_mut().due(now);
     due.inspect(|key| settle(ctx, key)).is_some()
 }
 
@@ -155,7 +153,7 @@ fn hold_back(ctx: &Context<'_>, key: &KeyId) {
     let settled = {
         let mut opened = ctx.open_named(&key.name, Access::Read);
         let lock = opened.value().map_or(&free, |value| &value.lock);
-        let mut queues = queues::all(ctx).borrow_mut();
+        let mut queues = waiting::queues(ctx).borrow_mut();
         queues.settle_lost_unchanged(key.as_ref(), lock, clock::now(), settle::MOST)
     };
     for decided in &settled.decided {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use crate::ffi::{self, Context, MainThread};
 use crate::time::clock;
-use crate::waiting::queue as queues;
+use crate::waiting;
 
 static LONGEST: MainThread<Longest> = MainThread::new(Longest {
     micros: Cell::new(0),
@@ -82,7 +82,7 @@ pub(crate) struct Stretch {
 impl Stretch {
     /// A command begins to work. `None` while nobody waits: it is short then.
     pub(crate) fn begin(ctx: &Context<'_>) -> Option<Self> {
-        if queues::all(ctx).borrow().is_empty() {
+        if waiting::queues(ctx).borrow().is_empty() {
             return None;
         }
         let (began, longest) = (clock::now_micros(), LONGEST.get(ctx));

@@ -10,7 +10,7 @@ use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
 use crate::time::hidden::{self, Hidden};
-use crate::waiting::queue as queues;
+use crate::waiting;
 use crate::work::queue;
 use crate::work::refuse;
 use crate::work::scan::Scope;
@@ -36,11 +36,11 @@ const FRESH: u64 = 20;
 
 /// Refuses the waiters whose slot has left. The sweep calls this.
 pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
-    if queues::all(ctx).borrow().is_empty() || !refresh(ctx, now) {
+    if waiting::queues(ctx).borrow().is_empty() || !refresh(ctx, now) {
         return;
     }
     let gone: Vec<u16> = {
-        let (queues, slots) = (queues::all(ctx).borrow(), SLOTS.get(ctx).borrow());
+        let (queues, slots) = (waiting::queues(ctx).borrow(), SLOTS.get(ctx).borrow());
         queues.waiting_keys().slots().without(&slots.here).collect()
     };
     for slot in gone {
@@ -113,7 +113,7 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
     let Some(lock) = opened.value().map(|value| &value.lock) else {
         return true;
     };
-    let queues = queues::all(ctx).borrow();
+    let queues = waiting::queues(ctx).borrow();
     let head = queues.get(key).and_then(|queue| queue.iter().next());
     head.is_some_and(|head| lock.may_admit(&head.request(), now))
 }

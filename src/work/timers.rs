@@ -18,7 +18,7 @@ use crate::keys::{arrivals, effect, evictions, leases};
 use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{clock, failover, role};
-use crate::waiting::{due, mail};
+use crate::waiting;
 use crate::work::failing;
 use crate::work::queue;
 use crate::work::run;
@@ -80,7 +80,7 @@ fn work(ctx: &Context<'_>) {
         queue::scan(ctx, Scope::All);
     }
     run::slice(ctx, now);
-    due::arm(ctx);
+    waiting::arm(ctx);
     if effect::token_clock_is_due(ctx) || run::is_urgent_left(ctx) {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
@@ -104,7 +104,7 @@ fn tick(ctx: &Context<'_>) {
     if effect::token_clock_is_due(ctx) {
         alarms::at_end_of_turn(ctx);
     }
-    mail::on_tick(ctx, now, ctx.avoid_replication_traffic());
+    waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());
     failing::retry_due(ctx, now);
     settle_key::try_held_back(ctx);
     if run::is_background_left(ctx) {

@@ -12,8 +12,7 @@ use crate::keys::tokens;
 use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
-use crate::waiting;
-use crate::waiting::{pending, queue};
+use crate::waiting::{self, pending};
 use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
 use crate::work::{grant, slots};
@@ -99,7 +98,7 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<O
         Err(AcquireError::Busy(busy)) => {
             let is_free = turn == Turn::Behind
                 && !forbidden
-                && queue::any_several(waiting::state(ctx))
+                && waiting::queues(ctx).borrow().any_several()
                 && lock.with_live(|live| live.admits(request));
             // Mostly a request that does not wait is answered now.
             let keys = match is_free || call.may_wait(ctx) {
