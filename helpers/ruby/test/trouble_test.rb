@@ -133,14 +133,14 @@ class TroubleTest < Minitest::Test
 
   # Calls the block with what was requested, and with what the server replies: that is what it returns, or raises.
   def through(&block)
-    original = Mortise::Wire.instance_method(:call)
-    Mortise::Wire.define_method(:call) { |*commands| block.call(commands, -> { original.bind_call(self, *commands) }) }
+    original = Mortise::Connections.instance_method(:call)
+    Mortise::Connections.define_method(:call) { |*commands, **wait| block.call(commands, -> { original.bind_call(self, *commands, **wait) }) }
     @original = original
   end
 
   def restore
     original = @original
-    Mortise::Wire.define_method(:call) { |*commands| original.bind_call(self, *commands) }
+    Mortise::Connections.define_method(:call) { |*commands, **wait| original.bind_call(self, *commands, **wait) }
   end
 
   def test_a_renewal_counts_from_when_it_was_sent_however_late_its_reply_is
@@ -224,7 +224,7 @@ class TroubleTest < Minitest::Test
     with_server do |primary|
       with_server(sentinel: "sentinel monitor locks 127.0.0.1 #{primary.port} 1\n") do |sentinel|
         5.times { Mortise::Lock.new(watched(sentinel, id: "many"), "stock").synchronize { nil } }
-        assert_equal 2, primary.connections("many")
+        assert_includes 1..2, primary.connections("many")
       end
     end
   end

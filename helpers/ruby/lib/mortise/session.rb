@@ -11,7 +11,6 @@ require_relative "wire"
 
 module Mortise
   LEAVE_FOR = 60_000 # ms in which what arrives late from a name that has left changes nothing
-  LATE = 1_000 # ms past a waiter's limit in which its answer may still arrive
   BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   ELSEWHERE = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT].freeze
 
@@ -115,9 +114,8 @@ module Mortise
     def initialize(driver)
       @pid, @uid, @count, @mutex, @closed = Process.pid, SecureRandom.uuid, 0, Mutex.new, false
       @holds, @pending, @working, @retry, @heard, @beat = [], [], 0, 20, -Float::INFINITY, Mortise.now
-      @waits = Waits.new(driver)
-      @wire = Wire.new(driver) { @waits.hang_up } # a server that is gone without a word breaks no connection on which nothing is sent
-      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @waits.any? })
+      @connections = Connections.new(driver)
+      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @connections.waiting? })
     end
 
     # A child of fork has neither its parent's threads nor its names.
@@ -148,15 +146,14 @@ module Mortise
     # The replies to commands about locks, in one pipeline.
     def ask_all(commands)
       leave_first(commands)
-      @wire.call(*commands).map { |reply| noticed(reply) }
+      @connections.call(*commands).map { |reply| noticed(reply) }
     end
 
-    # The reply to a command that may wait for so many milliseconds, on a connection of its own. The keeper notices by the other one
-    # when the server does not answer any more.
+    # The reply to a command that may wait for so many milliseconds. The keeper notices when the server does not answer any more.
     def wait(command, limit)
-      @wire.open? ? leave_first([command]) : check_server
+      @connections.probing? ? leave_first([command]) : check_server
       @keeper.wake(urgent: false)
-      noticed(@waits.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], [limit + LATE - (TIMEOUT * 1000), 0].max))
+      noticed(@connections.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], wait: limit).first)
     end
 
     # Whether the server confirms the hold for so long from now on. If that is unknown, what kept the server from replying.
@@ -213,10 +210,10 @@ module Mortise
       @mutex.synchronize { @closed = true }
       @holds.dup.each { |hold| give_up(hold) }
       until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
-        @waits.hang_up # also those that have begun to wait meanwhile
+        @connections.hang_up # also those that have begun to wait meanwhile
         sleep 0.005
       end
-      [@wire, @waits].each(&:hang_up)
+      @connections.hang_up
       done
     end
 
@@ -226,7 +223,7 @@ module Mortise
     def leave_first(commands)
       keys = commands.flat_map { |words| words[0] == "LOCK.MACQUIRE" ? words[4, words[3]] : [words[1]] }
       first = @mutex.synchronize { @pending.select { |pending| keys.include?(pending.key) }.first(BATCH) }
-      first.zip(@wire.call(*first.flat_map(&:commands))) { |pending, reply| done(pending, reply) } if first.any?
+      first.zip(@connections.call(*first.flat_map(&:commands))) { |pending, reply| done(pending, reply) } if first.any?
     end
 
     def noticed(reply)
@@ -237,7 +234,7 @@ module Mortise
     # Renews what is held and sends what is pending: many in one pipeline.
     def keep
       start = Mortise.now
-      check_server if @waits.any? && start - @beat > BEAT
+      check_server if @connections.waiting? && start - @beat > BEAT
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
       jobs = holds.select { |hold| hold.renew?(start) } + @pending.first(BATCH)
@@ -251,14 +248,14 @@ module Mortise
     # If there is no answer, those who wait ask again, where the primary is by then.
     def check_server
       @beat = Mortise.now
-      @wire.call(["PING"])
+      @connections.probe
     end
 
     # Whether any of it has to be sent again.
     def send_together(jobs)
       sent = Mortise.now
       sizes = jobs.map { |job| job.commands.size }
-      replies = @wire.call(*jobs.flat_map(&:commands))
+      replies = @connections.call(*jobs.flat_map(&:commands))
       jobs.zip(sizes).map do |job, size|
         own = replies.shift(size)
         job.is_a?(Leaving) ? done(job, own.first) : renewed(job, own, sent)

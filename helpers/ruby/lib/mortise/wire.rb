@@ -8,6 +8,7 @@ require "socket"
 module Mortise
   BATCH = 1_000 # commands that are sent before their replies are read
   TIMEOUT = 2.0 # seconds without a reply after which everything in flight on a connection is unknown
+  LATE = 1_000 # ms past a waiter's limit in which its answer may still arrive
   LONGEST = 1e10 # ms, for no limit
   TICK = 1_000 # ms after which background work checks the clock again at the latest
   # Clocks that run while the machine sleeps, on Linux and macOS; other systems have the monotonic one.
@@ -159,9 +160,95 @@ module Mortise
     end
   end
 
-  # What both kinds of connections have in common: replies and errors in one form.
-  module Judging
+  # Connections to one server: a thread has one for itself while it sends or waits. A few stay open for the next. None sends anything
+  # twice.
+  class Connections
+    MOST_IDLE = 32
+
+    def initialize(driver)
+      @driver, @mutex, @idle, @waiting, @probing = driver, Mutex.new, [], [], Mutex.new
+    end
+
+    def waiting?
+      @waiting.any?
+    end
+
+    # The replies: what the server replied, a `Refusal` for an error, or a `Failed` for each. `wait`: for so many milliseconds the server may
+    # keep the last one waiting. A thread that is interrupted closes its connection, which ends the wait at the server.
+    def call(*commands, wait: 0)
+      Thread.handle_interrupt(Object => :on_blocking) do
+        connection, replies, failure = nil, nil, Failed.new(nil, false)
+        begin
+          connection = take(wait)
+          replies = @driver.exchange(connection, commands, seconds(wait)).map { |reply| judge(reply) }
+        rescue *errors => error
+          failure = failed(error)
+          wait.zero? ? hang_up : shut_idle
+        ensure
+          Mortise.uninterrupted { give_back(connection, replies) }
+        end
+        replies || commands.map { failure }
+      end
+    end
+
+    # Ends all waits if the server does not answer any more. It is asked over a connection that was made before they began: another one may
+    # lead to another server by now.
+    def probe
+      answered = false
+      @probing.synchronize do
+        @prober ||= @driver.open
+        @driver.exchange(@prober, [["PING"]])
+        answered = true
+      end
+    rescue *errors
+      nil
+    ensure
+      hang_up unless answered
+    end
+
+    def probing?
+      !@prober.nil?
+    end
+
+    # Closes all connections on which somebody waits, who gets a `Failed`, and those that nobody uses: a server that is gone without a word
+    # breaks none on which nothing is sent, and an address may be another server's by now.
+    def hang_up
+      shut_idle
+      prober, @prober = @prober, nil
+      [prober, *@mutex.synchronize { @waiting.dup }].each { |connection| shut(connection) }
+    end
+
     private
+
+    def take(wait)
+      @mutex.synchronize { (@idle.pop || @driver.open).tap { |taken| @waiting << taken if wait.positive? } }
+    end
+
+    # How much longer than usual the replies may take.
+    def seconds(wait)
+      wait.zero? ? 0 : [[wait + LATE, LONGEST].min / 1000.0 - TIMEOUT, 0].max
+    end
+
+    # A connection whose replies were not read, or whose server is no primary any more, is of no further use.
+    def give_back(connection, replies)
+      demoted = replies&.any? { |reply| reply.is_a?(Refusal) && %w[READONLY UNBLOCKED].include?(reply.code) }
+      kept = @mutex.synchronize do
+        @waiting.delete(connection)
+        @idle << connection if replies && !demoted && @idle.size < MOST_IDLE
+      end
+      shut(connection) unless kept
+      hang_up if demoted
+    end
+
+    def shut_idle
+      @mutex.synchronize { @idle.pop(@idle.size) }.each { |connection| shut(connection) }
+    end
+
+    def shut(connection)
+      connection&.close
+    rescue StandardError
+      nil # it is gone either way
+    end
 
     def judge(reply)
       @driver.said?(reply) ? Refusal.new(reply.message) : reply
@@ -175,111 +262,6 @@ module Mortise
     # These errors and no others: a thread may be interrupted by any.
     def errors
       [*@driver.errors, IOError, SystemCallError, SocketError]
-    end
-
-    def shut(connection)
-      connection&.close
-    rescue StandardError
-      nil # it is gone either way
-    end
-  end
-
-  # One connection that all threads share. The thread whose turn it is sends, in one pipeline, the requests of all, and reads the
-  # replies. It never sends anything twice. The block is called when the connection was lost: the server may be another one by now.
-  class Wire
-    include Judging
-    Job = Struct.new(:commands, :replies)
-
-    def initialize(driver, &lost)
-      @driver, @lost, @turn, @jobs = driver, lost, Mutex.new, Thread::Queue.new
-    end
-
-    # The replies: what the server replied, a `Refusal` for an error, or a `Failed` for each.
-    def call(*commands)
-      job = Job.new(commands)
-      Thread.handle_interrupt(Object => :on_blocking) do
-        @jobs << job
-        @turn.synchronize { exchange until job.replies }
-      end
-      job.replies
-    end
-
-    def open?
-      !@connection.nil?
-    end
-
-    def hang_up
-      connection, @connection = @connection, nil
-      shut(connection)
-    end
-
-    private
-
-    def exchange
-      batch = Array.new(@jobs.size.clamp(1, BATCH)) { @jobs.pop }
-      failure = Failed.new(nil, false)
-      @connection ||= @driver.open
-      replies = @driver.exchange(@connection, batch.flat_map(&:commands)).map { |reply| judge(reply) }
-      lose if replies.any? { |reply| reply.is_a?(Refusal) && reply.code == "READONLY" }
-      batch.each { |job| job.replies = replies.shift(job.commands.size) }
-    rescue *errors => error
-      failure = failed(error)
-    ensure
-      Mortise.uninterrupted do
-        lose unless batch&.all?(&:replies) # another thread's exception, too, leaves replies unread
-        batch&.each { |job| job.replies ||= Array.new(job.commands.size, failure) }
-      end
-    end
-
-    def lose
-      hang_up
-      @lost&.call
-    end
-  end
-
-  # Connections on which commands wait, one for each thread that waits. A few stay open for the next.
-  class Waits
-    include Judging
-    MOST_IDLE = 32
-
-    def initialize(driver)
-      @driver, @mutex, @idle, @busy = driver, Mutex.new, [], []
-    end
-
-    def any?
-      @busy.any?
-    end
-
-    # The reply to a command that the server may keep waiting for so many milliseconds. A thread that is interrupted closes its
-    # connection, which ends the wait at the server.
-    def call(command, limit)
-      Thread.handle_interrupt(Object => :on_blocking) do
-        connection, reply = @mutex.synchronize { (@idle.pop || @driver.open).tap { |taken| @busy << taken } }, Failed.new
-        begin
-          reply = judge(@driver.exchange(connection, [command], [limit, LONGEST].min / 1000.0).first)
-        rescue *errors => error
-          reply = failed(error)
-        ensure
-          Mortise.uninterrupted { give_back(connection, reply) }
-        end
-        reply
-      end
-    end
-
-    # Closes all connections. Those who wait on them get a `Failed`.
-    def hang_up
-      @mutex.synchronize { [*@busy, *@idle.pop(@idle.size)] }.each { |connection| shut(connection) }
-    end
-
-    private
-
-    # A connection whose reply was not read, or whose server may be another one by now, is of no further use.
-    def give_back(connection, reply)
-      kept = @mutex.synchronize do
-        of_use = @busy.delete(connection) && (reply.nil? || reply.is_a?(Integer)) && @idle.size < MOST_IDLE
-        @idle << connection if of_use
-      end
-      shut(connection) unless kept
     end
   end
 
