@@ -1,7 +1,7 @@
 //! `INFO lock`.
 
 use crate::config;
-use crate::ffi::{Context, InfoWriter};
+use crate::ffi::{Context, Field};
 use crate::keys::{evictions, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::hidden;
@@ -11,14 +11,15 @@ use crate::waiting;
 use crate::work::queue::{self as work, Kind};
 use crate::work::{failing, slice};
 
-pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
+/// The fields of `INFO lock`.
+pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
     let now = clock::now();
     let [locks, holders] = leases::count(ctx);
     let totals = totals::get(ctx);
     let mail = waiting::boxes(ctx).mail.borrow();
     let (boxes, letters, requests) = (mail.boxes(), mail.letters(), mail.requests());
     drop(mail);
-    for (field, value) in [
+    let numbers = [
         ("locks", locks),
         ("holders", holders),
         ("waiters", waiting::queues(ctx).borrow().len() as u64),
@@ -54,22 +55,23 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         ),
         ("suspect_left_ms", time::lateness(ctx).suspect_ms(now)),
         ("last_token", tokens::last(ctx)),
-    ] {
-        info.number(field, value);
-    }
+    ];
+    let number = |(name, value): (&str, u64)| (name.to_owned(), Field::Number(value));
+    let mut fields: Vec<_> = numbers.into_iter().map(number).collect();
     for (what, times) in [
         ("wait", totals::wait_times(ctx).borrow()),
         ("hold", totals::hold_times(ctx).borrow()),
     ] {
         for percent in [50, 95, 99] {
-            info.number(&format!("{what}_ms_p{percent}"), times.percentile(percent));
+            let value = Field::Number(times.percentile(percent));
+            fields.push((format!("{what}_ms_p{percent}"), value));
         }
         for (part, value) in [
             ("max", times.max()),
             ("sum", times.sum()),
             ("count", times.count()),
         ] {
-            info.number(&format!("{what}_ms_{part}"), value);
+            fields.push((format!("{what}_ms_{part}"), Field::Number(value)));
         }
     }
     let running = Leases {
@@ -77,9 +79,12 @@ pub(crate) fn write(ctx: &Context<'_>, info: &InfoWriter) {
         awaited: waiting::queues(ctx).borrow().longest_lease(),
     };
     let missing = failover::missing(ctx, &running, now);
-    info.number("failover_safe", u64::from(missing.is_empty()));
-    info.text("failover_missing", &missing.join("; "));
-    info.text("hidden_settings", &hidden::names(ctx));
+    let safe = u64::from(missing.is_empty());
+    let hidden = hidden::names(ctx);
+    fields.push(("failover_safe".into(), Field::Number(safe)));
+    fields.push(("failover_missing".into(), Field::Text(missing.join("; "))));
+    fields.push(("hidden_settings".into(), Field::Text(hidden)));
+    fields
 }
 
 /// Keys yet to be settled.

@@ -10,15 +10,13 @@
 //! * `time`: clocks, timers, the grace, failover.
 //! * `ffi`: the way in and out, and all that is unsafe.
 //!
-//! Callbacks from a lower layer to a higher one are handed down here: see [`ffi::Handlers`] and
-//! [`ffi::DataType`].
+//! Callbacks from a lower layer to a higher one are handed down here: see [`ffi::Handlers`].
 
 #![cfg(feature = "module")]
 #![deny(unsafe_code)]
 
 mod command;
 mod config;
-mod data_type;
 mod decimal;
 mod error;
 #[allow(unsafe_code)]
@@ -30,7 +28,7 @@ mod totals;
 mod waiting;
 mod work;
 
-use ffi::{ClientHandlers, Handlers, Module, command};
+use ffi::{Handlers, Module, command};
 
 /// Registers the module with the server.
 static MODULE: Module = Module {
@@ -55,17 +53,24 @@ static MODULE: Module = Module {
         command::<command::Settle>(),
     ],
     settings: config::SETTINGS,
-    data_type: ffi::data_type::<data_type::LockType>(),
     handlers: Handlers {
         on_load: work::events::on_load,
         on_alarm: work::timers::on_alarm,
         on_event: work::events::on_event,
-        clients: ClientHandlers {
-            on_reply: waiting::on_reply,
-            on_unblock: waiting::on_unblock,
-            on_disconnect: waiting::on_disconnect,
-            on_freed: waiting::on_freed,
-        },
-        write_info: info::write,
+        on_reply: waiting::on_reply,
+        on_unblock: waiting::on_unblock,
+        on_disconnect: waiting::on_disconnect,
+        on_freed: waiting::on_freed,
+        info: info::fields,
+        effect: keys::effect::APPLY,
+        to_bytes: keys::saved::to_bytes,
+        to_effects: keys::saved::to_effects,
+        from_bytes: keys::saved::from_bytes,
+        on_loaded: keys::arrivals::on_lock_loaded,
+        on_copied: keys::arrivals::mark,
+        on_unlinked: work::events::on_unlinked,
+        memory: keys::leases::memory,
+        last_token: keys::tokens::last,
+        load_last_token: keys::tokens::load,
     },
 };

@@ -7,8 +7,9 @@ use mortise_core::{Instant, Lock};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Kind, Value};
-use crate::keys::{effect, leases, remains, subscription, tokens};
-use crate::time::{self, clock, last_deadline, role};
+use crate::keys::{effect, leases, subscription, tokens};
+use crate::time::{self, clock};
+use crate::work::queue::{self, EndedHolds, Work};
 
 pub(crate) struct Apply;
 
@@ -50,7 +51,7 @@ impl Command for Apply {
         apply(ctx, name, &fact, here.boot)?;
         note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
         if !loading {
-            effect::pass_on(ctx, name, &fact, last, &here);
+            effect::replicate_applied(ctx, name, &fact, last, &here);
         }
         ctx.reply_null();
         Ok(())
@@ -68,20 +69,14 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arri
             lateness.on_saved(now.after(heartbeat.suspect_ms));
         }
         (_, Arrival::File | Arrival::ReplicaFile) => {}
-        _ if role::is_primary(time::state(ctx)) => {}
+        _ if time::is_primary(ctx) => {}
         (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
             Some(stamp) => lateness.on_hold(ctx, &stamp, now),
             None => lateness.on_unstamped(),
         },
         (Fact::Heartbeat(heartbeat), Arrival::Live) => {
             if let Some(stamp) = codec::stamp_of_effect(bytes) {
-                lateness.on_heartbeat(
-                    ctx,
-                    heartbeat,
-                    &stamp,
-                    last_deadline::get(time::state(ctx)),
-                    now,
-                );
+                lateness.on_heartbeat(ctx, heartbeat, &stamp, time::last_deadline(ctx), now);
             }
         }
         (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}
@@ -93,7 +88,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         return Ok(());
     }
     if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
-        last_deadline::note(time::state(ctx), stake.deadline);
+        time::note_deadline(ctx, stake.deadline);
     }
     let mut key = ctx.open(name, Access::Write);
     if key.kind() == Kind::Other {
@@ -125,7 +120,12 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     }
     // While the server reads a file, no timer drops anything later, and nobody waits for the server.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
-        remains::keep_dropped(ctx, ctx.key(name), remains);
+        let dropped = EndedHolds {
+            key: ctx.key(name).to_id(),
+            holds: remains,
+            expired: false,
+        };
+        queue::push(ctx, Work::FreeHolds(dropped));
     }
     if value.lock.is_free() {
         key.delete();

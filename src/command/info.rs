@@ -84,10 +84,8 @@ fn whole(
     ctx.reply_map(5);
     ctx.reply_text(c"mode");
     ctx.reply_text(mode_name(mode));
-    ctx.reply_text(c"holders");
-    ctx.reply_integer(holders as i64);
-    ctx.reply_text(c"waiters");
-    ctx.reply_integer(waiters as i64);
+    ctx.reply_field(c"holders", holders as i64);
+    ctx.reply_field(c"waiters", waiters as i64);
     ctx.reply_text(c"holds");
     ctx.reply_array(holders.min(count));
     let holds = lock.map(|lock| lock.live_holds(now, count));
@@ -122,8 +120,7 @@ fn hold(ctx: &Context<'_>, owner: OwnerRef<'_>, stake: &Stake, now: Instant) {
         (c"client", stake.touched.client()),
         (c"revoked", u64::from(stake.revoked)),
     ] {
-        ctx.reply_text(field);
-        ctx.reply_integer(value as i64);
+        ctx.reply_field(field, value as i64);
     }
 }
 
@@ -147,7 +144,6 @@ fn waiter(ctx: &Context<'_>, waiter: &Waiter, now: Instant) {
         (c"limit", terms.sharing.limit().map_or(0, Count::get).into()),
         (c"keys", terms.sharing.keys().unwrap_or(1).into()),
     ] {
-        ctx.reply_text(field);
-        ctx.reply_integer(value);
+        ctx.reply_field(field, value);
     }
 }

@@ -34,14 +34,13 @@ use mortise_core::{Instant, Live, Micros, OwnerRef, Stake, Token};
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
-use crate::time::role;
 use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::open_lock::OpenLock;
 
 /// Refuses a change on a replica. The server does so itself unless the replica is writable.
 fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
-    if role::is_primary(time::state(ctx)) {
+    if time::is_primary(ctx) {
         Ok(())
     } else {
         Err(Error::ReadOnly)

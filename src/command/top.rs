@@ -91,14 +91,11 @@ fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {
     ctx.reply_map(6);
     ctx.reply_text(c"key");
     ctx.reply_bytes(&entry.key.name);
-    ctx.reply_text(c"db");
-    ctx.reply_integer(i64::from(entry.key.db.0));
+    ctx.reply_field(c"db", i64::from(entry.key.db.0));
     ctx.reply_text(c"mode");
     ctx.reply_text(mode_name(entry.mode));
-    ctx.reply_text(c"holders");
-    ctx.reply_integer(entry.holders as i64);
-    ctx.reply_text(c"waiters");
-    ctx.reply_integer(entry.waiters as i64);
-    ctx.reply_text(c"oldest");
-    ctx.reply_integer(entry.oldest.map_or(0, |oldest| now.millis_since(oldest)) as i64);
+    let oldest = entry.oldest.map_or(0, |oldest| now.millis_since(oldest));
+    ctx.reply_field(c"holders", entry.holders as i64);
+    ctx.reply_field(c"waiters", entry.waiters as i64);
+    ctx.reply_field(c"oldest", oldest as i64);
 }

@@ -1,7 +1,7 @@
 //! The arguments of a command: byte strings that live as long as the call.
 
 use std::os::raw::c_int;
-use std::slice;
+use std::{ptr, slice};
 
 use redis_module::raw;
 
@@ -81,5 +81,28 @@ impl<'c> Args<'c> {
         self.strings
             .get(index)
             .map(|string| unsafe { Arg::new(*string) })
+    }
+}
+
+/// A string of the server that was made here, and is freed with this.
+#[derive(Debug)]
+pub(super) struct OwnString(*mut raw::RedisModuleString);
+
+impl OwnString {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the server copies the bytes; the string is made without a context that would manage it.
+        Self(unsafe { api!(RedisModule_CreateString, ptr::null_mut(), start, len) })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleString {
+        self.0
+    }
+}
+
+impl Drop for OwnString {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and nobody else frees it.
+        unsafe { api!(RedisModule_FreeString, ptr::null_mut(), self.0) };
     }
 }

@@ -1,58 +1,23 @@
 //! Blocked clients.
 //!
-//! The server knows only the handle. The layer above (see [`ClientHandlers`]) knows who waits for
+//! The server knows only the handle. The layer above (see `handlers`) knows who waits for
 //! what and what the reply is. Two rules of the platform hold: a handle is unblocked exactly once, so a [`Blocked`] cannot be copied and
 //! unblocking consumes it; and only from a timer (a `CLIENT UNBLOCK` that comes between it and the
 //! delivery crashes Redis 7.2 and hangs the client on 7.0), which `waiting::wake` sees to. Time limits are not the server's
 //! either: a grant and a server-side timeout in one turn of the event loop crash 7.2, too.
 
 use std::os::raw::{c_int, c_void};
-use std::sync::OnceLock;
 
 use redis_module::raw;
 
 use super::catch::catch;
 use super::context::Context;
-
-/// The handlers of the server's callbacks for blocked clients, see [`answer_with`].
-static ANSWERS: OnceLock<ClientHandlers> = OnceLock::new();
-
-/// The handlers of blocked clients.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientHandlers {
-    /// The server asks for the reply to a client that was unblocked.
-    pub(crate) on_reply: fn(&Context<'_>, BlockedId),
-    /// CLIENT UNBLOCK: a reply has to be written.
-    pub(crate) on_unblock: fn(&Context<'_>, BlockedId),
-    /// The client is gone.
-    pub(crate) on_disconnect: fn(&Context<'_>, BlockedId),
-    /// The server no longer needs the handle.
-    pub(crate) on_freed: fn(&Context<'_>, BlockedId),
-}
-
-/// At load time: sets the handlers for all that happens to blocked clients.
-pub(super) fn answer_with(answers: ClientHandlers) {
-    ANSWERS.get_or_init(|| answers);
-}
-
-fn answer(
-    which: impl Fn(&ClientHandlers) -> fn(&Context<'_>, BlockedId),
-    ctx: &Context<'_>,
-    blocked: BlockedId,
-) {
-    if let Some(answers) = ANSWERS.get() {
-        which(answers)(ctx, blocked);
-    }
-}
+use super::handlers::{self, BlockedId};
 
 /// A client that the server has blocked for us. Whoever has this is the one who unblocks it.
 #[derive(Debug)]
 #[must_use = "nothing else unblocks the client"]
 pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);
-
-/// Which blocked client it is. Callbacks of the server name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BlockedId(usize);
 
 impl Context<'_> {
     /// Blocks the client that sent the command. Not in MULTI, scripts or functions. `None` if the server refuses, as
@@ -87,19 +52,17 @@ impl Context<'_> {
     }
 }
 
-impl BlockedId {
-    fn of(handle: *mut raw::RedisModuleBlockedClient) -> Self {
-        Self(handle.addr())
-    }
+fn id_of(handle: *mut raw::RedisModuleBlockedClient) -> BlockedId {
+    BlockedId(handle.addr())
 }
 
 impl Blocked {
     /// Which client it is.
     pub(crate) fn id(&self) -> BlockedId {
-        BlockedId::of(self.0)
+        id_of(self.0)
     }
 
-    /// Unblocks the client; [`ClientHandlers::on_reply`] then makes the reply.
+    /// Unblocks the client; [`Handlers::on_reply`](super::handlers::Handlers) then makes the reply.
     pub(crate) fn unblock(self) {
         // SAFETY: the handle came from `block`, and this consumes it, so it happens once; the server frees the handle only afterwards. The
         // private data is the handle itself, as a number to find the waiter by.
@@ -110,7 +73,7 @@ impl Blocked {
 /// SAFETY: `ctx` is the context of a callback of a blocked client.
 unsafe fn blocked_of(ctx: *mut raw::RedisModuleCtx) -> BlockedId {
     // SAFETY: promised by the caller.
-    BlockedId::of(unsafe { api!(RedisModule_GetBlockedClientHandle, ctx) })
+    id_of(unsafe { api!(RedisModule_GetBlockedClientHandle, ctx) })
 }
 
 unsafe extern "C" fn on_reply(
@@ -121,7 +84,7 @@ unsafe extern "C" fn on_reply(
     catch("replying to a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        answer(|answers| answers.on_reply, &context, blocked);
+        (handlers::get().on_reply)(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -135,7 +98,7 @@ unsafe extern "C" fn on_timeout(
     catch("unblocking a waiter", || {
         // SAFETY: the server's context for this call.
         let (context, blocked) = unsafe { (Context::new(ctx), blocked_of(ctx)) };
-        answer(|answers| answers.on_unblock, &context, blocked);
+        (handlers::get().on_unblock)(&context, blocked);
     });
     raw::REDISMODULE_OK as c_int
 }
@@ -148,8 +111,8 @@ unsafe extern "C" fn on_disconnect(
         // The callback's own context has no client.
         // SAFETY: the server calls this with its lock held.
         let context = unsafe { Context::detached() };
-        let blocked = BlockedId::of(blocked);
-        answer(|answers| answers.on_disconnect, &context, blocked);
+        let blocked = id_of(blocked);
+        (handlers::get().on_disconnect)(&context, blocked);
     });
 }
 
@@ -157,7 +120,7 @@ unsafe extern "C" fn on_freed(_ctx: *mut raw::RedisModuleCtx, handle: *mut c_voi
     catch("forgetting a waiter", || {
         // SAFETY: as above.
         let context = unsafe { Context::detached() };
-        let blocked = BlockedId::of(handle.cast());
-        answer(|answers| answers.on_freed, &context, blocked);
+        let blocked = id_of(handle.cast());
+        (handlers::get().on_freed)(&context, blocked);
     });
 }

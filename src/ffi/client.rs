@@ -8,6 +8,7 @@ use std::ptr;
 use redis_module::raw;
 
 use super::args::Arg;
+use super::call::Reply;
 use super::context::Context;
 use super::main_thread::MainThread;
 
@@ -118,13 +119,17 @@ impl Context<'_> {
     /// True if the command runs for an ACL user. To find out, it calls a command that does not exist: without a user that call fails
     /// earlier.
     fn has_user(&self) -> bool {
-        // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be ours to free.
-        unsafe {
-            let reply = api!(RedisModule_Call, self.as_ptr(), c"".as_ptr(), c"C".as_ptr());
-            if !reply.is_null() {
-                api!(RedisModule_FreeCallReply, reply);
-                return true;
-            }
+        // SAFETY: the format takes no arguments. Without `E` what fails is null, but a reply would be this call's.
+        let reply = unsafe {
+            Reply::new(api!(
+                RedisModule_Call,
+                self.as_ptr(),
+                c"".as_ptr(),
+                c"C".as_ptr()
+            ))
+        };
+        if reply.is_some() {
+            return true;
         }
         io::Error::last_os_error().raw_os_error() != Some(libc::ENOTSUP)
     }

@@ -1,5 +1,6 @@
 //! Settings: CONFIG GET and SET, the configuration file, and `loadmodule` arguments.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_longlong, c_void};
 use std::ptr;
@@ -8,17 +9,33 @@ use redis_module::raw;
 
 use super::catch::catch;
 use super::context::Context;
+use super::main_thread::MainThread;
 
 /// A whole number that can be configured.
-#[derive(Debug)]
 pub(crate) struct Setting {
     /// Without the prefix `lock.`.
-    pub(crate) name: &'static CStr,
-    pub(crate) default: i64,
-    pub(crate) min: i64,
-    pub(crate) max: i64,
-    pub(crate) get: fn(&Context<'_>) -> i64,
-    pub(crate) set: fn(&Context<'_>, i64),
+    pub(super) name: &'static CStr,
+    pub(super) default: i64,
+    pub(super) min: i64,
+    pub(super) max: i64,
+    value: MainThread<Cell<i64>>,
+}
+
+impl Setting {
+    pub(crate) const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Self {
+        Self {
+            name,
+            default,
+            min,
+            max,
+            value: MainThread::new(Cell::new(0)),
+        }
+    }
+
+    /// What it is set to.
+    pub(crate) fn get(&'static self, ctx: &Context<'_>) -> i64 {
+        self.value.get(ctx).get()
+    }
 }
 
 /// Registers `setting` with `default` (the `loadmodule` argument, or its own). False if refused.
@@ -41,32 +58,30 @@ pub(super) fn register(ctx: &Context<'_>, setting: &'static Setting, default: i6
     }
 }
 
+/// The value of a setting.
+///
+/// SAFETY: `setting` is the pointer that `register` passed, and the server calls this with its lock held.
+unsafe fn value(setting: *mut c_void) -> &'static Cell<i64> {
+    // SAFETY: promised by the caller; all settings are static.
+    unsafe {
+        let setting: &'static Setting = &*setting.cast_const().cast();
+        setting.value.get(&Context::detached())
+    }
+}
+
 unsafe extern "C" fn get(_name: *const c_char, setting: *mut c_void) -> c_longlong {
-    let value = catch("CONFIG GET", || {
-        // SAFETY: the pointer that `register` passed, to a static; the server calls this with its lock held.
-        let (setting, ctx) = unsafe {
-            let setting = &*setting.cast_const().cast::<Setting>();
-            (setting, Context::detached())
-        };
-        (setting.get)(&ctx)
-    });
-    value.unwrap_or(0)
+    // SAFETY: as the server calls it.
+    catch("CONFIG GET", || unsafe { value(setting) }.get()).unwrap_or(0)
 }
 
 unsafe extern "C" fn set(
     _name: *const c_char,
-    value: c_longlong,
+    number: c_longlong,
     setting: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let done = catch("CONFIG SET", || {
-        // SAFETY: as above.
-        let (setting, ctx) = unsafe {
-            let setting = &*setting.cast_const().cast::<Setting>();
-            (setting, Context::detached())
-        };
-        (setting.set)(&ctx, value);
-    });
+    // SAFETY: as the server calls it.
+    let done = catch("CONFIG SET", || unsafe { value(setting) }.set(number));
     (match done {
         Some(()) => raw::REDISMODULE_OK,
         None => raw::REDISMODULE_ERR,

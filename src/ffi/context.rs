@@ -2,13 +2,12 @@
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
-use std::os::raw::{c_int, c_longlong};
-use std::{io, ptr, slice};
+use std::os::raw::c_int;
 
 use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
-use super::args::Arg;
+use super::args::{Arg, OwnString};
 use super::log;
 
 /// The context of one call of the server into the module.
@@ -16,25 +15,6 @@ use super::log;
 pub(crate) struct Context<'c> {
     ctx: *mut raw::RedisModuleCtx,
     call: PhantomData<&'c ()>,
-}
-
-/// The server refused a write that the module called.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) kind: Refusal,
-    /// What the server, or the command, replied.
-    pub(crate) why: String,
-}
-
-/// Why the server refused it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
-    Gate,
-    /// The key's slot is not this server's.
-    SlotElsewhere,
-    /// Any other reason: as far as the module knows it concerns this key alone.
-    Failed,
 }
 
 impl Context<'_> {
@@ -154,36 +134,31 @@ impl Context<'_> {
 
     /// Sends an effect to the AOF and to every replica, on a key whose name is not an argument.
     pub(crate) fn replicate_named(&self, command: &CStr, key: &[u8], effect: &[u8]) {
-        // SAFETY: the format names two buffers, each with its length.
-        unsafe {
-            api!(
-                RedisModule_Replicate,
-                self.ctx,
-                command.as_ptr(),
-                c"bb".as_ptr(),
-                key.as_ptr(),
-                key.len(),
-                effect.as_ptr(),
-                effect.len(),
-            );
-        }
+        self.replicate_bytes(c"bb", command, key, effect);
     }
 
     /// Sends an effect on no key to every replica, and not to the AOF.
     pub(crate) fn replicate_to_replicas(&self, command: &CStr, effect: &[u8]) {
-        // SAFETY: the format names two buffers, each with its length; `A` keeps it from the AOF.
+        self.replicate_bytes(c"Abb", command, b"", effect);
+    }
+
+    fn replicate_bytes(&self, format: &CStr, command: &CStr, key: &[u8], effect: &[u8]) {
+        let (command, format) = (command.as_ptr(), format.as_ptr());
+        let (key, len) = (key.as_ptr(), key.len());
+        let (effect, size) = (effect.as_ptr(), effect.len());
+        // SAFETY: the formats name two buffers, each with its length; `A` keeps the effect from the AOF.
         unsafe {
             api!(
                 RedisModule_Replicate,
                 self.ctx,
-                command.as_ptr(),
-                c"Abb".as_ptr(),
-                c"".as_ptr(),
-                0_usize,
-                effect.as_ptr(),
-                effect.len(),
-            );
-        }
+                command,
+                format,
+                key,
+                len,
+                effect,
+                size
+            )
+        };
     }
 
     /// Sends `command key` to the AOF and to every replica.
@@ -230,51 +205,9 @@ impl Context<'_> {
 
     /// The same for a key whose name is not an argument.
     pub(crate) fn notify_named(&self, event: &CStr, key: &[u8]) {
-        // SAFETY: the server copies the bytes; the string is freed here.
-        unsafe {
-            let (bytes, len) = (key.as_ptr().cast(), key.len());
-            let name = api!(RedisModule_CreateString, ptr::null_mut(), bytes, len);
-            self.notify(event, Arg::new(name));
-            api!(RedisModule_FreeString, ptr::null_mut(), name);
-        }
-    }
-
-    /// Calls `command number key…` inside the server, through every gate that a client's write would have to pass: too few
-    /// replicas, a failed save, a slot that is elsewhere.
-    ///
-    /// # Errors
-    /// [`Refused`] if the server has not called the command, or the command has replied with an error.
-    pub(crate) fn call_write(
-        &self,
-        command: &CStr,
-        number: u64,
-        keys: &mut dyn Iterator<Item = &[u8]>,
-    ) -> Result<(), Refused> {
-        // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
-        // replicates.
-        // SAFETY: the server copies the bytes of each string, which is freed here after the call. The format names a number and
-        // an array of strings with its length. The reply is this call's.
-        unsafe {
-            let string = |name: &[u8]| {
-                let (bytes, len) = (name.as_ptr().cast(), name.len());
-                api!(RedisModule_CreateString, ptr::null_mut(), bytes, len)
-            };
-            let mut names: Vec<_> = keys.map(string).collect();
-            let reply = api!(
-                RedisModule_Call,
-                self.ctx,
-                command.as_ptr(),
-                c"E!Slv".as_ptr(),
-                number as c_longlong,
-                names.as_mut_ptr(),
-                names.len(),
-            );
-            let outcome = outcome(reply);
-            for name in names {
-                api!(RedisModule_FreeString, ptr::null_mut(), name);
-            }
-            outcome
-        }
+        let name = OwnString::new(key);
+        // SAFETY: the string outlives the call.
+        self.notify(event, unsafe { Arg::new(name.as_ptr()) });
     }
 
     /// Writes a warning to the server's log.
@@ -298,52 +231,4 @@ pub(super) fn db_of(number: c_int) -> Db {
 /// The number by which the server knows the database.
 pub(super) fn number_of(db: Db) -> c_int {
     c_int::try_from(db.0).unwrap_or(c_int::MAX)
-}
-
-/// Why the server has just refused a call, by `errno`: its text may be worded in any way.
-fn refusal() -> Refusal {
-    match io::Error::last_os_error().raw_os_error() {
-        Some(libc::EPERM) => Refusal::SlotElsewhere,
-        Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Refusal::Gate,
-        _ => Refusal::Failed,
-    }
-}
-
-/// The result of a call, whose reply this frees.
-///
-/// SAFETY: `reply` is what the server has just returned: null where it did not even make a reply.
-unsafe fn outcome(reply: *mut raw::RedisModuleCallReply) -> Result<(), Refused> {
-    let kind = refusal();
-    if reply.is_null() {
-        let why = "the server has not replied".into();
-        return Err(Refused { kind, why });
-    }
-    // SAFETY: the reply is not null, and it is freed after its text was read.
-    unsafe {
-        let failed =
-            api!(RedisModule_CallReplyType, reply) == raw::REDISMODULE_REPLY_ERROR as c_int;
-        let outcome = if failed {
-            let why = error_text(reply);
-            Err(Refused { kind, why })
-        } else {
-            Ok(())
-        };
-        api!(RedisModule_FreeCallReply, reply);
-        outcome
-    }
-}
-
-/// SAFETY: `reply` is an error reply that lives for the call.
-unsafe fn error_text(reply: *mut raw::RedisModuleCallReply) -> String {
-    let mut len = 0;
-    // SAFETY: the text belongs to the reply.
-    let text = unsafe {
-        let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
-        if text.is_null() {
-            &[]
-        } else {
-            slice::from_raw_parts(text.cast::<u8>(), len)
-        }
-    };
-    String::from_utf8_lossy(text).into_owned()
 }

@@ -1,46 +1,12 @@
 //! Events of the server.
 
 use std::os::raw::{c_int, c_void};
-use std::sync::OnceLock;
 
-use mortise_core::Db;
 use redis_module::raw;
 
 use super::catch::catch;
 use super::context::{Context, db_of};
-
-/// Two databases that have changed places.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Swap(pub(crate) Db, pub(crate) Db);
-
-/// Something happened to the server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// It became a primary or a replica.
-    Role { primary: bool },
-    /// The database, or all of them, is about to be emptied.
-    Flush { db: Option<Db> },
-    /// Two databases have changed places.
-    SwapDb(Swap),
-    /// All data is about to come anew, from the primary.
-    Syncing,
-    /// A load is complete.
-    Loaded,
-    /// The periodic tick.
-    Cron,
-    /// A child was forked, to save, to rewrite or to sync a replica.
-    Forked,
-    /// A setting has changed.
-    Config,
-}
-
-/// The handler of events, see [`answer_with`].
-static ANSWER: OnceLock<fn(&Context<'_>, Event)> = OnceLock::new();
-
-/// At load time: sets the handler of all events.
-pub(super) fn answer_with(answer: fn(&Context<'_>, Event)) {
-    ANSWER.get_or_init(|| answer);
-}
+use super::handlers::{self, Event, Swap};
 
 /// Events that are needed from the start: a change of role, the end of a load, the cron.
 const FROM_THE_START: [u64; 3] = [
@@ -93,8 +59,8 @@ unsafe extern "C" fn on_event(
     catch("an event", || {
         // SAFETY: the server's context for this call; `data` is what it documents for the event.
         let (ctx, event) = unsafe { (Context::new(ctx), decode(event.id, subevent, data)) };
-        if let (Some(event), Some(answer)) = (event, ANSWER.get()) {
-            answer(&ctx, event);
+        if let Some(event) = event {
+            (handlers::get().on_event)(&ctx, event);
         }
     });
 }

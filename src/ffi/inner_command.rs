@@ -2,11 +2,11 @@
 
 use std::ffi::CString;
 use std::os::raw::c_int;
-use std::slice;
 
 use redis_module::raw;
 
 use super::args::Args;
+use super::call::Reply;
 use super::context::Context;
 use crate::error::Error;
 
@@ -32,28 +32,37 @@ impl Context<'_> {
         // `E` makes a refusal an error reply, `!` lets through what the command replicates, `C` asks for the caller's
         // rights, `S` refuses what scripts may not call, `M` what needs memory when there is none; `0` is the caller's
         // protocol.
-        // SAFETY: the format names a vector with its length. The reply is ours to free, after it has been passed on.
+        // SAFETY: the format names a vector with its length. The reply is this call's, and freed after it has been passed on.
         unsafe {
             let reply = self.carrying(|| {
-                api!(
+                Reply::new(api!(
                     RedisModule_Call,
                     self.as_ptr(),
                     name.as_ptr(),
                     c"vE!CSM0".as_ptr(),
                     args.as_ptr(),
                     args.len(),
-                )
+                ))
             });
-            if reply.is_null() {
+            let Some(reply) = reply else {
                 return Err(Error::Bug);
-            }
-            match refused_by_acl(reply) {
-                Some(why) => self.reply_error(&format!("NOPERM {why}")),
+            };
+            let error = reply.error();
+            match error
+                .as_ref()
+                .and_then(|error| error.strip_prefix(ACL_REFUSAL))
+            {
+                Some(why) => {
+                    self.reply_error(&format!("NOPERM {}", String::from_utf8_lossy(why)));
+                }
                 None => {
-                    api!(RedisModule_ReplyWithCallReply, self.as_ptr(), reply);
+                    api!(
+                        RedisModule_ReplyWithCallReply,
+                        self.as_ptr(),
+                        reply.as_ptr()
+                    );
                 }
             }
-            api!(RedisModule_FreeCallReply, reply);
         }
         Ok(())
     }
@@ -82,22 +91,4 @@ fn waits_for_replicas(command: Args<'_>) -> bool {
         api!(RedisModule_FreeModuleUser, user);
         may == raw::REDISMODULE_OK as c_int
     }
-}
-
-/// The text after [`ACL_REFUSAL`], if the reply begins with it.
-///
-/// SAFETY: `reply` lives for the call.
-unsafe fn refused_by_acl(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
-    let error = raw::REDISMODULE_REPLY_ERROR as c_int;
-    // SAFETY: promised by the caller; the text belongs to the reply.
-    let text = unsafe {
-        if api!(RedisModule_CallReplyType, reply) != error {
-            return None;
-        }
-        let mut len = 0;
-        let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
-        slice::from_raw_parts(text.cast::<u8>(), len)
-    };
-    let why = text.strip_prefix(ACL_REFUSAL)?;
-    Some(String::from_utf8_lossy(why).into_owned())
 }

@@ -7,7 +7,7 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::args::Arg;
+use super::args::{Arg, OwnString};
 use super::context::Context;
 use super::main_thread::MainThread;
 use super::native_type;
@@ -70,8 +70,8 @@ pub(crate) struct Key<'c> {
     /// The lock it holds, null if it holds none. The server does not move or free it while the key is open, for
     /// nothing is called then that could change the key, but in `delete` and `set`.
     value: *mut Value,
-    /// A name that was made for this key and is freed with it, or null.
-    own_name: *mut raw::RedisModuleString,
+    /// A name that was made for this key.
+    own_name: Option<OwnString>,
     call: PhantomData<&'c ()>,
 }
 
@@ -95,17 +95,17 @@ impl Context<'_> {
     /// Opens a key whose name is not an argument.
     pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
         let claim = Claim::take(self);
-        // SAFETY: the server copies the bytes; the string is freed with the key.
+        let name = OwnString::new(name);
+        // SAFETY: the name is freed after the key is closed.
         unsafe {
-            let name = api!(
-                RedisModule_CreateString,
-                ptr::null_mut(),
-                name.as_ptr().cast(),
-                name.len(),
+            let key = api!(
+                RedisModule_OpenKey,
+                self.as_ptr(),
+                name.as_ptr(),
+                access.mode()
             );
-            let key = api!(RedisModule_OpenKey, self.as_ptr(), name, access.mode());
             let mut key = Key::new(key, claim);
-            key.own_name = name;
+            key.own_name = Some(name);
             key
         }
     }
@@ -122,7 +122,7 @@ impl<'c> Key<'c> {
             kind,
             claim: Some(claim),
             value,
-            own_name: ptr::null_mut(),
+            own_name: None,
             call: PhantomData,
         }
     }
@@ -185,10 +185,6 @@ impl Drop for Key<'_> {
         if !self.key.is_null() {
             // SAFETY: opened by `new`'s caller and closed only here.
             unsafe { api!(RedisModule_CloseKey, self.key) };
-        }
-        if !self.own_name.is_null() {
-            // SAFETY: made for this key, without a context that would manage it.
-            unsafe { api!(RedisModule_FreeString, ptr::null_mut(), self.own_name) };
         }
     }
 }

@@ -18,6 +18,7 @@ macro_rules! api {
 
 mod args;
 mod block;
+mod call;
 mod catch;
 mod client;
 mod clock;
@@ -27,6 +28,7 @@ mod context;
 mod docs;
 mod entry;
 mod events;
+mod handlers;
 mod info;
 mod inner_command;
 mod key;
@@ -44,22 +46,20 @@ mod value;
 mod viewer;
 
 pub(crate) use args::{Arg, Args};
-pub(crate) use block::{Blocked, BlockedId, ClientHandlers};
+pub(crate) use block::Blocked;
+pub(crate) use call::{Refusal, Refused};
 pub(crate) use clock::{
     boot_id, boot_micros, boot_millis, command_wall_micros, cpu_micros, machine_id, wall_micros,
 };
 pub(crate) use config::Setting;
-pub(crate) use context::{Context, Refusal, Refused};
+pub(crate) use context::Context;
 pub(crate) use docs::{Docs, Keys};
 pub(crate) use entry::Command;
-pub(crate) use events::{Event, Swap};
-pub(crate) use info::InfoWriter;
+pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Field, Handlers, Swap};
 pub(crate) use key::{Access, Key, Kind};
 pub(crate) use main_thread::MainThread;
-pub(crate) use native_type::DataType;
-pub(crate) use registration::{Handlers, Module, command, data_type};
+pub(crate) use registration::{Module, command};
 pub(crate) use server_info::Replica;
 pub(crate) use source::Source;
-pub(crate) use timer::Alarm;
 pub(crate) use value::Value;
 pub(crate) use viewer::Viewer;

@@ -14,48 +14,10 @@ use redis_module::raw;
 use super::args::Arg;
 use super::catch::catch;
 use super::context::{Context, db_of};
+use super::handlers;
 use super::log::c_string;
 use super::source::Source;
 use super::value::Value;
-
-/// The callbacks of the module's type.
-///
-/// A trait, not a table: the server frees, saves and unlinks locks by the million.
-pub(crate) trait DataType: 'static {
-    /// The command that carries the effects of a lock in a rewritten AOF.
-    const EFFECT: &'static CStr;
-
-    /// For RDB and DUMP.
-    fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8>;
-
-    /// For an AOF without preamble and for slot migration: one effect a hold.
-    fn to_effects(ctx: &Context<'_>, value: &Value, emit: impl FnMut(&[u8]));
-
-    /// From RDB, RESTORE or a full sync.
-    ///
-    /// # Errors
-    /// Why the bytes are refused, for the server's log.
-    fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String>;
-
-    /// A lock that was read from bytes has come to the key. The callback must not write, replicate
-    /// or ask the server.
-    fn loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source);
-
-    /// A lock has come to the key by COPY. The same.
-    fn copied(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
-
-    /// The key lost its lock, or the lock its key (RENAME, MOVE). The same.
-    fn unlinked(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value);
-
-    /// Bytes that the value takes whose key has a name of `name_len` bytes.
-    fn memory(value: &Value, name_len: usize) -> usize;
-
-    /// The last token handed out or seen, 0 for none.
-    fn last_token(ctx: &Context<'_>) -> u64;
-
-    /// Takes over the last token of a file. False if it cannot be one.
-    fn load_last_token(ctx: &Context<'_>, last: u64) -> bool;
-}
 
 /// How `TYPE` names a lock: nine characters, as the server demands.
 const NAME: &CStr = c"mort-lock";
@@ -71,28 +33,28 @@ pub(super) fn get() -> *mut raw::RedisModuleType {
 }
 
 /// Makes the type known to the server; false if it refuses.
-pub(super) fn register<T: DataType>(ctx: &Context<'_>) -> bool {
+pub(super) fn register(ctx: &Context<'_>) -> bool {
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
-        rdb_load: Some(rdb_load::<T>),
-        rdb_save: Some(rdb_save::<T>),
-        aof_rewrite: Some(aof_rewrite::<T>),
+        rdb_load: Some(rdb_load),
+        rdb_save: Some(rdb_save),
+        aof_rewrite: Some(aof_rewrite),
         mem_usage: None,
         digest: Some(digest),
         free: Some(free),
-        aux_load: Some(aux_load::<T>),
+        aux_load: Some(aux_load),
         // For servers that do not know `aux_save2`.
-        aux_save: Some(aux_save::<T>),
+        aux_save: Some(aux_save),
         aux_save_triggers: raw::REDISMODULE_AUX_BEFORE_RDB as c_int,
         free_effort: None,
         unlink: None,
         copy: None,
         defrag: None,
-        mem_usage2: Some(mem_usage::<T>),
+        mem_usage2: Some(mem_usage),
         free_effort2: Some(free_effort),
-        unlink2: Some(unlink::<T>),
-        copy2: Some(copy::<T>),
-        aux_save2: Some(aux_save_if_any::<T>),
+        unlink2: Some(unlink),
+        copy2: Some(copy),
+        aux_save2: Some(aux_save_if_any),
     };
     // SAFETY: the server copies the methods.
     let created = unsafe {
@@ -114,11 +76,19 @@ unsafe fn borrow<'a>(value: *const c_void) -> &'a Value {
     unsafe { &*value.cast::<Value>() }
 }
 
-unsafe extern "C" fn rdb_save<T: DataType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+/// The bytes of a key's name, if the server knows it.
+///
+/// SAFETY: `name` is null or a string of the server that lives for the call.
+unsafe fn name_of<'a>(name: *const raw::RedisModuleString) -> Option<&'a [u8]> {
+    // SAFETY: promised by the caller.
+    (!name.is_null()).then(|| unsafe { Arg::new(name.cast_mut()) }.bytes())
+}
+
+unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     catch("saving a lock", || {
         // SAFETY: a value of ours; the server copies the bytes.
         unsafe {
-            let bytes = T::to_bytes(&Context::detached(), borrow(value));
+            let bytes = (handlers::get().to_bytes)(&Context::detached(), borrow(value));
             api!(
                 RedisModule_SaveStringBuffer,
                 io,
@@ -129,10 +99,7 @@ unsafe extern "C" fn rdb_save<T: DataType>(io: *mut raw::RedisModuleIO, value: *
     });
 }
 
-unsafe extern "C" fn rdb_load<T: DataType>(
-    io: *mut raw::RedisModuleIO,
-    encoding: c_int,
-) -> *mut c_void {
+unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     let loaded = catch("loading a lock", || {
         // SAFETY: the server's context for this load, which stays its own.
         let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO, io)) };
@@ -142,7 +109,7 @@ unsafe extern "C" fn rdb_load<T: DataType>(
         }
         // SAFETY: `io` lives for the call.
         let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
-        match T::from_bytes(&ctx, &bytes, source) {
+        match (handlers::get().from_bytes)(&ctx, &bytes, source) {
             Ok(value) => Ok((value, source)),
             Err(error) => Err(format!("a lock: {error}")),
         }
@@ -159,11 +126,10 @@ unsafe extern "C" fn rdb_load<T: DataType>(
     catch("marking a lock", || {
         // SAFETY: the server's own, for the call. Null where it does not know the name.
         unsafe {
-            let name = api!(RedisModule_GetKeyNameFromIO, io);
-            if !name.is_null() {
+            let name = name_of(api!(RedisModule_GetKeyNameFromIO, io));
+            if let Some(name) = name {
                 let db = db_of(api!(RedisModule_GetDbIdFromIO, io));
-                let name = Arg::new(name.cast_mut()).bytes();
-                T::loaded(&Context::detached(), KeyRef { db, name }, source);
+                (handlers::get().on_loaded)(&Context::detached(), KeyRef { db, name }, source);
             }
         }
     });
@@ -203,7 +169,7 @@ unsafe fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     }
 }
 
-unsafe extern "C" fn aof_rewrite<T: DataType>(
+unsafe extern "C" fn aof_rewrite(
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
     value: *mut c_void,
@@ -211,52 +177,42 @@ unsafe extern "C" fn aof_rewrite<T: DataType>(
     catch("rewriting a lock", || {
         // SAFETY: a value of ours; the format names the key and a buffer with its length.
         unsafe {
-            T::to_effects(&Context::detached(), borrow(value), |effect| {
-                let (command, format) = (T::EFFECT.as_ptr(), c"sb".as_ptr());
-                api!(
-                    RedisModule_EmitAOF,
-                    io,
-                    command,
-                    format,
-                    key,
-                    effect.as_ptr(),
-                    effect.len()
-                );
-            });
+            let emit = &mut |effect: &[u8]| {
+                let (command, format) = (handlers::get().effect.as_ptr(), c"sb".as_ptr());
+                let (bytes, len) = (effect.as_ptr(), effect.len());
+                api!(RedisModule_EmitAOF, io, command, format, key, bytes, len);
+            };
+            (handlers::get().to_effects)(&Context::detached(), borrow(value), emit);
         }
     });
 }
 
-unsafe extern "C" fn aux_save<T: DataType>(io: *mut raw::RedisModuleIO, _when: c_int) {
+unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
     catch("saving the token clock", || {
         // SAFETY: `io` lives for the call.
         unsafe {
             api!(
                 RedisModule_SaveUnsigned,
                 io,
-                T::last_token(&Context::detached())
+                (handlers::get().last_token)(&Context::detached())
             )
         };
     });
 }
 
 /// Writes nothing if the token clock was never used: such a file loads without the module.
-unsafe extern "C" fn aux_save_if_any<T: DataType>(io: *mut raw::RedisModuleIO, when: c_int) {
+unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, when: c_int) {
     let any = catch("looking at the token clock", || {
         // SAFETY: see the file's head.
-        T::last_token(&unsafe { Context::detached() }) > 0
+        (handlers::get().last_token)(&unsafe { Context::detached() }) > 0
     });
     if any == Some(true) {
         // SAFETY: passed on.
-        unsafe { aux_save::<T>(io, when) };
+        unsafe { aux_save(io, when) };
     }
 }
 
-unsafe extern "C" fn aux_load<T: DataType>(
-    io: *mut raw::RedisModuleIO,
-    encoding: c_int,
-    _when: c_int,
-) -> c_int {
+unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let accepted = catch("loading the token clock", || {
         // SAFETY: `io` lives for the call.
         let (last, failed) = unsafe {
@@ -267,7 +223,8 @@ unsafe extern "C" fn aux_load<T: DataType>(
         };
         // SAFETY: see the file's head.
         let ctx = unsafe { Context::detached() };
-        let accepted = !failed && encoding <= ENCODING && T::load_last_token(&ctx, last);
+        let accepted =
+            !failed && encoding <= ENCODING && (handlers::get().load_last_token)(&ctx, last);
         if !accepted {
             ctx.warn(
                 "refused: the saved token clock cannot be read. The file is damaged or from a newer module: load the module \
@@ -290,7 +247,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
     });
 }
 
-unsafe extern "C" fn mem_usage<T: DataType>(
+unsafe extern "C" fn mem_usage(
     ctx: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
     _samples: usize,
@@ -298,13 +255,9 @@ unsafe extern "C" fn mem_usage<T: DataType>(
     let usage = catch("MEMORY USAGE", || {
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
-            let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
-            let len = if name.is_null() {
-                0
-            } else {
-                Arg::new(name.cast_mut()).bytes().len()
-            };
-            T::memory(borrow(value), len)
+            let name = name_of(api!(RedisModule_GetKeyNameFromOptCtx, ctx));
+            let len = name.map_or(0, <[u8]>::len);
+            (handlers::get().memory)(borrow(value), len)
         }
     });
     usage.unwrap_or(0)
@@ -322,38 +275,33 @@ unsafe extern "C" fn free_effort(
     holds.map_or(1, |holds| holds.max(1))
 }
 
-unsafe extern "C" fn unlink<T: DataType>(
-    ctx: *mut raw::RedisModuleKeyOptCtx,
-    value: *const c_void,
-) {
+unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     catch("unlinking a lock", || {
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
-            let name = api!(RedisModule_GetKeyNameFromOptCtx, ctx);
+            let name = name_of(api!(RedisModule_GetKeyNameFromOptCtx, ctx));
             let db = db_of(api!(RedisModule_GetDbIdFromOptCtx, ctx));
-            if !name.is_null() {
-                let name = Arg::new(name.cast_mut()).bytes();
-                T::unlinked(&Context::detached(), KeyRef { db, name }, borrow(value));
+            if let Some(name) = name {
+                let unlinked = handlers::get().on_unlinked;
+                unlinked(&Context::detached(), KeyRef { db, name }, borrow(value));
             }
         }
     });
 }
 
-unsafe extern "C" fn copy<T: DataType>(
+unsafe extern "C" fn copy(
     ctx: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
 ) -> *mut c_void {
     let copy = catch("copying a lock", || {
         // SAFETY: a value of ours; the name lives for the call.
         unsafe {
-            let name = api!(RedisModule_GetToKeyNameFromOptCtx, ctx);
+            let name = name_of(api!(RedisModule_GetToKeyNameFromOptCtx, ctx));
             let db = db_of(api!(RedisModule_GetToDbIdFromOptCtx, ctx));
-            let copy = Value::new(borrow(value).lock.clone());
-            if !name.is_null() {
-                let name = Arg::new(name.cast_mut()).bytes();
-                T::copied(&Context::detached(), KeyRef { db, name }, &copy);
+            if let Some(name) = name {
+                (handlers::get().on_copied)(&Context::detached(), KeyRef { db, name });
             }
-            copy
+            Value::new(borrow(value).lock.clone())
         }
     });
     copy.map_or(ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())

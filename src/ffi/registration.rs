@@ -7,18 +7,18 @@ use redis_module::alloc::RedisAlloc;
 use redis_module::raw;
 
 use super::args::Args;
-use super::block::{self, ClientHandlers};
 use super::catch;
 use super::command_info;
 use super::config::{self, Setting};
 use super::context::Context;
 use super::docs::{Docs, Keys};
 use super::entry::{self, Command};
-use super::events::{self, Event};
+use super::events;
+use super::handlers::{self, Handlers};
 use super::info;
 use super::log::{self, c_string};
-use super::native_type::{self, DataType};
-use super::timer::{self, Alarm};
+use super::native_type;
+use super::timer;
 use crate::decimal;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
@@ -26,35 +26,13 @@ use crate::decimal;
 static ALLOCATOR: RedisAlloc = RedisAlloc;
 
 /// The parts of the module, as `lib.rs` lists them.
-#[derive(Debug)]
 pub(crate) struct Module {
     /// Prefix of its settings and of its INFO fields.
     pub(crate) name: &'static CStr,
     pub(crate) version: i32,
     pub(crate) commands: &'static [Entry],
-    pub(crate) settings: &'static [Setting],
-    pub(crate) data_type: Type,
+    pub(crate) settings: &'static [&'static Setting],
     pub(crate) handlers: Handlers,
-}
-
-/// The handlers of callbacks, registered here once, so that lower layers need not know them.
-#[derive(Debug)]
-pub(crate) struct Handlers {
-    /// The module has been registered.
-    pub(crate) on_load: fn(&Context<'_>),
-    pub(crate) on_alarm: fn(&Context<'_>, Alarm),
-    pub(crate) on_event: fn(&Context<'_>, Event),
-    pub(crate) clients: ClientHandlers,
-    pub(crate) write_info: info::Write,
-}
-
-/// The data type as it is registered.
-#[derive(Debug)]
-pub(crate) struct Type(fn(&Context<'_>) -> bool);
-
-/// The module's data type is `T`.
-pub(crate) const fn data_type<T: DataType>() -> Type {
-    Type(native_type::register::<T>)
 }
 
 /// A command as it is registered.
@@ -113,12 +91,9 @@ pub(super) fn register(
                 | ATOMIC_SLOT_MIGRATION) as c_int
         );
     }
-    let handlers = &module.handlers;
-    timer::answer_with(handlers.on_alarm);
-    events::answer_with(handlers.on_event);
-    block::answer_with(handlers.clients);
-    info::write_with(handlers.write_info);
-    if !module.data_type.0(ctx) {
+    handlers::set(&module.handlers);
+    timer::on_load();
+    if !native_type::register(ctx) {
         return Err(
             "the server refuses the data type 'mort-lock': another module may have it".into(),
         );
@@ -208,7 +183,7 @@ fn categories(flags: &str) -> String {
 /// Registers the settings, with the `loadmodule` arguments as their defaults.
 fn register_settings(
     ctx: &Context<'_>,
-    settings: &'static [Setting],
+    settings: &'static [&'static Setting],
     args: Args<'_>,
 ) -> Result<(), Failure> {
     let mut defaults: Vec<i64> = settings.iter().map(|setting| setting.default).collect();
@@ -220,7 +195,7 @@ fn register_settings(
             .iter()
             .position(|setting| setting.name.to_bytes().eq_ignore_ascii_case(bare))
             .ok_or_else(|| format!("unknown loadmodule argument '{shown}'"))?;
-        let Setting { min, max, .. } = settings[index];
+        let Setting { min, max, .. } = *settings[index];
         let value = args
             .get(position + 1)
             .and_then(|value| decimal::parse_signed(value.bytes()));
@@ -229,7 +204,7 @@ fn register_settings(
             .ok_or_else(|| format!("loadmodule argument '{shown}' must be {min} to {max}"))?;
         position += 2;
     }
-    for (setting, default) in settings.iter().zip(defaults) {
+    for (setting, default) in settings.iter().copied().zip(defaults) {
         if !config::register(ctx, setting, default) {
             return Err(format!("the server refuses the setting {:?}", setting.name));
         }

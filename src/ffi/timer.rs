@@ -9,26 +9,13 @@
 use std::cell::Cell;
 use std::os::raw::c_void;
 use std::ptr;
-use std::sync::OnceLock;
 
 use redis_module::raw;
 
 use super::catch::catch;
 use super::context::Context;
+use super::handlers::{self, Alarm};
 use super::main_thread::MainThread;
-
-/// What a timer is for. Passed as a number, so that no pointer has to be kept alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// Every 100 ms: leases that are over.
-    Sweep,
-    /// At once: keys that were marked, waiters that were decided.
-    EndOfTurn,
-    /// When a waiter's time is up, or a lock with waiters loses a hold.
-    Due,
-    /// Between two slices: work of low priority.
-    Background,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Timer {
@@ -55,12 +42,8 @@ static TIMERS: MainThread<Timers> = MainThread::new(Timers {
     answering: Cell::new(false),
 });
 
-/// The handler of alarms, see [`answer_with`].
-static ANSWER: OnceLock<fn(&Context<'_>, Alarm)> = OnceLock::new();
-
-/// At load time: sets the handler of all alarms.
-pub(super) fn answer_with(answer: fn(&Context<'_>, Alarm)) {
-    ANSWER.get_or_init(|| answer);
+/// At load time: this thread runs the event loop.
+pub(super) fn on_load() {
     IS_EVENT_LOOP.set(true);
 }
 
@@ -114,7 +97,7 @@ impl Context<'_> {
     }
 
     fn start_asked_timers(&self) {
-        for alarm in Alarm::ALL {
+        for alarm in ALARMS {
             if let Timer::Asked(ms) = self.timer(alarm).get() {
                 self.start_timer(ms, alarm);
             }
@@ -122,21 +105,24 @@ impl Context<'_> {
     }
 }
 
-impl Alarm {
-    /// In the order of their numbers.
-    const ALL: [Self; 4] = [Self::Sweep, Self::EndOfTurn, Self::Due, Self::Background];
-}
+/// In the order of their numbers.
+const ALARMS: [Alarm; 4] = [
+    Alarm::Sweep,
+    Alarm::EndOfTurn,
+    Alarm::Due,
+    Alarm::Background,
+];
 
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     // SAFETY: the server's context for this call.
     let ctx = unsafe { Context::new(ctx) };
-    let (Some(answer), Some(alarm)) = (ANSWER.get(), Alarm::ALL.get(data.addr())) else {
+    let Some(alarm) = ALARMS.get(data.addr()) else {
         return;
     };
     let timers = TIMERS.get(&ctx);
     ctx.timer(*alarm).set(Timer::None);
     timers.answering.set(true);
-    catch("a timer", || answer(&ctx, *alarm));
+    catch("a timer", || (handlers::get().on_alarm)(&ctx, *alarm));
     timers.answering.set(false);
     let is_asked = |timer: &Cell<Timer>| matches!(timer.get(), Timer::Asked(_));
     if timers.timers.iter().any(is_asked) {

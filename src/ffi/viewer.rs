@@ -1,14 +1,14 @@
 //! Which names of keys may be shown to an ACL user that did not name them itself.
 
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::os::raw::c_int;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
+use super::args::OwnString;
 use super::context::{Context, number_of};
 
 /// The user that a command runs for, or that a reply goes to.
@@ -41,10 +41,9 @@ impl Viewer {
         let rights = if name.is_empty() {
             Rights::All
         } else {
+            let name = OwnString::new(name);
             // SAFETY: the string lives for the call; the user that is found is freed once, in `drop`.
-            let user = with_string(name, |name| unsafe {
-                api!(RedisModule_GetModuleUserFromUserName, name)
-            });
+            let user = unsafe { api!(RedisModule_GetModuleUserFromUserName, name.as_ptr()) };
             NonNull::new(user).map_or(Rights::None, Rights::Of)
         };
         Self {
@@ -69,9 +68,17 @@ impl Viewer {
             Rights::None => return false,
             Rights::Of(user) => user.as_ptr(),
         };
+        let name = OwnString::new(key.name);
         // SAFETY: the user lives for as long as this does, the string for the call.
-        let check = |name| unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, name, access) };
-        with_string(key.name, check) == raw::REDISMODULE_OK as c_int && self.may_use(user, key.db)
+        let checked = unsafe {
+            api!(
+                RedisModule_ACLCheckKeyPermissions,
+                user,
+                name.as_ptr(),
+                access
+            )
+        };
+        checked == raw::REDISMODULE_OK as c_int && self.may_use(user, key.db)
     }
 
     /// From Valkey 9.1 on a user may be kept out of databases.
@@ -82,15 +89,13 @@ impl Viewer {
             return may;
         }
         let may = check_database().is_none_or(|check| {
-            let mut reason = 0;
-            let db = number_of(db);
-            with_string(LISTING.to_bytes(), |name| {
-                let mut command = [name];
-                // SAFETY: the user lives for as long as this does, the command for the call.
-                let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
-                // If the command was refused, that says nothing about the database.
-                checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
-            })
+            let (mut reason, db) = (0, number_of(db));
+            let name = OwnString::new(LISTING);
+            let mut command = [name.as_ptr()];
+            // SAFETY: the user lives for as long as this does, the command for the call.
+            let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
+            // If the command was refused, that says nothing about the database.
+            checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
         });
         self.db.set(Some((db, may)));
         may
@@ -107,7 +112,7 @@ impl Drop for Viewer {
 }
 
 /// A command without a key, to check the rights to a database alone.
-const LISTING: &CStr = c"LOCK.TOP";
+const LISTING: &[u8] = b"LOCK.TOP";
 
 /// Why a command is not allowed: the user has no rule that allows anything in that database.
 const FOR_DATABASE: c_int = 4;
@@ -131,15 +136,4 @@ fn check_database() -> Option<CheckPermissions> {
         unsafe { api!(RedisModule_GetApi, name.as_ptr(), (&raw mut found).cast()) };
         found
     })
-}
-
-/// Does `run` with `bytes` as a string of the server.
-fn with_string<T>(bytes: &[u8], run: impl FnOnce(*mut raw::RedisModuleString) -> T) -> T {
-    let (start, len) = (bytes.as_ptr().cast(), bytes.len());
-    // SAFETY: the server copies the bytes; made without a context that would manage it.
-    let string = unsafe { api!(RedisModule_CreateString, ptr::null_mut(), start, len) };
-    let outcome = run(string);
-    // SAFETY: it was made above and is not kept.
-    unsafe { api!(RedisModule_FreeString, ptr::null_mut(), string) };
-    outcome
 }

@@ -9,12 +9,12 @@ use std::cell::{Cell, LazyCell, RefCell};
 
 use mortise_core::{HomeKey, KeyId, KeyRef, Map};
 
-use crate::ffi::{Access, Context, MainThread, Value};
+use crate::ffi::{Access, Context, MainThread, Source, Value};
 use crate::keys::effect;
 use crate::keys::leases;
 use crate::keys::subscription;
-use crate::time::{self, clock, role};
-use crate::work::queue;
+use crate::time::{self, clock};
+use crate::work::queue::{self, Work};
 
 static ARRIVALS: MainThread<Arrivals> = MainThread::new(Arrivals {
     restored: LazyCell::new(RefCell::default),
@@ -58,23 +58,31 @@ pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>) {
     // It may be a copy of one that was restored just now.
     if ARRIVALS.get(ctx).restored.borrow().is_empty() {
         subscription::subscribe_once(ctx);
-        queue::enter(ctx, key);
+        queue::push_key(ctx, key, Work::Enter);
     } else {
         mark_restored(ctx, key);
     }
 }
 
+/// A lock that was read from bytes came to a key.
+pub(crate) fn on_lock_loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source) {
+    match source {
+        Source::File | Source::ReplicaFile => mark(ctx, key),
+        Source::Client | Source::Sync | Source::Primary | Source::Either => mark_restored(ctx, key),
+    }
+}
+
 /// A lock came to a key by RESTORE or in a full sync.
-pub(crate) fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
+fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
     subscription::subscribe_once(ctx);
     let home = queue::home_key(ctx, key);
     ARRIVALS.get(ctx).restored.borrow_mut().insert(home, ());
-    queue::enter(ctx, key);
+    queue::push_key(ctx, key, Work::Enter);
 }
 
 /// Whether locks that came by RESTORE or in a full sync have to be replicated once more.
 fn replicates_again(ctx: &Context<'_>) -> bool {
-    role::is_primary(time::state(ctx)) || ARRIVALS.get(ctx).replicates_synced_again.get()
+    time::is_primary(ctx) || ARRIVALS.get(ctx).replicates_synced_again.get()
 }
 
 /// Replicates a restored lock again, ahead of the command that takes it from its key: a RENAME then
@@ -107,7 +115,7 @@ pub(crate) fn enter(ctx: &Context<'_>, home: &HomeKey) -> KeyId {
     let arrivals = ARRIVALS.get(ctx);
     if arrivals.is_restored(home) {
         if replicates_again(ctx) {
-            queue::replicate_leases(ctx, key.as_ref());
+            queue::push_key(ctx, key.as_ref(), Work::ReplicateLeases);
         } else {
             arrivals.restored.borrow_mut().remove(home);
         }

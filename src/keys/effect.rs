@@ -20,7 +20,6 @@ use crate::ffi::{Arg, Context, MainThread};
 use crate::keys::subscription;
 use crate::keys::tokens;
 use crate::time::clock;
-use crate::time::role;
 use crate::time::{self, alarms};
 
 static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
@@ -101,7 +100,7 @@ pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: 
 /// Whether this replica's AOF begins with the file that its primary sent (Valkey 9), not with one of its own.
 pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
     let rewrites = [c"aof_rewrite_in_progress", c"aof_rewrite_scheduled"];
-    !role::is_primary(time::state(ctx))
+    !time::is_primary(ctx)
         && ctx.has_aof()
         && ctx.server_info(c"persistence", rewrites) == [Some(0), Some(0)]
 }
@@ -161,7 +160,7 @@ pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
         return;
     }
     EFFECTS.get(ctx).asked_for_replicas.set(now);
-    if !role::is_primary(time::state(ctx)) || ctx.has_aof() || ctx.is_cluster() {
+    if !time::is_primary(ctx) || ctx.has_aof() || ctx.is_cluster() {
         return;
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];
@@ -170,9 +169,15 @@ pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// Writes to our own AOF; replicas of a replica get the primary's stream itself. An AOF is read by
-/// the clocks of this machine: stamped by those of another, it would bring the whole lease again.
-pub(crate) fn pass_on(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, last: u64, here: &Stamp) {
+/// Replicates a fact that this replica has applied: to its own AOF, because replicas of a replica get the primary's stream itself. An AOF is
+/// read by the clocks of this machine: stamped by those of another, it would bring the whole lease again.
+pub(crate) fn replicate_applied(
+    ctx: &Context<'_>,
+    name: Arg<'_>,
+    fact: &Fact<'_>,
+    last: u64,
+    here: &Stamp,
+) {
     let effect = match fact {
         Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),
         Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),

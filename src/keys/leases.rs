@@ -3,11 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 
-use mortise_core::{Db, Instant, KeyRef, LeaseId, LeaseOrder, LeaseTables, ShortBytes};
+use mortise_core::{Db, Instant, KeyRef, LeaseOrder, LeaseTables, ShortBytes, Stake};
 
-use crate::ffi::{Context, MainThread, Swap, Value};
-use crate::time::{self, last_deadline, role};
-use crate::work::queue;
+use crate::ffi::{Context, MainThread, Value};
+use crate::time;
+use crate::totals;
+use crate::work::queue::{self, Work};
 
 /// The latest end of a lease of a lock that lost its key while it was held.
 static UNLISTED_UNTIL: MainThread<Cell<Instant>> =
@@ -26,7 +27,7 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     match count(ctx) {
         // Locks without a key that is known may live on under another name.
         [0, _] => UNLISTED_UNTIL.get(ctx).get(),
-        _ => last_deadline::get(time::state(ctx)),
+        _ => time::last_deadline(ctx),
     }
 }
 
@@ -41,11 +42,11 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
         return;
     };
     if deadline <= now
-        && role::is_primary(time::state(ctx))
+        && time::is_primary(ctx)
         && let Some(live) = value.lock.next_live_deadline(now)
     {
         // The other holds that have ended are dropped a few at a time, so that nobody waits for it.
-        queue::drop_ended(ctx, key);
+        queue::push_key(ctx, key, Work::DropEnded);
         deadline = live;
     }
     let mut tables = TABLES.get(ctx).borrow_mut();
@@ -62,26 +63,13 @@ pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
         value.set_listed(None);
     }
     if !value.lock.is_free() {
-        UNLISTED_UNTIL
-            .get(ctx)
-            .set(last_deadline::get(time::state(ctx)));
+        UNLISTED_UNTIL.get(ctx).set(time::last_deadline(ctx));
     }
 }
 
-/// A lock whose first lease is over: its database and entry, and its name copied into `name`.
-pub(crate) fn due(ctx: &Context<'_>, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
-    TABLES.get(ctx).borrow_mut().due(now, name)
-}
-
-/// Retries in `ms` an entry that could not be settled.
-pub(crate) fn put_off(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant, ms: u64) {
-    let mut tables = TABLES.get(ctx).borrow_mut();
-    tables.put_off(db, id, now.after(ms));
-}
-
-/// Drops an entry that was settled and is due nevertheless, so that no key belongs to it.
-pub(crate) fn drop_stale(ctx: &Context<'_>, db: Db, id: LeaseId, now: Instant) {
-    TABLES.get(ctx).borrow_mut().drop_stale(db, id, now);
+/// The order in which locks lose their first hold.
+pub(crate) fn tables(ctx: &Context<'_>) -> &'static RefCell<LeaseTables> {
+    TABLES.get(ctx)
 }
 
 /// The database, or every one, is emptied.
@@ -90,12 +78,16 @@ pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
         UNLISTED_UNTIL.get(ctx).take();
     }
     let gone = TABLES.get(ctx).borrow_mut().clear(db);
-    queue::free_tables(ctx, gone);
+    if !gone.is_empty() {
+        queue::push(ctx, Work::FreeTables(gone));
+    }
 }
 
-/// Two databases have changed places.
-pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
-    TABLES.get(ctx).borrow_mut().swap(one, other);
+/// Counts a hold whose lease was over.
+pub(crate) fn count_ended(ctx: &Context<'_>, stake: &Stake) {
+    totals::get(ctx).expiries.add_one();
+    let held = stake.deadline.millis_since(stake.since);
+    totals::hold_times(ctx).borrow_mut().record(held);
 }
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.

@@ -10,7 +10,6 @@ pub(crate) mod arrivals;
 pub(crate) mod effect;
 pub(crate) mod evictions;
 pub(crate) mod leases;
-pub(crate) mod remains;
 pub(crate) mod saved;
 pub(crate) mod subscription;
 pub(crate) mod tokens;

@@ -1,11 +1,11 @@
 //! The bytes of a lock in files, and back.
 
-use mortise_core::codec::{self, DecodeError, Effect};
+use mortise_core::codec::{self, Effect};
 use mortise_core::{Instant, Lock, Token};
 
-use crate::ffi::{Context, Source, Value};
+use crate::ffi::{Context, Emit, Source, Value};
 use crate::keys::tokens;
-use crate::time::{self, clock, last_deadline};
+use crate::time::{self, clock};
 
 /// For RDB and DUMP.
 pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
@@ -15,7 +15,7 @@ pub(crate) fn to_bytes(ctx: &Context<'_>, value: &Value) -> Vec<u8> {
 }
 
 /// For an AOF without preamble and for slot migration: one effect a hold.
-pub(crate) fn to_effects(ctx: &Context<'_>, value: &Value, mut emit: impl FnMut(&[u8])) {
+pub(crate) fn to_effects(ctx: &Context<'_>, value: &Value, emit: &mut Emit<'_>) {
     let stamp = clock::stamp();
     let mut bytes = Vec::new();
     for (owner, stake) in value.lock.holds() {
@@ -26,39 +26,12 @@ pub(crate) fn to_effects(ctx: &Context<'_>, value: &Value, mut emit: impl FnMut(
     }
 }
 
-/// Why a saved lock was refused.
-#[derive(Debug)]
-pub(crate) enum LoadError {
-    Decode(DecodeError),
-    /// A client's payload has a token that this server cannot have granted.
-    TokenTooHigh(Token),
-}
-
-impl std::fmt::Display for LoadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::TokenTooHigh(token) => {
-                write!(
-                    f,
-                    "token {} is more than an hour ahead of this server",
-                    token.get()
-                )
-            }
-        }
-    }
-}
-
 /// Reads a lock from RDB, RESTORE or a full sync, and raises the token clock to its tokens. A replica never refuses a token that its primary has accepted:
 /// with a clock that is behind it would lack a lock.
-pub(crate) fn from_bytes(
-    ctx: &Context<'_>,
-    bytes: &[u8],
-    source: Source,
-) -> Result<Value, LoadError> {
+pub(crate) fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Result<Value, String> {
     let here = clock::stamp();
     let (lock, last) =
-        codec::decode_lock(bytes, source.arrival(), &here).map_err(LoadError::Decode)?;
+        codec::decode_lock(bytes, source.arrival(), &here).map_err(|error| error.to_string())?;
     let mut tokens = tokens::clock(ctx).borrow_mut();
     let highest = lock.holds().map(|(_, stake)| stake.token).max();
     let mut last = Token::new(last).max(highest);
@@ -66,9 +39,11 @@ pub(crate) fn from_bytes(
         // A client that may RESTORE must not use up the numbers.
         let wall = clock::wall();
         if let (Source::Client, Some(highest)) = (source, highest) {
-            tokens
-                .check(highest, wall)
-                .map_err(|_| LoadError::TokenTooHigh(highest))?;
+            let checked = tokens.check(highest, wall);
+            checked.map_err(|_| {
+                let token = highest.get();
+                format!("token {token} is more than an hour ahead of this server")
+            })?;
         }
         last = last.min(Some(tokens.bound(wall)));
     }
@@ -76,7 +51,7 @@ pub(crate) fn from_bytes(
         tokens.raise(last);
     }
     for (_, stake) in lock.holds() {
-        last_deadline::note(time::state(ctx), stake.deadline);
+        time::note_deadline(ctx, stake.deadline);
     }
     note_lateness(ctx, bytes, &lock, source, here.boot);
     Ok(Value::new(lock))
@@ -87,12 +62,7 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, n
     match source {
         Source::Sync => {
             if let Some(stamp) = codec::stamp_of_lock(bytes) {
-                time::lateness(ctx).on_synced(
-                    ctx,
-                    &stamp,
-                    last_deadline::get(time::state(ctx)),
-                    now,
-                );
+                time::lateness(ctx).on_synced(ctx, &stamp, time::last_deadline(ctx), now);
             }
         }
         Source::ReplicaFile => {

@@ -3,11 +3,15 @@
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late. The handler re-checks on the boot-time
 //! clock, and the cron event starts them anew if they are late, see [`back_up`].
 
+use std::cell::Cell;
+
 use mortise_core::Instant;
 
-use crate::ffi::{Alarm, Context};
-use crate::time::clock;
-use crate::time::state::{self, Time};
+use crate::ffi::{Alarm, Context, MainThread};
+use crate::time::{self, clock};
+
+/// When the timer for what is due next comes.
+static DUE: MainThread<Cell<Option<Instant>>> = MainThread::new(Cell::new(None));
 
 /// How often leases are checked, in milliseconds.
 pub(crate) const SWEEP_EVERY: u64 = 100;
@@ -42,7 +46,7 @@ pub(crate) fn sweep_in(ctx: &Context<'_>, ms: u64) {
 
 /// Arms the timer for `next`, unless it fires before that.
 pub(crate) fn due_at(ctx: &Context<'_>, next: Instant) {
-    let due = &state::get(ctx).due;
+    let due = DUE.get(ctx);
     if due.get().is_some_and(|at| at <= next) {
         return;
     }
@@ -56,8 +60,8 @@ pub(crate) fn end_of_turn_has_come(ctx: &Context<'_>) {
 }
 
 /// Work that is due is done now.
-pub(crate) fn due_has_come(time: &Time) {
-    time.due.set(None);
+pub(crate) fn due_has_come(ctx: &Context<'_>) {
+    DUE.get(ctx).set(None);
 }
 
 /// One of the timers that come at once, or nearly, is under way.
@@ -67,10 +71,10 @@ pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
 
 /// From the cron: a wall clock that stepped back has put the timers off, so start others.
 pub(crate) fn back_up(ctx: &Context<'_>, now: Instant) {
-    if now.millis_since(state::get(ctx).grace.ticked()) > SWEEP_EVERY + LATE {
+    if now.millis_since(time::grace(ctx).ticked()) > SWEEP_EVERY + LATE {
         sweep_in(ctx, 0);
     }
-    if let Some(at) = state::get(ctx).due.get()
+    if let Some(at) = DUE.get(ctx).get()
         && now.millis_since(at) > LATE
     {
         ctx.start_timer(0, Alarm::Due);

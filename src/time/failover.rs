@@ -4,14 +4,18 @@
 //! and by then the old primary must have stopped. `INFO lock` answers, and names what is missing. It speaks of the servers alone:
 //! clients that confirm each hold are safe without a grace after a promotion, but no server knows whether all of them do.
 
+use std::cell::Cell;
+
 use mortise_core::{Instant, Lease};
 
 use crate::config;
-use crate::ffi::Context;
+use crate::ffi::{Context, MainThread};
+use crate::time;
 use crate::time::hidden::Hidden;
 use crate::time::lag::{self, MARGIN};
-use crate::time::role;
-use crate::time::state::{self, ShortGrace, Time};
+
+/// The settings that a warning was last considered for: the two graces and the longest lease.
+static WARNED_OF: MainThread<Cell<Option<[u64; 3]>>> = MainThread::new(Cell::new(None));
 
 /// The leases that the promise has to outlast.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +48,7 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
             "a waiter asked for a lease of {awaited} ms when lock.max-lease was longer than {max_lease}"
         ));
     }
-    if !ctx.is_cluster() && role::is_primary(state::get(ctx)) {
+    if !ctx.is_cluster() && time::is_primary(ctx) {
         let [replicas] = ctx.server_info(c"replication", [c"connected_slaves"]);
         let replicas = replicas.unwrap_or(0);
         match ctx.setting(c"min-replicas-to-write") {
@@ -65,8 +69,8 @@ fn unreadable(setting: Hidden) -> String {
 }
 
 /// The server has become a primary: warns again, because readers of its log may not know.
-pub(crate) fn forget_warning(time: &Time) {
-    time.warned_of.take();
+pub(crate) fn forget_warning(ctx: &Context<'_>) {
+    WARNED_OF.get(ctx).take();
 }
 
 /// Which grace is too short, where `needed` milliseconds have to pass after a promotion.
@@ -93,22 +97,18 @@ fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
 
 /// Warns once for each choice of settings that a grace is too short for the leases.
 pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
-    let settings = ShortGrace {
-        grace: config::grace(ctx),
-        promotion_grace: config::own_promotion_grace(ctx),
-        max_lease: config::max_lease(ctx),
-    };
-    if state::get(ctx).warned_of.replace(Some(settings)) == Some(settings) {
-        return;
-    }
+    let max_lease = config::max_lease(ctx);
     let graces = [
-        ("lock.grace", settings.grace),
+        ("lock.grace", config::grace(ctx)),
         (
             "lock.promotion-grace",
-            settings.promotion_grace.unwrap_or(0),
+            config::own_promotion_grace(ctx).unwrap_or(0),
         ),
     ];
-    let max_lease = settings.max_lease;
+    let settings = Some([graces[0].1, graces[1].1, max_lease]);
+    if WARNED_OF.get(ctx).replace(settings) == settings {
+        return;
+    }
     for (name, grace) in graces {
         if 0 < grace && grace < max_lease {
             ctx.warn(&format!(

@@ -20,7 +20,6 @@ use std::cell::Cell;
 use mortise_core::Instant;
 
 use crate::ffi::Context;
-use crate::time::clock;
 use crate::time::heartbeats::{Heartbeats, NEXT_CHECK};
 use crate::time::lag::{Lag, MARGIN};
 
@@ -46,10 +45,6 @@ pub(crate) struct Grace {
     pub(super) logged: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,
-    /// Wall clock less boot-time clock at the last tick, in milliseconds.
-    offset: Cell<i64>,
-    /// The wall clock stepped back: a dead replica may look alive, with a lag below zero.
-    lag_is_suspect: Cell<bool>,
     /// How long an old primary may take to stop.
     lag: Cell<Lag>,
     lag_read: Cell<Instant>,
@@ -115,7 +110,6 @@ impl Grace {
     /// The sweep timer has fired, or could not fire for a reason that is no stall.
     pub(crate) fn on_tick(&self, now: Instant) {
         self.ticked.set(now);
-        self.offset.set(offset(now));
     }
 
     /// When the sweep timer fired last.
@@ -128,7 +122,9 @@ impl Grace {
         let away = now.millis_since(self.ticked.get());
         if away > STALL {
             let pause = self.lag.get().most + MARGIN;
-            self.mistrust(now, pause);
+            let until = self.stalled_until.get().max(now.after(pause));
+            self.stalled_until.set(until);
+            self.pending.set(true);
             self.on_tick(now);
             self.logged.set(true);
             ctx.warn(&format!(
@@ -137,12 +133,6 @@ impl Grace {
                  causes this"
             ));
         }
-    }
-
-    fn mistrust(&self, now: Instant, ms: u64) {
-        let until = now.after(ms);
-        self.stalled_until.set(self.stalled_until.get().max(until));
-        self.pending.set(true);
     }
 
     /// From the cron, with a grace after promotions: keeps the lag known.
@@ -157,28 +147,4 @@ impl Grace {
     pub(crate) fn known_lag(&self) -> Lag {
         self.lag.get()
     }
-
-    /// From the cron of a primary, with a grace after promotions: watches the wall clock.
-    pub(crate) fn watch(&self, ctx: &Context<'_>, now: Instant) {
-        if offset(now) < self.offset.get() - STALL as i64 {
-            self.lag_is_suspect.set(true);
-            self.offset.set(offset(now));
-        }
-        if self.lag_is_suspect.get() {
-            if ctx
-                .replication()
-                .replicas
-                .iter()
-                .any(|replica| replica.lag < 0)
-            {
-                self.mistrust(now, STALL);
-            } else {
-                self.lag_is_suspect.set(false);
-            }
-        }
-    }
-}
-
-fn offset(now: Instant) -> i64 {
-    (clock::wall().0 / 1_000) as i64 - now.as_millis() as i64
 }

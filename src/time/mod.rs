@@ -1,8 +1,6 @@
 //! Clocks and timers, and when this server may not grant or renew because another one may have.
 //!
 //! Used by every layer above; uses `ffi` alone. It touches no key and answers no client.
-//!
-//! What the layer knows is in `state`. A part (`grace`, `lateness`) gets what it needs of the others as arguments.
 
 pub(crate) mod alarms;
 pub(crate) mod clock;
@@ -11,40 +9,85 @@ pub(crate) mod grace;
 pub(crate) mod heartbeats;
 pub(crate) mod hidden;
 pub(crate) mod lag;
-pub(crate) mod last_deadline;
 pub(crate) mod lateness;
-pub(crate) mod role;
-mod state;
+
+use std::cell::{Cell, LazyCell};
 
 use mortise_core::Instant;
 
-use crate::ffi::Context;
-pub(crate) use state::get as state;
-
+use crate::config;
+use crate::ffi::{Context, MainThread};
 use grace::Grace;
 use lateness::Lateness;
 
+static TIME: MainThread<Time> = MainThread::new(Time {
+    is_primary: Cell::new(true),
+    last_deadline: Cell::new(Instant::from_millis(0)),
+    grace: LazyCell::new(Grace::default),
+    lateness: LazyCell::new(Lateness::default),
+});
+
+struct Time {
+    is_primary: Cell<bool>,
+    last_deadline: Cell<Instant>,
+    grace: LazyCell<Grace>,
+    lateness: LazyCell<Lateness>,
+}
+
+/// Whether this server is no replica.
+pub(crate) fn is_primary(ctx: &Context<'_>) -> bool {
+    TIME.get(ctx).is_primary.get()
+}
+
+/// The server has reported its role. Returns whether it was a primary before.
+pub(crate) fn set_primary(ctx: &Context<'_>, is_primary: bool) -> bool {
+    TIME.get(ctx).is_primary.replace(is_primary)
+}
+
+/// A lease was granted here or came here.
+pub(crate) fn note_deadline(ctx: &Context<'_>, deadline: Instant) {
+    let last = &TIME.get(ctx).last_deadline;
+    last.set(last.get().max(deadline));
+}
+
+/// The latest end of a lease that was granted here or came here.
+pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
+    TIME.get(ctx).last_deadline.get()
+}
+
 /// What forbids granting and renewing.
 pub(crate) fn grace(ctx: &Context<'_>) -> &'static Grace {
-    &state::get(ctx).grace
+    &TIME.get(ctx).grace
 }
 
 /// How late the data of this replica may have been.
 pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
-    &state::get(ctx).lateness
+    &TIME.get(ctx).lateness
 }
 
-/// At the entry of a command: has the event loop been away? Only where a promotion begins a grace.
+/// At the entry of a command: notices that the event loop was away. The stall guard is only up where a promotion begins a grace.
 pub(crate) fn detect_stall(ctx: &Context<'_>, now: Instant) {
-    state::get(ctx).detect_stall(ctx, now);
+    if config::promotion_grace(ctx) > 0 && is_primary(ctx) {
+        grace(ctx).detect_stall(ctx, now);
+    }
 }
 
 /// Logs that a grace begins, and why.
 pub(crate) fn log_grace_begin(ctx: &Context<'_>, now: Instant, why: &str) {
-    state::get(ctx).log_grace_begin(ctx, now, why);
+    let left = grace(ctx).ends().millis_since(now);
+    if left > 0 && is_primary(ctx) {
+        grace(ctx).logged.set(true);
+        ctx.notice(&format!(
+            "{why}: for {left} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
+             does not know of"
+        ));
+    }
 }
 
 /// Logs that it is over, once it is.
 pub(crate) fn log_grace_end(ctx: &Context<'_>, now: Instant) {
-    state::get(ctx).log_grace_end(ctx, now);
+    let grace = grace(ctx);
+    if grace.ends() <= now && grace.logged.take() && is_primary(ctx) {
+        ctx.notice("the grace is over: locks are granted");
+    }
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::ffi::{Blocked, BlockedId, Context, MainThread};
 use crate::time::{self, alarms};
 use crate::waiting;
-use crate::work::queue as work;
+use crate::work::queue::{self as work, Work};
 
 static CLIENTS: MainThread<RefCell<Clients>> = MainThread::new(RefCell::new(Clients {
     clients: BTreeMap::new(),
@@ -147,7 +147,7 @@ pub(super) fn answer_waiter(ctx: &Context<'_>, waiter: WaiterId, answer: Outcome
     let blocked = id.and_then(|id| clients.answer(id, answer));
     drop(clients);
     if let Some(blocked) = blocked {
-        work::wake(ctx, blocked);
+        work::push(ctx, Work::Wake(blocked));
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn answer_reader(ctx: &Context<'_>, id: BoxId, refusal: Option<&Error
     let blocked = clients.answer(blocked, answer);
     drop(clients);
     if let Some(blocked) = blocked {
-        work::wake(ctx, blocked);
+        work::push(ctx, Work::Wake(blocked));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::keys::tokens;
 use crate::time::{alarms, clock};
 use crate::waiting::queues::withdraw;
 use crate::waiting::{self, clients, undelivered};
-use crate::work::queue as work;
+use crate::work::queue::{self as work, Work};
 
 /// The module closes a box whose delivered letters nobody has deleted for this many times `lock.mail-timeout`.
 const UNFORGOTTEN: u64 = 10;
@@ -129,7 +129,7 @@ impl Boxes {
         let posted = self.mail.borrow_mut().post(waiter, number, letter);
         match posted {
             Posted::In(id) if waiting::clients(ctx).borrow().is_read(id) => {
-                work::answer_mail(ctx, id);
+                work::push(ctx, Work::AnswerMail(id));
             }
             Posted::Returned => undelivered::not_delivered(ctx, waiter),
             Posted::In(_) | Posted::NotByMail => {}

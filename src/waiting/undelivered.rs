@@ -17,8 +17,8 @@ use mortise_core::{
 };
 
 use crate::ffi::{Context, MainThread};
-use crate::time::{self, role};
-use crate::work::queue as work;
+use crate::time;
+use crate::work::queue::{self as work, Work};
 
 static GRANTS: MainThread<Grants> = MainThread::new(Grants {
     in_flight: LazyCell::new(RefCell::default),
@@ -77,7 +77,7 @@ pub(super) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) 
 
 /// Undoes a grant, except at the key `but`.
 fn undo_later(ctx: &Context<'_>, grant: &UndeliveredGrant, but: Option<&HomeKey>) {
-    if !role::is_primary(time::state(ctx)) {
+    if !time::is_primary(ctx) {
         return;
     }
     let grants = GRANTS.get(ctx);
@@ -132,7 +132,7 @@ pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
 /// A server that is no longer a primary undoes nothing.
 pub(crate) fn forget_all(ctx: &Context<'_>) {
     let forgotten = std::mem::take(&mut *GRANTS.get(ctx).to_undo.borrow_mut());
-    work::free_undone(ctx, forgotten);
+    work::push(ctx, Work::FreeUndone(forgotten.into_iter()));
 }
 
 /// A grant at the key cannot be undone because another undelivered one has changed its hold: that one undoes both.

@@ -8,10 +8,9 @@ use mortise_core::KeyRef;
 use crate::config;
 use crate::ffi::{Context, Event, Value};
 use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
-use crate::time;
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
-use crate::time::{alarms, clock, failover, role};
+use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
 use crate::work::queue;
 use crate::work::refuse;
@@ -20,7 +19,7 @@ use crate::work::slice::measured;
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {
-    role::set_primary(time::state(ctx), !ctx.is_replica());
+    time::set_primary(ctx, !ctx.is_replica());
     let now = clock::now();
     time::grace(ctx).on_start(now, config::grace(ctx), config::promotion_grace(ctx));
     time::log_grace_begin(ctx, now, "the server has started");
@@ -42,7 +41,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             queue::scan(ctx, db.map_or(Scope::All, Scope::Database));
         }
         Event::SwapDb(swap) => {
-            leases::swap(ctx, swap);
+            leases::tables(ctx).borrow_mut().swap(swap.0, swap.1);
             queue::swap(ctx, swap);
             waiting::boxes(ctx).mail.borrow_mut().swap(swap.0, swap.1);
             for db in [swap.0, swap.1] {
@@ -70,9 +69,6 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             effect::check_receivers(ctx, now);
             if config::promotion_grace(ctx) > 0 {
                 time::grace(ctx).read_lag(ctx, now);
-                if role::is_primary(time::state(ctx)) {
-                    time::grace(ctx).watch(ctx, now);
-                }
             }
         }
         Event::Forked => {
@@ -91,7 +87,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
 }
 
 fn on_role(ctx: &Context<'_>, primary: bool) {
-    let was = role::set_primary(time::state(ctx), primary);
+    let was = time::set_primary(ctx, primary);
     effect::may_have_receivers(ctx);
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
@@ -106,7 +102,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
             safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag().least + MARGIN),
             cluster: ctx.is_cluster(),
         });
-        failover::forget_warning(time::state(ctx));
+        failover::forget_warning(ctx);
         failover::warn_of_short_grace(ctx);
     } else if !primary {
         refuse::everybody(ctx);

@@ -11,7 +11,6 @@ use mortise_core::{
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
-use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::{self, waiters};
@@ -143,7 +142,6 @@ fn all<'c>(
         let mut of_key = Notices::default();
         let one = OpenLock::with_notices(ctx, *name, now, &mut of_key, |lock| {
             let stake = grant(lock).ok()?;
-            last_deadline::note(time::state(ctx), stake.deadline);
             lock.replicate(owner.as_ref());
             lock.notify(Notice::Acquired);
             Some(stake)

@@ -7,7 +7,6 @@ use mortise_core::{
 
 use crate::error::Error;
 use crate::keys::tokens;
-use crate::time::{self, last_deadline};
 use crate::totals;
 use crate::waiting::{self, undelivered, waiters};
 use crate::work::notices::Notice;
@@ -45,8 +44,6 @@ impl OpenLock<'_> {
         token: Option<Token>,
     ) -> Option<Token> {
         let renewed = self.live()?.renew(owner, lease, token)?;
-        let deadline = self.now.after(lease.as_millis());
-        last_deadline::note(time::state(self.ctx), deadline);
         self.replicate(owner);
         Some(renewed)
     }
@@ -64,7 +61,6 @@ impl OpenLock<'_> {
             self.replicate_end(pass.owner);
         }
         self.replicate(pass.new_owner);
-        last_deadline::note(time::state(ctx), now.after(pass.lease.as_millis()));
         if self.has_waiters() {
             let mut queues = waiting::queues(ctx).borrow_mut();
             queues.came_to_hold(self.key_ref(), pass.new_owner);

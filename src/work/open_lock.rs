@@ -3,17 +3,17 @@
 //! Between opening and closing nothing here calls code that could call back: no other module, no other command.
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake};
+use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Remains, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
 use crate::keys::effect;
 use crate::keys::leases;
-use crate::keys::remains;
 use crate::keys::subscription;
-use crate::time::{self, clock, last_deadline};
+use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::notices::{Notice, Notices};
+use crate::work::queue::{self, EndedHolds, Work};
 use crate::work::slice::Stretch;
 
 /// A key that a command works on, opened for writing.
@@ -149,7 +149,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            remains::keep_ended(ctx, ctx.key(name), ended);
+            free(ctx, ctx.key(name), ended);
         }
         Some(live)
     }
@@ -161,7 +161,7 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                remains::keep_ended(ctx, ctx.key(name), ended);
+                free(ctx, ctx.key(name), ended);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and the key's TTL with it. Drop the TTL here, too: a client set it
@@ -209,26 +209,18 @@ impl<'c> OpenLock<'c> {
     pub(crate) fn replicate(&mut self, owner: OwnerRef<'_>) {
         self.changed = true;
         let (ctx, name, now) = (self.ctx, self.name, self.now);
-        if effect::sent_without_receivers(ctx, name) {
-            return;
+        let lock = self.value().map(|value| &value.lock);
+        if let Some(lock) = lock
+            && let Some(stake) = lock.hold(owner)
+        {
+            replicate(ctx, name, now, owner, stake, lock.len() == 1);
         }
-        let Some(value) = self.value() else {
-            return;
-        };
-        let Some(stake) = value.lock.hold(owner) else {
-            return;
-        };
-        let alone = value.lock.len() == 1;
-        replicate(ctx, name, now, owner, stake, alone);
     }
 
     /// Replicates that `owner` holds nothing any more.
     pub(super) fn replicate_end(&mut self, owner: OwnerRef<'_>) {
         self.changed = true;
         let (ctx, name, now) = (self.ctx, self.name, self.now);
-        if effect::sent_without_receivers(ctx, name) {
-            return;
-        }
         let free = self.value().is_none_or(|value| value.lock.is_free());
         let effect = if free {
             Effect::Free
@@ -257,11 +249,21 @@ pub(super) fn replicate(
     } else {
         Effect::Put(owner, stake)
     };
-    last_deadline::note(time::state(ctx), stake.deadline);
+    time::note_deadline(ctx, stake.deadline);
     effect::send(ctx, name, now, &effect);
 }
 
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
-    remains::count_ended(ctx, stake);
+    leases::count_ended(ctx, stake);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
+}
+
+/// Frees holds whose leases are over.
+fn free(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
+    let ended = EndedHolds {
+        key: key.to_id(),
+        holds,
+        expired: true,
+    };
+    queue::push(ctx, Work::FreeHolds(ended));
 }

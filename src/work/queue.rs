@@ -186,23 +186,15 @@ fn queue(ctx: &Context<'_>) -> &'static RefCell<WorkQueue> {
     QUEUE.get(ctx)
 }
 
-fn push(ctx: &Context<'_>, work: Work) {
+/// Does the work before the event loop turns, or as soon as it can be done.
+pub(crate) fn push(ctx: &Context<'_>, work: Work) {
     queue(ctx).borrow_mut().push(work);
     alarms::at_end_of_turn(ctx);
 }
 
-fn push_key(ctx: &Context<'_>, key: KeyRef<'_>, work: fn(HomeKey) -> Work) {
+/// The same for work on a key.
+pub(crate) fn push_key(ctx: &Context<'_>, key: KeyRef<'_>, work: fn(HomeKey) -> Work) {
     push(ctx, work(home_key(ctx, key)));
-}
-
-/// Unblocks a client before the event loop turns.
-pub(crate) fn wake(ctx: &Context<'_>, blocked: Blocked) {
-    push(ctx, Work::Wake(blocked));
-}
-
-/// Answers the LOCK.MAIL that waits for the box, before the event loop turns.
-pub(crate) fn answer_mail(ctx: &Context<'_>, id: BoxId) {
-    push(ctx, Work::AnswerMail(id));
 }
 
 /// Settles the key before the event loop turns: a waiter may be granted there, or a grant has to be undone.
@@ -214,43 +206,6 @@ pub(crate) fn settle(ctx: &Context<'_>, key: KeyRef<'_>) {
 /// load or of the grace, a slot that changes hands.
 pub(crate) fn scan(ctx: &Context<'_>, scope: Scope) {
     push(ctx, Work::Scan(Scan::over(scope)));
-}
-
-/// Refuses waiters.
-pub(crate) fn refuse(ctx: &Context<'_>, refusal: Refusal) {
-    push(ctx, Work::Refuse(refusal));
-}
-
-/// Enters the lock at the key into the lease order.
-pub(crate) fn enter(ctx: &Context<'_>, key: KeyRef<'_>) {
-    push_key(ctx, key, Work::Enter);
-}
-
-/// Replicates the leases of the key's lock once more, as soon as writes are not paused.
-pub(crate) fn replicate_leases(ctx: &Context<'_>, key: KeyRef<'_>) {
-    push_key(ctx, key, Work::ReplicateLeases);
-}
-
-/// Drops the holds of the key's lock whose lease is over, a few at a time.
-pub(crate) fn drop_ended(ctx: &Context<'_>, key: KeyRef<'_>) {
-    push_key(ctx, key, Work::DropEnded);
-}
-
-/// Counts and frees holds that have left their lock.
-pub(crate) fn free_holds(ctx: &Context<'_>, holds: EndedHolds) {
-    push(ctx, Work::FreeHolds(holds));
-}
-
-/// Frees the tables of databases that were emptied.
-pub(crate) fn free_tables(ctx: &Context<'_>, tables: LeaseTables) {
-    if !tables.is_empty() {
-        push(ctx, Work::FreeTables(tables));
-    }
-}
-
-/// Frees what was to be undone.
-pub(crate) fn free_undone(ctx: &Context<'_>, undone: BTreeMap<(HomeKey, u64), Undo>) {
-    push(ctx, Work::FreeUndone(undone.into_iter()));
 }
 
 /// The first work of that kind, and its number, by which it can be put back.

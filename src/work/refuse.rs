@@ -8,7 +8,7 @@ use mortise_core::{KeyRef, Queue};
 use crate::error::Error;
 use crate::ffi::Context;
 use crate::waiting::{self, waiters};
-use crate::work::queue::{self, Refusal};
+use crate::work::queue::{self, Refusal, Work};
 use crate::work::scan::{Scan, Scope, Step};
 
 pub(super) const SLOT_HAS_LEFT: Error =
@@ -50,7 +50,7 @@ fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {
         last,
         error,
     };
-    queue::refuse(ctx, refusal);
+    queue::push(ctx, Work::Refuse(refusal));
 }
 
 /// Refuses one waiter, or goes to the next key. `None` after the last key.

@@ -6,10 +6,10 @@
 use mortise_core::{Instant, KeyId};
 
 use crate::ffi::{Context, Refusal};
-use crate::keys::{arrivals, remains};
-use crate::time::{self, role};
+use crate::keys::{arrivals, leases};
+use crate::time;
 use crate::waiting::{self, clients, letters, waiters};
-use crate::work::queue::{self, Kind, Work};
+use crate::work::queue::{self, EndedHolds, Kind, Work};
 use crate::work::scan::{Scan, Step};
 use crate::work::settle_key;
 use crate::work::slice::Slice;
@@ -109,7 +109,7 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
         }
         Work::ReplicateLeases(key) => arrivals::replicate_again(ctx, &key),
         Work::DropEnded(key) => drop_ended(ctx, &queue::key_of(ctx, &key)),
-        Work::FreeHolds(holds) => return remains::free_one(ctx, holds).map(Work::FreeHolds),
+        Work::FreeHolds(holds) => return free_one(ctx, holds).map(Work::FreeHolds),
         Work::FreeTables(mut tables) => {
             return tables.drop_some().then_some(Work::FreeTables(tables));
         }
@@ -137,10 +137,21 @@ pub(crate) fn scan_step(ctx: &Context<'_>, mut scan: Scan) -> Option<Scan> {
 /// slot that has left takes its locks along.
 fn drop_ended(ctx: &Context<'_>, key: &KeyId) {
     let key = key.as_ref();
-    if !role::is_primary(time::state(ctx)) {
+    if !time::is_primary(ctx) {
         return;
     }
     if settle_key::call(ctx, key) == Err(Refusal::Gate) {
-        queue::drop_ended(ctx, key);
+        queue::push_key(ctx, key, Work::DropEnded);
     }
+}
+
+/// Counts, announces and frees one of the holds. `None` if that was the last one.
+fn free_one(ctx: &Context<'_>, mut ended: EndedHolds) -> Option<EndedHolds> {
+    let (_, stake) = ended.holds.pop()?;
+    if ended.expired {
+        leases::count_ended(ctx, &stake);
+        ctx.select(ended.key.db);
+        ctx.notify_named(c"lock.expire", &ended.key.name);
+    }
+    Some(ended)
 }

@@ -7,7 +7,7 @@ use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
-use crate::time::{self, alarms, clock, role};
+use crate::time::{self, alarms, clock};
 use crate::waiting::{self, undelivered, waiters};
 use crate::work::failing;
 use crate::work::queue;
@@ -72,7 +72,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     let has_work = waiting::is_awaited(ctx, key)
         || undelivered::any_at(ctx, key)
         || failing::is_failing(ctx, key);
-    if !has_work || !role::is_primary(time::state(ctx)) {
+    if !has_work || !time::is_primary(ctx) {
         return failing::forget(ctx, key);
     }
     if queue::is_blocked(ctx) {
@@ -99,7 +99,7 @@ pub(super) fn grant_next(ctx: &Context<'_>) -> bool {
     let keys = queues.keys_of(id);
     drop(queues);
     if let Some(keys) = keys
-        && role::is_primary(time::state(ctx))
+        && time::is_primary(ctx)
     {
         grant(ctx, id, keys.as_slice());
     }

@@ -15,9 +15,8 @@ use mortise_core::{Instant, KeyRef};
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
 use crate::keys::{arrivals, effect, evictions, leases};
-use crate::time;
 use crate::time::alarms::{self, SWEEP_EVERY};
-use crate::time::{clock, failover, role};
+use crate::time::{self, clock, failover};
 use crate::waiting;
 use crate::work::failing;
 use crate::work::queue;
@@ -56,7 +55,7 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
         Alarm::EndOfTurn if run::only_wakes(ctx) => turn(ctx),
         Alarm::EndOfTurn => measured(ctx, || turn(ctx)),
         Alarm::Due => {
-            alarms::due_has_come(time::state(ctx));
+            alarms::due_has_come(ctx);
             measured(ctx, || work(ctx));
         }
         Alarm::Background => measured(ctx, || work(ctx)),
@@ -112,7 +111,7 @@ fn tick(ctx: &Context<'_>) {
     }
     let sweeps = SWEEPS.get(ctx);
     let mut more = false;
-    if role::is_primary(time::state(ctx)) {
+    if time::is_primary(ctx) {
         check_replicas(ctx, now);
         // If the timer fires more often than that, it is because of leases.
         if now.millis_since(sweeps.polled.get()) >= POLL_EVERY {
@@ -172,7 +171,12 @@ fn check_replicas(ctx: &Context<'_>, now: Instant) {
 fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
     let mut slice = Slice::begin();
     let mut name = Vec::new();
-    while let Some((db, id)) = leases::due(ctx, now, &mut name) {
+    let tables = leases::tables(ctx);
+    loop {
+        let due = tables.borrow_mut().due(now, &mut name);
+        let Some((db, id)) = due else {
+            return false;
+        };
         let key = KeyRef { db, name: &name };
         let settled = match failing::is_failing(ctx, key) {
             true => Err(Refusal::Failed),
@@ -180,15 +184,14 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
         };
         match settled {
             // After the settle the entry is gone or has a later deadline, unless no key belongs to it.
-            Ok(()) => leases::drop_stale(ctx, db, id, now),
+            Ok(()) => tables.borrow_mut().drop_stale(db, id, now),
             Err(Refusal::Gate) => return false,
             Err(Refusal::SlotElsewhere | Refusal::Failed) => {
-                leases::put_off(ctx, db, id, now, PUT_OFF)
+                tables.borrow_mut().put_off(db, id, now.after(PUT_OFF));
             }
         }
         if slice.is_over() {
             return true;
         }
     }
-    false
 }

@@ -9,7 +9,6 @@ use super::call::{Call, Named};
 use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
-use crate::time::last_deadline;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::{self, pending};
@@ -88,7 +87,6 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<O
     });
     match outcome {
         Ok(grant) => {
-            last_deadline::note(time::state(ctx), now.after(request.terms.lease.as_millis()));
             lock.replicate(request.owner);
             lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);

@@ -1,0 +1,161 @@
+//! Calls of other commands inside the server.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::raw::{c_int, c_longlong};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use redis_module::raw;
+
+use super::args::OwnString;
+use super::context::Context;
+
+/// The server refused a write that the module called.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) kind: Refusal,
+    /// What the server, or the command, replied.
+    pub(crate) why: String,
+}
+
+/// Why the server refused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
+    Gate,
+    /// The key's slot is not this server's.
+    SlotElsewhere,
+    /// Any other reason: as far as the module knows it concerns this key alone.
+    Failed,
+}
+
+impl Refusal {
+    /// Why the server has just refused a call, by `errno`: its text may be worded in any way.
+    fn last() -> Self {
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EPERM) => Self::SlotElsewhere,
+            Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Self::Gate,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// A reply to a call, freed with this.
+pub(super) struct Reply(NonNull<raw::RedisModuleCallReply>);
+
+impl Reply {
+    /// `None` where the server did not even make a reply.
+    ///
+    /// SAFETY: `reply` is what a call has just returned.
+    pub(super) unsafe fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
+        NonNull::new(reply).map(Self)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleCallReply {
+        self.0.as_ptr()
+    }
+
+    /// The text of an error; `None` if it is none.
+    pub(super) fn error(&self) -> Option<Vec<u8>> {
+        // SAFETY: the reply lives for as long as this does.
+        unsafe { text(self.as_ptr(), raw::REDISMODULE_REPLY_ERROR) }
+    }
+
+    /// The text of a string; `None` if it is none.
+    pub(super) fn text(&self) -> Option<Vec<u8>> {
+        // SAFETY: as above.
+        unsafe { text(self.as_ptr(), raw::REDISMODULE_REPLY_STRING) }
+    }
+
+    /// The text of the element of an array; `None` if it has no such string.
+    pub(super) fn text_at(&self, index: usize) -> Option<Vec<u8>> {
+        // SAFETY: as above; the element goes with the reply.
+        unsafe {
+            let element = api!(RedisModule_CallReplyArrayElement, self.as_ptr(), index);
+            text(element, raw::REDISMODULE_REPLY_STRING)
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // SAFETY: the reply is ours to free.
+        unsafe { api!(RedisModule_FreeCallReply, self.as_ptr()) };
+    }
+}
+
+/// SAFETY: `reply` is null or lives for the call.
+unsafe fn text(reply: *mut raw::RedisModuleCallReply, kind: isize) -> Option<Vec<u8>> {
+    // SAFETY: promised by the caller; the text belongs to the reply.
+    unsafe {
+        if reply.is_null() || api!(RedisModule_CallReplyType, reply) != kind as c_int {
+            return None;
+        }
+        let mut len = 0;
+        let text = api!(RedisModule_CallReplyStringPtr, reply, &raw mut len);
+        match text.is_null() {
+            true => Some(Vec::new()),
+            false => Some(slice::from_raw_parts(text.cast(), len).to_vec()),
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Calls `command number key…` inside the server, through every gate that a client's write would have to pass: too few
+    /// replicas, a failed save, a slot that is elsewhere.
+    ///
+    /// # Errors
+    /// [`Refused`] if the server has not called the command, or the command has replied with an error.
+    pub(crate) fn call_write(
+        &self,
+        command: &CStr,
+        number: u64,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<(), Refused> {
+        let keys: Vec<_> = keys.map(OwnString::new).collect();
+        let mut names: Vec<_> = keys.iter().map(OwnString::as_ptr).collect();
+        // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
+        // replicates.
+        // SAFETY: the format names a number and an array of strings with its length. The reply is this call's.
+        let reply = unsafe {
+            Reply::new(api!(
+                RedisModule_Call,
+                self.as_ptr(),
+                command.as_ptr(),
+                c"E!Slv".as_ptr(),
+                number as c_longlong,
+                names.as_mut_ptr(),
+                names.len(),
+            ))
+        };
+        let kind = Refusal::last();
+        let why = match &reply {
+            None => "the server has not replied".into(),
+            Some(reply) => match reply.error() {
+                None => return Ok(()),
+                Some(error) => String::from_utf8_lossy(&error).into_owned(),
+            },
+        };
+        Err(Refused { kind, why })
+    }
+
+    /// Calls a command that changes nothing, with up to two arguments; `None` if the server has no such command.
+    pub(super) fn ask(&self, command: &CStr, args: &[&CStr]) -> Option<Reply> {
+        let format = [c"", c"c", c"cc"].get(args.len())?;
+        let arg = |index: usize| args.get(index).map_or(ptr::null(), |arg| arg.as_ptr());
+        let (command, format) = (command.as_ptr(), format.as_ptr());
+        // SAFETY: the format names as many C strings as there are; the server ignores what follows. The reply is this call's.
+        unsafe {
+            let reply = api!(
+                RedisModule_Call,
+                self.as_ptr(),
+                command,
+                format,
+                arg(0),
+                arg(1)
+            );
+            Reply::new(reply)
+        }
+    }
+}
