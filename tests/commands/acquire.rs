@@ -93,21 +93,6 @@ fn re_entry_raises_the_count_and_keeps_the_token() {
 }
 
 #[test]
-fn re_entry_keeps_the_longer_of_the_remaining_and_the_requested_lease() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let mut lease_after = |lease: i64| {
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", lease);
-        hold_of(&mut conn, "key", "a").unwrap().lease
-    };
-    assert!((1..=60_000).contains(&lease_after(60_000)));
-    let kept = lease_after(1);
-    assert!((30_000..=60_000).contains(&kept), "{kept}");
-    let longer = lease_after(600_000);
-    assert!((300_000..=600_000).contains(&longer), "{longer}");
-}
-
-#[test]
 fn holds_sets_the_count_to_exactly_n_however_often_it_is_sent() {
     let server = Server::start();
     let mut conn = server.connect();
@@ -117,17 +102,6 @@ fn holds_sets_the_count_to_exactly_n_however_often_it_is_sent() {
         assert_eq!(int(&again), token);
         assert_eq!(counts_and_token(&mut conn, "a"), ((n, 0), token));
     }
-}
-
-#[test]
-fn holds_sets_only_the_count_of_the_requested_mode() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000, "HOLDS", 4));
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000, "HOLDS", 2);
-    assert_eq!(counts_and_token(&mut conn, "a"), ((4, 2), token));
-    cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000, "HOLDS", 1);
-    assert_eq!(counts_and_token(&mut conn, "a"), ((1, 2), token));
 }
 
 #[test]
@@ -145,47 +119,6 @@ fn a_count_beyond_the_maximum_is_an_error_that_changes_nothing() {
         assert!(after.holds[0].lease <= before.holds[0].lease);
         cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
     }
-}
-
-#[test]
-fn a_writer_that_reads_too_holds_both_modes_by_one_token() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000));
-    assert_eq!(int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000)), token);
-    assert_eq!(counts_and_token(&mut conn, "a"), ((1, 1), token));
-    assert_eq!(lock_info(&mut conn, "key").unwrap().mode, "write");
-    assert!(is_nil(&cmd!(conn, "LOCK.RLOCK", "key", "b", 10_000)));
-}
-
-#[test]
-fn the_only_reader_becomes_a_writer_with_a_new_higher_token() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let read = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000));
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000);
-    let write = int(&cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000));
-    assert!(write > read, "{write} > {read}");
-    assert_eq!(counts_and_token(&mut conn, "a"), ((1, 2), write));
-    assert_eq!(lock_info(&mut conn, "key").unwrap().mode, "write");
-    assert!(is_nil(&cmd!(conn, "LOCK.RLOCK", "key", "b", 10_000)));
-    // Once it writes, it re-enters.
-    assert_eq!(int(&cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000)), write);
-}
-
-#[test]
-fn a_reader_is_not_upgraded_until_the_others_have_left() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let read = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000));
-    cmd!(conn, "LOCK.RLOCK", "key", "b", 10_000);
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)));
-    let hold = hold_of(&mut conn, "key", "a").unwrap();
-    assert_eq!((hold.counts(), hold.token), ((0, 1), read));
-    assert!(hold.lease <= 10_000);
-
-    cmd!(conn, "LOCK.RELEASE", "key", "b");
-    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000)) > read);
 }
 
 #[test]
@@ -308,4 +241,20 @@ fn locks_of_the_same_name_in_two_databases_are_two_locks() {
     assert!(is_nil(&cmd!(zero, "LOCK.RELEASE", "key", "b")));
     assert_eq!(int(&cmd!(one, "LOCK.RELEASE", "key", "b")), 0);
     assert_eq!(int(&cmd!(zero, "EXISTS", "key")), 1);
+}
+
+#[test]
+fn many_readers_hold_at_once_each_by_its_own_token() {
+    let server = Server::start();
+    let mut conn = server.connect();
+    let owners: Vec<String> = (0..50).map(|n| format!("reader:{n}")).collect();
+    let take = |owner: &String| int(&cmd!(conn, "LOCK.RLOCK key {owner} 60000"));
+    let tokens: Vec<i64> = owners.iter().map(take).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    let lock = lock_info(&mut conn, "key").unwrap();
+    assert_eq!((lock.mode.as_str(), lock.holders), ("read", 50));
+    for (owner, token) in owners.iter().zip(tokens) {
+        let hold = hold_of(&mut conn, "key", owner).unwrap();
+        assert_eq!((hold.counts(), hold.token), ((0, 1), token));
+    }
 }

@@ -1,6 +1,6 @@
 //! `FENCE t` of the acquiring commands: the bounds of the granted token.
 
-use mortise_harness::{Server, cmd, hold_of, int, is_nil, lock_info, try_cmd, wall_micros};
+use mortise_harness::{Server, cmd, hold_of, int, lock_info, try_cmd, wall_micros};
 
 /// How far ahead of the wall clock a requested token may be: one hour, in microseconds.
 const HOUR: i64 = 3_600_000_000;
@@ -26,21 +26,6 @@ fn a_token_is_at_least_the_fence_and_equals_it_while_the_clock_is_behind() {
         let next = int(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 10_000));
         assert!(next > fence, "{next} > {fence}");
         cmd!(conn, "LOCK.RELEASE", "other", "a");
-    }
-}
-
-#[test]
-fn a_fence_below_the_last_token_changes_nothing() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let first = int(&cmd!(conn, "LOCK.ACQUIRE", "one", "a", 10_000));
-    for (key, fence) in [("two", 1), ("three", first), ("four", first - 1)] {
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE {key} a 10000 FENCE {fence}"));
-        assert!(token > first, "{token} > {first}");
-        assert!(
-            token < wall_micros() + HOUR / 2,
-            "{token} comes of the clock"
-        );
     }
 }
 
@@ -80,18 +65,6 @@ fn a_refused_fence_does_not_move_the_token_clock() {
 }
 
 #[test]
-fn a_fence_of_a_request_that_is_not_granted_does_not_move_the_token_clock() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000);
-    let ahead = wall_micros() + HOUR / 2;
-    let refused = cmd!(conn, "LOCK.ACQUIRE", "key", "b", 10_000, "FENCE", ahead);
-    assert!(is_nil(&refused));
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 10_000));
-    assert!(token <= wall_micros(), "{token}");
-}
-
-#[test]
 fn re_entry_ignores_the_fence() {
     let server = Server::start();
     let mut conn = server.connect();
@@ -106,18 +79,4 @@ fn re_entry_ignores_the_fence() {
         cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
         cmd!(conn, "LOCK.RELEASE", "other", "a");
     }
-}
-
-#[test]
-fn a_read_request_of_a_writer_ignores_the_fence_and_an_upgrade_does_not() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let ahead = wall_micros() + HOUR / 2;
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "written", "a", 10_000));
-    let read = cmd!(conn, "LOCK.RLOCK", "written", "a", 10_000, "FENCE", ahead);
-    assert_eq!(int(&read), token);
-
-    cmd!(conn, "LOCK.RLOCK", "read", "a", 10_000);
-    let upgraded = cmd!(conn, "LOCK.WLOCK", "read", "a", 10_000, "FENCE", ahead);
-    assert_eq!(int(&upgraded), ahead);
 }

@@ -1,7 +1,7 @@
 //! `LIMIT`: a lock as a semaphore, without waiting.
 
 use mortise_harness::{
-    Conn, Server, Shutdown, cmd, hold_of, holders_of, int, is_nil, lock_info, redis::Value, try_cmd,
+    Conn, Server, Shutdown, cmd, hold_of, int, is_nil, lock_info, redis::Value, try_cmd,
 };
 
 /// Requests `holds` of `limit` permits.
@@ -37,24 +37,6 @@ fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
 }
 
 #[test]
-fn each_request_has_its_own_limit() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    assert!(int(&take(&mut conn, "a", 3, 3)) > 0);
-    assert!(is_nil(&take(&mut conn, "b", 1, 3)));
-    // A request with a larger limit, or with none, is granted on top.
-    assert!(int(&take(&mut conn, "b", 2, 5)) > 0);
-    assert!(int(&cmd!(conn, "LOCK.RLOCK", "pool", "c", 60_000)) > 0);
-    assert_eq!(inside(&mut conn), 6);
-    // One with a smaller limit has to wait until the pool has drained that far.
-    cmd!(conn, "LOCK.RELEASE", "pool", "b", "ALL");
-    cmd!(conn, "LOCK.RELEASE", "pool", "c");
-    assert!(is_nil(&take(&mut conn, "d", 1, 3)));
-    cmd!(conn, "LOCK.RELEASE", "pool", "a");
-    assert!(int(&take(&mut conn, "d", 1, 3)) > 0);
-}
-
-#[test]
 fn an_owner_that_holds_never_waits_for_a_limit() {
     let server = Server::start();
     let mut conn = server.connect();
@@ -72,33 +54,6 @@ fn an_owner_that_holds_never_waits_for_a_limit() {
     assert_eq!(int(&take(&mut conn, "a", 3, 3)), token);
     assert_eq!(int(&take(&mut conn, "a", 1, 1)), token);
     assert_eq!(inside(&mut conn), 3);
-}
-
-#[test]
-fn a_writer_excludes_the_pool_and_may_take_permits_itself() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.WLOCK", "pool", "w", 60_000));
-    assert!(is_nil(&take(&mut conn, "a", 1, 10)));
-    assert_eq!(int(&take(&mut conn, "w", 2, 2)), token);
-    assert_eq!(hold_of(&mut conn, "pool", "w").unwrap().counts(), (1, 2));
-    cmd!(conn, "LOCK.RELEASE", "pool", "w", "WRITE");
-    assert!(is_nil(&take(&mut conn, "a", 1, 2)));
-    assert!(int(&take(&mut conn, "a", 1, 3)) > 0);
-}
-
-#[test]
-fn permits_are_free_from_the_millisecond_their_lease_ends() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let long = int(&take(&mut conn, "long", 1, 3));
-    for owner in ["a", "b"] {
-        cmd!(conn, "LOCK.RLOCK", "pool", owner, 50, "LIMIT", 3);
-    }
-    let mut other = server.connect();
-    let wait = cmd!(other, "LOCK.RLOCK pool c 60000 HOLDS 2 LIMIT 3 WAIT 0");
-    assert!(int(&wait) > long);
-    assert_eq!(holders_of(&mut conn, "pool"), ["c", "long"]);
 }
 
 #[test]

@@ -13,7 +13,6 @@ mod limit;
 mod panics;
 mod pass;
 mod protocols;
-mod readers;
 mod release;
 mod renew_and_fence;
 mod revoke;

@@ -82,46 +82,6 @@ fn a_pass_may_lengthen_a_lease_and_the_hold_ends_with_the_new_one() {
 }
 
 #[test]
-fn the_old_owner_may_acquire_again_and_get_the_hold_back_by_a_pass() {
-    let (_server, mut conn, first) = held();
-    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)));
-    let back = int(&cmd!(conn, "LOCK.PASS", "key", "b", "a", 60_000));
-    assert!(first < passed && passed < back);
-    assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000)), back);
-    for old in [first, passed] {
-        let late = cmd!(conn, "LOCK.RENEW", "key", "a", 60_000, "TOKEN", old);
-        assert!(is_nil(&late));
-    }
-    let guarded = cmd!(conn, "LOCK.GUARD", "key", "a", back, "INCR", "data");
-    assert_eq!(int(&guarded), 1);
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL")), 0);
-    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)) > back);
-}
-
-#[test]
-fn one_of_several_readers_passes_only_its_own_hold() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let mut tokens = Vec::new();
-    for (n, owner) in ["a", "b", "c"].into_iter().enumerate() {
-        let reply = cmd!(conn, "LOCK.RLOCK", "key", owner, 60_000, "HOLDS", n + 1);
-        tokens.push(int(&reply));
-    }
-    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "b", "d", 600_000));
-    let facts = lock_info(&mut conn, "key").unwrap().facts();
-    let expected = [("a", 1, tokens[0]), ("c", 3, tokens[2]), ("d", 2, passed)];
-    let expected = expected.map(|(owner, read, token)| (owner.into(), 0, read, token));
-    assert_eq!(facts, expected);
-    for (owner, lease) in [("a", 60_000), ("c", 60_000), ("d", 600_000)] {
-        let left = hold_of(&mut conn, "key", owner).unwrap().lease;
-        assert!((lease / 2..=lease).contains(&left), "{owner}: {left}");
-    }
-    // A reader among others passes its read hold.
-    assert!(is_nil(&cmd!(conn, "LOCK.WLOCK", "key", "d", 60_000)));
-}
-
-#[test]
 fn a_pass_without_a_hold_is_null_and_creates_nothing() {
     let (_server, mut conn, token) = held();
     let last = |conn: &mut Conn| int(&cmd!(conn, "LOCK.ACQUIRE other x 60000 HOLDS 1"));
@@ -235,23 +195,6 @@ fn invalid_options_of_a_pass_are_errors() {
 }
 
 #[test]
-fn one_of_two_workers_with_the_same_job_gets_the_lock() {
-    let (server, _conn, token) = held();
-    let mut workers = ["worker:1", "worker:2"].map(|name| (name, server.connect()));
-    let mut won = Vec::new();
-    for (name, conn) in &mut workers {
-        let reply = cmd!(conn, "LOCK.PASS", "key", "a", *name, 60_000, "TOKEN", token);
-        if !is_nil(&reply) {
-            won.push((*name, int(&reply)));
-        }
-    }
-    assert_eq!(won.len(), 1, "{won:?}");
-    let (winner, token) = won[0];
-    let [_, (_, conn)] = &mut workers;
-    assert_eq!(hold_of(conn, "key", winner).unwrap().token, token);
-}
-
-#[test]
 fn after_a_lost_reply_the_same_pass_is_null_and_leaving_by_both_names_frees_the_lock() {
     let (_server, mut conn, token) = held();
     // The reply to the first one is lost.
@@ -266,23 +209,6 @@ fn after_a_lost_reply_the_same_pass_is_null_and_leaving_by_both_names_frees_the_
     let late = cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000, "TOKEN", token);
     assert!(is_nil(&late));
     assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "c", 60_000)));
-}
-
-#[test]
-fn an_old_owner_that_still_renews_gets_null() {
-    let (server, mut giver, token) = held();
-    let mut taker = server.connect();
-    let passed = int(&cmd!(taker, "LOCK.PASS", "key", "a", "b", 1_000));
-    let renewals = server.gauge("total_renewals");
-    for _ in 0..3 {
-        assert!(is_nil(&cmd!(giver, "LOCK.RENEW", "key", "a", 600_000)));
-        let by_token = cmd!(giver, "LOCK.RENEW", "key", "a", 600_000, "TOKEN", token);
-        assert!(is_nil(&by_token));
-    }
-    assert_eq!(server.gauge("total_renewals"), renewals);
-    let hold = hold_of(&mut taker, "key", "b");
-    // A renewal by another name does not lengthen its lease.
-    assert!(hold.is_none_or(|hold| hold.token == passed && hold.lease <= 1_000));
 }
 
 #[test]

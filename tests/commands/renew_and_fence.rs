@@ -52,17 +52,6 @@ fn a_renewed_hold_outlives_its_first_lease() {
 }
 
 #[test]
-fn renewing_one_reader_does_not_change_the_leases_of_others() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(conn, "LOCK.RLOCK", "key", "b", 60_000);
-    cmd!(conn, "LOCK.RENEW", "key", "a", 600_000);
-    assert!(lease(&mut conn, "a") > 300_000);
-    assert!(lease(&mut conn, "b") <= 60_000);
-}
-
-#[test]
 fn a_renewal_with_a_token_renews_only_the_hold_of_that_token() {
     let server = Server::start();
     let mut conn = server.connect();
@@ -159,32 +148,6 @@ fn a_fence_below_the_token_of_the_hold_replies_that_token_and_lowers_nothing() {
         assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
     }
     assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "other", "a", 60_000)) > token);
-}
-
-#[test]
-fn a_fence_raises_one_reader_and_not_the_others() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let a = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
-    let b = int(&cmd!(conn, "LOCK.RLOCK", "key", "b", 60_000));
-    cmd!(conn, "LOCK.FENCE", "key", "a", b + 1_000);
-    let facts = lock_info(&mut conn, "key").unwrap().facts();
-    assert!(a < b);
-    assert_eq!(
-        facts,
-        [(b"a".to_vec(), 0, 1, b + 1_000), (b"b".to_vec(), 0, 1, b)]
-    );
-}
-
-#[test]
-fn a_fence_does_not_change_lease_and_counts() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "HOLDS", 7));
-    cmd!(conn, "LOCK.FENCE", "key", "a", token + 1_000_000);
-    let hold = hold_of(&mut conn, "key", "a").unwrap();
-    assert_eq!(hold.counts(), (7, 0));
-    assert!((30_000..=60_000).contains(&hold.lease), "{hold:?}");
 }
 
 #[test]

@@ -226,26 +226,6 @@ fn revoking_a_hold_again_changes_nothing() {
 }
 
 #[test]
-fn revoking_one_of_many_readers_does_not_affect_the_others() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    for n in 0..200 {
-        cmd!(conn, "LOCK.RLOCK", "key", format!("r{n:03}"), 60_000);
-    }
-    cmd!(conn, "LOCK.REVOKE", "key", "r077");
-    let info = lock_info(&mut conn, "key").unwrap();
-    let revoked: Vec<_> = info.holds.iter().filter(|hold| hold.revoked).collect();
-    assert_eq!(revoked.len(), 1);
-    assert_eq!(revoked[0].owner, b"r077");
-    // The hold stays revoked when the others have gone.
-    for n in (0..200).filter(|n| *n != 77) {
-        cmd!(conn, "LOCK.RELEASE", "key", format!("r{n:03}"));
-    }
-    assert!(hold(&mut conn, "r077").revoked);
-    assert_refused(try_cmd!(conn, "LOCK.WLOCK", "key", "r077", 1_000));
-}
-
-#[test]
 fn a_hold_can_be_revoked_when_memory_is_full() {
     let server = Server::start();
     let mut conn = server.connect();

@@ -23,18 +23,7 @@ fn requests_behind_an_owner_that_leaves_are_decided_without_its_permits() {
         let server = Server::start();
         let (mut a, mut upgrade) = scene(&server);
         let mut one = waiter!(server, "LOCK.RLOCK", "key", "e", 60_000, "WAIT", 0);
-        let three = command!(
-            "LOCK.RLOCK",
-            "key",
-            "e",
-            60_000,
-            "WAIT",
-            0,
-            "HOLDS",
-            3,
-            "LIMIT",
-            6
-        );
+        let three = command!("LOCK.RLOCK key e 60000 WAIT 0 HOLDS 3 LIMIT 6");
         let mut three = server.waiter(&three);
         a.cmd(end);
         assert!(is_nil(&upgrade.recv()), "{end:?}");
@@ -49,18 +38,7 @@ fn the_same_holds_for_requests_by_mail() {
     let server = Server::start();
     let (mut a, mut upgrade) = scene(&server);
     queue!(a, "box", "LOCK.RLOCK", "key", "e", 60_000);
-    let three = command!(
-        "LOCK.RLOCK",
-        "key",
-        "e",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        3,
-        "LIMIT",
-        6
-    );
+    let three = command!("LOCK.RLOCK key e 60000 WAIT 0 HOLDS 3 LIMIT 6");
     let mut three = server.waiter(&three);
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "d")), 1);
     assert!(is_nil(&upgrade.recv()));
@@ -72,18 +50,7 @@ fn the_same_holds_for_requests_by_mail() {
 fn an_owner_with_a_hold_and_a_request_leaves_with_both_where_nobody_else_fits() {
     let server = Server::start();
     let (mut a, mut upgrade) = scene(&server);
-    let seven = command!(
-        "LOCK.RLOCK",
-        "key",
-        "f",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        6,
-        "LIMIT",
-        6
-    );
+    let seven = command!("LOCK.RLOCK key f 60000 WAIT 0 HOLDS 6 LIMIT 6");
     let _waits = server.waiter(&seven);
     assert_eq!(int(&cmd!(a, "LOCK.LEAVE", "key", "d")), 1);
     assert!(is_nil(&upgrade.recv()));

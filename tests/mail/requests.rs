@@ -227,39 +227,6 @@ fn a_deadlock_is_refused_at_once_and_queues_nothing() {
 }
 
 #[test]
-fn readers_that_wait_by_mail_are_granted_together() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    for owner in ["b", "c", "d"] {
-        queue!(a, "box", "LOCK.RLOCK", "key", owner, 9_000);
-    }
-    queue!(a, "box", "LOCK.WLOCK", "key", "e", 9_000);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    let told = mail!(a, "box");
-    assert_eq!(
-        told.results(),
-        [("b", "granted"), ("c", "granted"), ("d", "granted")]
-    );
-    assert_eq!(queue_of(&mut a, "key"), ["e"]);
-}
-
-#[test]
-fn an_upgrade_waits_by_mail_ahead_of_the_queue() {
-    let server = Server::start();
-    let mut a = server.connect();
-    let token = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
-    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
-    queue!(a, "box", "LOCK.WLOCK", "key", "c", 9_000);
-    queue!(a, "box", "LOCK.WLOCK", "key", "a", 9_000);
-    assert_eq!(queue_of(&mut a, "key"), ["a", "c"]);
-    cmd!(a, "LOCK.RELEASE", "key", "b");
-    let told = mail!(a, "box");
-    assert_eq!(told.results(), [("a", "granted")]);
-    assert!(told.only().token() > token);
-}
-
-#[test]
 fn an_upgrade_whose_read_hold_ends_is_denied_by_a_letter() {
     let server = Server::start();
     let mut a = server.connect();

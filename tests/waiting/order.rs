@@ -89,61 +89,6 @@ fn a_request_after_the_release_in_one_write_does_not_overtake_the_queue() {
 }
 
 #[test]
-fn an_upgrader_goes_ahead_of_the_queue() {
-    let server = Server::start();
-    let mut a = server.connect();
-    let first = int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000));
-    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
-    let mut w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
-    let mut up = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
-    assert_eq!(queue_of(&mut a, "key"), ["a", "w"]);
-    cmd!(a, "LOCK.RELEASE", "key", "b");
-    assert!(granted(&mut up) > first);
-    assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (1, 1));
-    assert_eq!(queue_of(&mut a, "key"), ["w"]);
-    cmd!(a, "LOCK.RELEASE", "key", "a", "ALL");
-    granted(&mut w);
-}
-
-#[test]
-fn an_owner_that_holds_reenters_past_the_queue() {
-    let (server, mut a) = held();
-    let _b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let token = hold_of(&mut a, "key", "a").unwrap().token;
-    assert_eq!(
-        int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000, "WAIT", 0)),
-        token
-    );
-    assert_eq!(int(&cmd!(a, "LOCK.RLOCK", "key", "a", 60_000)), token);
-    assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (2, 1));
-}
-
-#[test]
-fn a_downgrade_lets_the_readers_at_the_head_in() {
-    let (server, mut a) = held();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    let mut r1 = waiter!(server, "LOCK.RLOCK", "key", "r1", 60_000, "WAIT", 0);
-    let mut r2 = waiter!(server, "LOCK.RLOCK", "key", "r2", 60_000, "WAIT", 0);
-    let _w = waiter!(server, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
-    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a", "WRITE")), 1);
-    granted(&mut r1);
-    granted(&mut r2);
-    assert_eq!(holders_of(&mut a, "key"), ["a", "r1", "r2"]);
-    assert_eq!(queue_of(&mut a, "key"), ["w"]);
-}
-
-#[test]
-fn a_release_that_leaves_a_write_count_lets_nobody_in() {
-    let (server, mut a) = held();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
-    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a")), 1);
-    assert_eq!(queue_of(&mut a, "key"), ["b"]);
-    assert_eq!(int(&cmd!(a, "LOCK.RELEASE", "key", "a", "HOLDS", 0)), 0);
-    granted(&mut b);
-}
-
-#[test]
 fn the_next_waiter_is_granted_within_the_release_whatever_the_protocol() {
     let server = Server::start();
     let mut a = server.connect();
@@ -192,17 +137,6 @@ fn a_queued_request_keeps_its_options() {
     cmd!(a, "LOCK.RELEASE", "key", "a");
     assert!(granted(&mut b) >= fence);
     assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (3, 0));
-}
-
-#[test]
-fn a_release_over_another_connection_lets_the_next_in() {
-    let (server, a) = held();
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    drop(a);
-    let mut other = server.connect();
-    assert_eq!(queue_of(&mut other, "key"), ["b"]);
-    cmd!(other, "LOCK.RELEASE", "key", "a", "ALL");
-    granted(&mut b);
 }
 
 #[test]
@@ -259,17 +193,6 @@ fn a_wait_ends_in_null_at_its_limit_and_not_before() {
     assert!(queue_of(&mut a, "key").is_empty());
     assert_eq!(holders_of(&mut a, "key"), ["a"]);
     assert_eq!(server.gauge("total_timeouts"), 1);
-}
-
-#[test]
-fn wait_limits_end_in_their_own_order_and_not_in_that_of_the_queue() {
-    let (server, mut a) = held();
-    let mut slow = waiter!(server, "LOCK.ACQUIRE key slow 60000 WAIT 60000");
-    let mut quick = waiter!(server, "LOCK.ACQUIRE key quick 60000 WAIT 1000");
-    assert!(is_nil(&quick.recv()));
-    assert_eq!(queue_of(&mut a, "key"), ["slow"]);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    granted(&mut slow);
 }
 
 #[test]

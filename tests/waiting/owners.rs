@@ -26,32 +26,6 @@ fn a_retry_behind_its_own_first_request_is_granted_with_it_and_counts_once_with_
 }
 
 #[test]
-fn a_retry_without_holds_counts_twice() {
-    let (server, mut a) = held();
-    let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut first = server.waiter(&ask());
-    let mut retry = server.waiter(&ask());
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    assert_eq!(granted(&mut first), granted(&mut retry));
-    assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (2, 0));
-}
-
-#[test]
-fn a_retry_that_stands_behind_others_is_granted_with_the_first_request() {
-    let (server, mut a) = held();
-    let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
-    let mut first = server.waiter(&ask());
-    let mut other = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
-    let mut retry = server.waiter(&ask());
-    assert_eq!(queue_of(&mut a, "key"), ["b", "c", "b"]);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    assert_eq!(granted(&mut first), granted(&mut retry));
-    assert_eq!(queue_of(&mut a, "key"), ["c"]);
-    cmd!(a, "LOCK.RELEASE", "key", "b");
-    granted(&mut other);
-}
-
-#[test]
 fn a_retry_after_the_first_connection_is_gone_takes_its_turn_once() {
     let (server, mut a) = held();
     let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
@@ -67,20 +41,6 @@ fn a_retry_after_the_first_connection_is_gone_takes_its_turn_once() {
     cmd!(other, "LOCK.RELEASE", "key", "c");
     granted(&mut retry);
     assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (1, 0));
-}
-
-#[test]
-fn a_read_and_a_write_request_of_one_owner_are_both_granted_at_its_turn() {
-    let (server, mut a) = held();
-    let mut write = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    let mut other = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
-    let mut read = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    assert_eq!(granted(&mut write), granted(&mut read));
-    assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (1, 1));
-    assert_eq!(queue_of(&mut a, "key"), ["c"]);
-    cmd!(a, "LOCK.RELEASE", "key", "b", "WRITE");
-    granted(&mut other);
 }
 
 #[test]
@@ -103,19 +63,6 @@ fn a_queued_write_request_becomes_an_upgrade_when_its_owner_is_granted_to_read()
 }
 
 #[test]
-fn a_lone_reader_is_granted_its_own_queued_write_request_at_once() {
-    let (server, mut a) = held();
-    let mut read = waiter!(server, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
-    let mut other = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
-    let mut write = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
-    assert!(granted(&mut write) > granted(&mut read));
-    assert_eq!(hold_of(&mut a, "key", "b").unwrap().counts(), (1, 1));
-    cmd!(a, "LOCK.RELEASE", "key", "b", "ALL");
-    granted(&mut other);
-}
-
-#[test]
 fn the_queued_request_of_an_owner_that_comes_to_hold_is_decided() {
     let server = Server::start();
     let mut a = server.connect();
@@ -131,20 +78,6 @@ fn the_queued_request_of_an_owner_that_comes_to_hold_is_decided() {
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
     cmd!(a, "LOCK.RELEASE", "key", "a");
     granted(&mut later);
-}
-
-#[test]
-fn a_second_upgrade_request_of_the_same_reader_is_no_deadlock() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
-    let ask = || command!("LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0, "HOLDS", 1);
-    let mut first = server.waiter(&ask());
-    let mut retry = server.waiter(&ask());
-    cmd!(a, "LOCK.RELEASE", "key", "b");
-    assert_eq!(granted(&mut first), granted(&mut retry));
-    assert_eq!(hold_of(&mut a, "key", "a").unwrap().counts(), (1, 1));
 }
 
 /// `a` and `b` read, and a connection waits for an upgrade of `a`.
@@ -185,18 +118,6 @@ fn an_upgrader_whose_lock_is_deleted_gets_null() {
     assert!(is_nil(&upgrader.recv()));
     granted(&mut w);
     assert_eq!(holders_of(&mut conn, "key"), ["w"]);
-}
-
-#[test]
-fn an_upgrader_is_granted_when_the_other_readers_leases_end() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(conn, "LOCK.RLOCK", "key", "b", 1_000);
-    cmd!(conn, "LOCK.RLOCK", "key", "c", 1_500);
-    let mut upgrader = waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0);
-    granted(&mut upgrader);
-    assert_eq!(holders_of(&mut conn, "key"), ["a"]);
 }
 
 #[test]

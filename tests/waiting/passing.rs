@@ -73,31 +73,6 @@ fn a_queued_request_of_the_new_owner_is_granted_at_once_by_the_new_token() {
 }
 
 #[test]
-fn a_queued_write_request_of_the_new_reader_becomes_an_upgrade() {
-    let (server, mut conn) = held("LOCK.RLOCK");
-    cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);
-    let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
-    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    assert_eq!(queue_of(&mut conn, "key"), ["c", "b"]);
-    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
-    assert_eq!(queue_of(&mut conn, "key"), ["b", "c"]);
-    cmd!(conn, "LOCK.RELEASE", "key", "other");
-    assert!(granted(&mut b) > passed);
-    assert_eq!(hold_of(&mut conn, "key", "b").unwrap().counts(), (1, 1));
-    cmd!(conn, "LOCK.RELEASE", "key", "b", "ALL");
-    granted(&mut c);
-}
-
-#[test]
-fn a_queued_write_request_of_the_new_only_reader_is_granted_at_once() {
-    let (server, mut conn) = held("LOCK.RLOCK");
-    let mut b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    let passed = int(&cmd!(conn, "LOCK.PASS", "key", "a", "b", 60_000));
-    assert!(granted(&mut b) > passed);
-    assert_eq!(hold_of(&mut conn, "key", "b").unwrap().counts(), (1, 1));
-}
-
-#[test]
 fn a_waiting_upgrade_of_the_old_owner_gets_null() {
     let (server, mut conn) = held("LOCK.RLOCK");
     cmd!(conn, "LOCK.RLOCK", "key", "other", 60_000);

@@ -1,8 +1,7 @@
 //! First come, first served, over every key that a LOCK.MACQUIRE names.
 
 use mortise_harness::{
-    Conn, Server, cmd, command, granted, holders_of, int, is_nil, lock_info, mail, queue_of,
-    queued, waiter,
+    Conn, Server, cmd, command, granted, int, is_nil, lock_info, mail, queued, waiter,
 };
 
 use super::{A, B, C, nobody_waits, several};
@@ -55,55 +54,6 @@ fn nobody_overtakes_it_at_any_key_and_it_holds_nothing_while_it_waits() {
     release(&mut conn, "n", &[B]);
     release(&mut conn, "m", &[A]);
     nobody_waits(&server, &[A, B, C]);
-}
-
-#[test]
-fn writers_and_readers_ahead_go_first() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
-    cmd!(conn, "LOCK.RLOCK", B, "r", 60_000);
-    let mut w = waiter!(server, "LOCK.ACQUIRE", A, "w", 60_000, "WAIT", 0);
-    let mut s = waiter!(server, "LOCK.RLOCK", A, "s", 60_000, "WAIT", 0);
-    let mut m = server.waiter(&several("m", &[B, A], &["WAIT", "0"]));
-    let mut t = waiter!(server, "LOCK.RLOCK", B, "t", 60_000, "WAIT", 0);
-    release(&mut conn, "r", &[B]);
-    release(&mut conn, "h", &[A]);
-    granted(&mut w);
-    assert_eq!(queue_of(&mut conn, A), ["s", "m"]);
-    release(&mut conn, "w", &[A]);
-    granted(&mut s);
-    assert_eq!(queue_of(&mut conn, B), ["m", "t"]);
-    release(&mut conn, "s", &[A]);
-    granted(&mut m);
-    release(&mut conn, "m", &[B]);
-    granted(&mut t);
-    assert_eq!(holders_of(&mut conn, A), ["m"]);
-    nobody_waits(&server, &[A, B]);
-}
-
-#[test]
-fn an_upgrade_stands_ahead_of_it() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.RLOCK", A, "u", 60_000);
-    cmd!(conn, "LOCK.RLOCK", A, "r", 60_000);
-    let mut m = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
-    let mut u = waiter!(server, "LOCK.WLOCK", A, "u", 60_000, "WAIT", 0);
-    assert_eq!(queue_of(&mut conn, A), ["u", "m"]);
-    release(&mut conn, "r", &[A]);
-    granted(&mut u);
-    assert_eq!(queue_of(&mut conn, A), ["m"]);
-    cmd!(conn, "LOCK.RELEASE", A, "u", "ALL");
-    granted(&mut m);
-    // The owner that holds passes it, in whatever way it requests.
-    let mut n = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
-    int(&cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000));
-    int(&cmd!(conn, "LOCK.RLOCK", A, "m", 60_000));
-    cmd!(conn, "LOCK.RELEASE", A, "m", "ALL");
-    cmd!(conn, "LOCK.RELEASE", B, "m", "ALL");
-    granted(&mut n);
-    nobody_waits(&server, &[A, B]);
 }
 
 #[test]
