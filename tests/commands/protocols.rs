@@ -278,9 +278,13 @@ fn one_script_changes_several_locks_together() {
             redis.call('LOCK.ACQUIRE', key, ARGV[1], ARGV[2])
         end
         return #KEYS";
-    let taken = cmd!(conn, "EVAL {take_all} 3 one two three a 60000");
+    let taken = cmd!(
+        conn, "EVAL", take_all, 3, "one", "two", "three", "a", 60_000
+    );
     assert_eq!(int(&taken), 3);
-    let taken = cmd!(conn, "EVAL {take_all} 3 three four five b 60000");
+    let taken = cmd!(
+        conn, "EVAL", take_all, 3, "three", "four", "five", "b", 60_000
+    );
     assert_eq!(int(&taken), 0);
     let tokens: Vec<i64> = ["one", "two", "three"]
         .map(|key| hold_of(&mut conn, key, "a").unwrap().token)

@@ -239,11 +239,11 @@ fn a_request_waits_for_the_only_owner_that_has_permits() {
     assert!(error.starts_with("DEADLOCK "), "{error}");
     // A permit is free for b, so it need not wait.
     int(&cmd!(conn, "LOCK.RLOCK pool b 60000 LIMIT 2"));
-    cmd!(conn, "LOCK.RE60_000", "pool", "b");
+    cmd!(conn, "LOCK.RELEASE", "pool", "b");
     drop(a);
     eventually("a has left", || server.gauge("waiters") == 0);
     let mut b = waiter!(server, "LOCK.RLOCK pool b 60000 LIMIT 1 WAIT 0");
     refused(&mut conn, "LOCK.WLOCK", "key", "a", &["key", "pool"]);
-    cmd!(conn, "LOCK.RE60_000", "pool", "a");
+    cmd!(conn, "LOCK.RELEASE", "pool", "a");
     granted(&mut b);
 }
