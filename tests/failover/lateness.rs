@@ -7,10 +7,8 @@
 
 use std::time::Duration;
 
-use mortise_harness::mortise_core::codec::{Effect, Heartbeat};
-use mortise_harness::mortise_core::{Instant, OwnerRef, Stake, Token, Touched};
 use mortise_harness::redis::Value;
-use mortise_harness::{Builder, Cluster, Server, boot_millis, cmd, wait_for_sync};
+use mortise_harness::{Builder, Cluster, Effect, Server, cmd, wait_for_sync};
 
 use crate::pair::{promote, renewal};
 
@@ -38,11 +36,7 @@ fn prepare(primary: &Server, replica: &Server) {
 
 /// A heartbeat that has been on its way for `late`. `acknowledged`: so old is the last one that all replicas have acknowledged.
 fn beat(primary: &Server, late: Duration, acknowledged: Option<u64>) {
-    let heartbeat = Heartbeat {
-        suspect_ms: 0,
-        acknowledged_ms: acknowledged,
-    };
-    primary.replicate_late("", &Effect::Heartbeat(heartbeat), late);
+    primary.replicate_late("", Effect::Heartbeat { acknowledged }, late);
 }
 
 /// The reply to `a`'s renewal, by a replica that got its hold so late and was promoted at once.
@@ -52,18 +46,12 @@ fn renewal_after(
     late: Duration,
     promote: impl FnOnce(),
 ) -> Value {
-    let now = boot_millis();
-    let stake = Stake {
-        write: 1,
-        read: 0,
-        token: Token::new(TOKEN).unwrap(),
-        deadline: Instant::from_millis(now + LEASE - late.as_millis() as u64),
-        since: Instant::from_millis(now),
-        touched: Touched::default(),
-        revoked: false,
+    let hold = Effect::Hold {
+        owner: "a",
+        token: TOKEN,
+        lease: LEASE,
     };
-    let owner = OwnerRef::new(b"a").unwrap();
-    primary.replicate_late("key", &Effect::Sole(owner, stake), late);
+    primary.replicate_late("key", hold, late);
     wait_for_sync(primary, replica);
     promote();
     renewal(replica, "key", "a", MAX_LEASE)

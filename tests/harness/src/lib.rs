@@ -45,7 +45,7 @@
 //! | let valgrind watch its memory | [`Builder::under_valgrind`], [`valgrind_can_watch`] |
 //! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
 //! | let another module call ours | [`Server::load_actor`] |
-//! | let a primary send what the test makes up | [`Server::replicate_late`] |
+//! | let a primary send what the test makes up | [`Server::replicate_late`], [`Effect`] |
 //!
 //! Environment: `MORTISE_SERVER` names the server to run (default `redis-server`), `MORTISE_MODULE` the module
 //! (default `target/release/libmortise.so`), `MORTISE_KEEP=1` keeps the servers' folders. `MORTISE_CLUSTER=1` makes each
@@ -65,6 +65,7 @@ mod contenders;
 mod dice;
 mod door;
 mod dump;
+mod effect;
 mod entropy;
 mod eventually;
 mod link;
@@ -100,13 +101,12 @@ pub use conn::{Conn, Protocol, command_of};
 pub use contenders::{Contenders, Record, Role, Stay, Stint};
 pub use dice::Dice;
 pub use dump::Envelope;
+pub use effect::Effect;
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use mail::{Letter, Mail, queued};
 pub use module::{module_path, other_servers};
-/// The crate that says what an effect is.
-pub use mortise_core;
 pub use network::Network;
 pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
