@@ -89,3 +89,16 @@ async fn a_hanging_primary_does_not_affect_locks_on_the_others() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_can_be_connected_to_whichever_of_its_primaries_hangs() {
+    let cluster = Cluster::start(3, node);
+    let seeds: Vec<String> = cluster.nodes().map(Server::url).collect();
+    for (number, primary) in cluster.primaries.iter().enumerate() {
+        let [key] = keys_of(&cluster, (number + 1) % 3);
+        primary.stop_signal();
+        let client = connect(&seeds).await;
+        take(&client, &key).await;
+        primary.cont_signal();
+    }
+}
