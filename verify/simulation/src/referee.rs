@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::error::Loss;
+use crate::held::Held;
 use crate::name::Mode;
 use crate::parts::{Micros, Permits, ProcessId, ms};
 use crate::plan::Plan;
-use crate::simulated::Held;
 use crate::time::BootInstant;
 use crate::world::{self, Node, micros, with};
 

@@ -99,8 +99,7 @@ async fn judge_last(plan: &Plan) {
             let lock = client.lock(&key).wait(Duration::from_millis(50));
             match lock.acquire().await {
                 Ok(guard) => {
-                    let ticket =
-                        referee::enter(crate::simulated::Held::of(&guard), guard.mode(), None);
+                    let ticket = referee::enter(crate::held::Held::of(&guard), guard.mode(), None);
                     referee::leave(&ticket);
                     let _ = guard.release().await;
                 }

@@ -9,13 +9,14 @@ use crate::client::Client;
 use crate::dice::Dice;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::lock::Lock;
 use crate::name::{Mode, Owner};
 use crate::parts::{Micros, Permits, ms};
 use crate::plan::{Kind, Plan};
 use crate::quorum::client::Quorum;
 use crate::referee::{self, Ticket};
-use crate::simulated::{Held, OfProcess, connect};
+use crate::simulated::{OfProcess, connect};
 use crate::time::BootInstant;
 use crate::world::{self, this_process, with};
 

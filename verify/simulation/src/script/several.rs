@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{Any, Task, await_loss, key, now, wait_limit, within};
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::lock::Lock;
 use crate::name::Mode;
 use crate::referee::{self, Ticket};
-use crate::simulated::Held;
 use crate::world::{self, this_process};
 
 impl Task {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{Any, POOL, Task, within};
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::name::Mode;
 use crate::parts::Permits;
 use crate::referee;
-use crate::simulated::Held;
 use crate::world::{Job, with};
 
 impl Task {
