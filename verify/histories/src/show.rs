@@ -56,22 +56,22 @@ const RUNS: &[Run] = &[
     right(
         "confirmed, two nodes",
         |_| Box::new(Confirmed::start(2, Omitted::Nothing)),
-        plain_commands,
+        usual,
     ),
     right(
         "confirmed, three nodes",
         |_| Box::new(Confirmed::start(3, Omitted::Nothing)),
-        plain_commands,
+        usual,
     ),
     right(
         "confirmed, Sentinel",
         |_| Box::new(Watched::start(Protection::Confirmed)),
-        plain_commands,
+        usual,
     ),
     right(
         "confirmed, cluster",
         |play| Box::new(Clustered::start(Promotion::Confirmed, &play.keys())),
-        plain_commands,
+        usual,
     ),
     control(
         "control: one server, no data, no grace",

@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) lingers: bool,
     /// Whether writes under a lock are guarded.
     pub(crate) guards: bool,
-    /// How plain commands confirm their holds, if they do.
+    /// How clients confirm their holds, if they do; the Rust client knows only renewals.
     pub(crate) confirming: Option<Confirming>,
 }
 

@@ -56,7 +56,9 @@ impl Side {
         let _inside = runtime.enter();
         let mut urls = job.place.urls();
         let one = |builder: Builder| {
-            let named = builder.name(job.name.clone());
+            let replicas = job.confirming.map_or(0, |how| how.replicas);
+            let replicas = u32::try_from(replicas).expect("a few");
+            let named = builder.name(job.name.clone()).replicas(replicas);
             named.response_timeout(ANSWER).build().map(Side::One)
         };
         match &job.place {
