@@ -110,7 +110,7 @@ impl Attempt {
         }
         let reply = self.route.call(&request, core.settings.reply).await?;
         let Some(since) = request::queued(&reply.value) else {
-            return Ok(Grant::new(request::token(reply.value)?, reply.sent, lease));
+            return request::granted(reply, lease);
         };
         let (token, granted) = self.decision(core, &mut entry, since).await?;
         Ok(Grant::new(token, granted.max(reply.sent), lease))

@@ -133,7 +133,16 @@ impl Share {
             token: Some(token),
             wait: tries.to_queue(BootInstant::now()),
         };
-        attempt.ask(&self.core).await
+        let grant = attempt.ask(&self.core).await?;
+        let Some(replicas) = &attempt.route.node.replicas else {
+            return Ok(grant);
+        };
+        // A writer only once replicas have that: by its new token.
+        let (owner, lease) = (&self.hold.owner, attempt.terms.lease);
+        let confirming = replicas.confirm_grant(&place.key, owner, lease, grant.token);
+        let gone = Error::Lost(Loss::Denied);
+        let confirmed = confirming.await;
+        confirmed.map_err(|failed| Failed::Unknown(failed.error(gone)))
     }
 
     /// What a request for another mode asks for.

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{ErrorKind, RedisError};
 use tokio::sync::watch;
 
-use crate::error::{Error, Loss};
+use crate::error::{Error, Loss, NodeFailure};
 use crate::hold::Hold;
 use crate::keeper::Keeper;
 use crate::name::{Bytes, Names};
-use crate::node::Place;
+use crate::node::{Node, Place, Route};
 use crate::request::{self, Late};
 use crate::retry::Pause;
 use crate::runtime::Runtime;
@@ -70,6 +73,56 @@ impl Core {
             (true, _) => Err(Error::Closed),
             (_, true) => Err(Error::RuntimeGone),
             _ => Ok(()),
+        }
+    }
+
+    /// Finds out whether enough servers are there, and have the module.
+    pub(crate) async fn find(&self) -> Result<(), Error> {
+        // Whatever lock it asks for, the answer is short.
+        let (key, limit) = (b"mortise".as_slice().into(), self.settings.connect);
+        if !self.is_quorum() {
+            // A cluster is asked for its nodes first.
+            self.servers.route(&key).await?;
+        }
+        let nodes = self.servers.nodes();
+        // Of a cluster one node is enough: others may hang.
+        let needed = if self.is_quorum() {
+            nodes.len() / 2 + 1
+        } else {
+            1
+        };
+        let probe = &request::info(&key);
+        let ask = |node: Arc<Node>| async move {
+            let route = Route::to(node);
+            (route.call(probe, limit).await, route)
+        };
+        let mut asking: FuturesUnordered<_> = nodes.into_iter().map(ask).collect();
+        let (mut found, mut failures) = (0, Vec::new());
+        while found < needed
+            && let Some((answer, route)) = asking.next().await
+        {
+            let Err(failed) = answer else {
+                found += 1;
+                continue;
+            };
+            // Only a server that knows a command says that the key is elsewhere, or that the user may not run it.
+            let is_elsewhere = self.servers.redirected(&route, &key, &failed)?.is_some();
+            match failed.error(Error::unexpected(&"null")) {
+                Error::Connection { server, error } if is_invalid(&error) => {
+                    return Err(Error::Invalid(format!("{server}: {error}")));
+                }
+                Error::Refused { code, .. } if is_elsewhere || code == "NOPERM" => found += 1,
+                error => failures.push(NodeFailure::new(&route.node.name, error)),
+            }
+        }
+        match found >= needed {
+            true => Ok(()),
+            false => Err(Error::of_failures(
+                failures,
+                found,
+                needed,
+                self.is_quorum(),
+            )),
         }
     }
 
@@ -138,6 +191,11 @@ impl Core {
         let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
         confirmed.is_some() && !self.is_unconfirmed.load(Ordering::Relaxed)
     }
+}
+
+/// Whether connecting again cannot help, because of what the client was built with.
+fn is_invalid(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::InvalidClientConfig
 }
 
 impl Drop for Core {

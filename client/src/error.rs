@@ -51,6 +51,14 @@ pub enum Error {
         /// What the others said.
         nodes: Vec<NodeFailure>,
     },
+    /// Too few replicas have the lock: [`Builder::replicas`](crate::Builder::replicas). It was given back.
+    #[error("{had} replicas have the lock, and {needed} have to")]
+    Unconfirmed {
+        /// How many have to have it.
+        needed: u32,
+        /// How many had it, or were attached at all.
+        had: u64,
+    },
     /// The server does not have the module. The text says how to load it.
     #[error(
         "{server} does not have the mortise module: start it with `--loadmodule /path/to/libmortise.so`, or put `loadmodule /path/to/libmortise.so` into its configuration"
@@ -257,6 +265,7 @@ impl Error {
         match self {
             Error::Connection { error, .. } => !is_final(error),
             Error::Refused { code, .. } => PASSING.contains(&code.as_str()),
+            Error::Unconfirmed { .. } => true,
             _ => false,
         }
     }

@@ -106,23 +106,14 @@ impl LockInfo {
             mode: fields.mode()?,
             holders: fields.get("holders")?,
             waiters: fields.get("waiters")?,
-            holds: fields
-                .list("holds")?
-                .into_iter()
-                .map(HoldInfo::read)
-                .collect::<Result<_, _>>()?,
-            queue: fields
-                .list("queue")?
-                .into_iter()
-                .map(WaiterInfo::read)
-                .collect::<Result<_, _>>()?,
+            holds: each(fields.get("holds")?, HoldInfo::read)?,
+            queue: each(fields.get("queue")?, WaiterInfo::read)?,
         }))
     }
 }
 
 impl HoldInfo {
-    fn read(value: Value) -> Result<HoldInfo, Error> {
-        let mut fields = Fields::read(value)?;
+    fn read(mut fields: Fields) -> Result<HoldInfo, Error> {
         Ok(HoldInfo {
             owner: fields.get("owner")?,
             write: fields.get("write")?,
@@ -137,8 +128,7 @@ impl HoldInfo {
 }
 
 impl WaiterInfo {
-    fn read(value: Value) -> Result<WaiterInfo, Error> {
-        let mut fields = Fields::read(value)?;
+    fn read(mut fields: Fields) -> Result<WaiterInfo, Error> {
         let left: i64 = fields.get("left")?;
         Ok(WaiterInfo {
             owner: fields.get("owner")?,
@@ -153,19 +143,14 @@ impl WaiterInfo {
 impl TopEntry {
     /// Of what several servers replied to `LOCK.TOP` the entries with the longest queues.
     pub(crate) fn first(replies: Vec<Value>, count: usize) -> Result<Vec<TopEntry>, Error> {
-        let mut entries = Vec::new();
-        for reply in replies {
-            for entry in list(reply)? {
-                entries.push(TopEntry::read(entry)?);
-            }
-        }
-        entries.sort_by_key(|entry: &TopEntry| Reverse((entry.waiters, entry.oldest)));
+        let lists = replies.into_iter().map(|it| each(it, TopEntry::read));
+        let mut entries = lists.collect::<Result<Vec<_>, _>>()?.concat();
+        entries.sort_by_key(|entry| Reverse((entry.waiters, entry.oldest)));
         entries.truncate(count);
         Ok(entries)
     }
 
-    fn read(value: Value) -> Result<TopEntry, Error> {
-        let mut fields = Fields::read(value)?;
+    fn read(mut fields: Fields) -> Result<TopEntry, Error> {
         Ok(TopEntry {
             key: fields.get("key")?,
             db: fields.get("db")?,
@@ -182,10 +167,8 @@ struct Fields(HashMap<String, Value>);
 
 impl Fields {
     fn read(value: Value) -> Result<Fields, Error> {
-        let fields = HashMap::from_redis_value(value);
-        fields
-            .map(Fields)
-            .map_err(|error| Error::unexpected(&error))
+        let fields = HashMap::from_redis_value(value).map(Fields);
+        fields.map_err(|error| Error::unexpected(&error))
     }
 
     fn get<T: FromRedisValue>(&mut self, name: &str) -> Result<T, Error> {
@@ -197,10 +180,6 @@ impl Fields {
         self.get(name).map(Duration::from_millis)
     }
 
-    fn list(&mut self, name: &str) -> Result<Vec<Value>, Error> {
-        list(self.0.remove(name).unwrap_or(Value::Nil))
-    }
-
     fn mode(&mut self) -> Result<Option<Mode>, Error> {
         Ok(match self.get::<String>("mode")?.as_str() {
             "write" => Some(Mode::Write),
@@ -210,11 +189,13 @@ impl Fields {
     }
 }
 
-fn list(value: Value) -> Result<Vec<Value>, Error> {
-    match value {
-        Value::Array(items) => Ok(items),
-        other => Err(Error::unexpected(&other)),
-    }
+/// Reads each map of a list.
+fn each<T>(list: Value, read: fn(Fields) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    let Value::Array(items) = list else {
+        return Err(Error::unexpected(&list));
+    };
+    let items = items.into_iter();
+    items.map(|item| read(Fields::read(item)?)).collect()
 }
 
 #[cfg(test)]

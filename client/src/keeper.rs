@@ -11,10 +11,10 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::belief::{Grant, Which};
+use crate::belief::Which;
 use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::hold::{Hold, Renewal, Ticket};
-use crate::node::Place;
+use crate::node::{Place, Route};
 use crate::request;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
@@ -158,16 +158,24 @@ impl Keeper {
         let periods = renewals.iter().map(|it| it.lease.renewal_period());
         let limit = periods.fold(self.settings.reply, Duration::min);
         let mut failures = Vec::new();
-        let replies = self.servers.call_each(&calls, limit).await;
+        let replies = match &renewals[0].place.node.replicas {
+            Some(replicas) => {
+                let commands = calls.into_iter().map(|(_, command)| command);
+                replicas.confirm(commands.collect()).await
+            }
+            None => self.servers.call_each(&calls, limit).await,
+        };
         for (renewal, reply) in renewals.iter().zip(replies) {
-            let answer = reply.and_then(|reply| {
-                let token = request::token(reply.value)?;
-                Ok(Grant::new(token, reply.sent, renewal.lease))
-            });
+            let answer = reply.and_then(|reply| request::granted(reply, renewal.lease));
             renewal.answered(&answer);
             self.schedule(&renewal.hold);
-            if let Err(Failed::Refused(error) | Failed::Unknown(error)) = answer {
-                let Place { node, key } = &renewal.place;
+            let Err(failed) = answer else { continue };
+            let Place { node, key } = &renewal.place;
+            drop(
+                self.servers
+                    .redirected(&Route::to(node.clone()), key, &failed),
+            );
+            if let Failed::Refused(error) | Failed::Unknown(error) = failed {
                 trace::renewal_failed(&node.name, key, &error);
                 failures.push(NodeFailure::new(&node.name, error));
             }

@@ -44,6 +44,7 @@
 //! | make another's hold end | [`Client::revoke`] |
 //! | give it to another process | [`Guard::pass_to`], [`Lock::take_over`] |
 //! | keep it taken for a while after the guard | [`Guard::keep_for`] |
+//! | keep it over a failover without a pause | [`Builder::replicas`] |
 //! | run something under a lock, cancelled when the lock is lost | [`Lock::run`], [`Guard::run`] |
 //! | make the server check the lock when it writes | [`Guard::guarded`], [`Guard::check`] |
 //! | hold it in several places of a program | [`Guard::reenter`] |
@@ -96,6 +97,7 @@
 //! | an acquisition without a limit | its requests as above | the same, for ever |
 //! | [`try_acquire`](Lock::try_acquire), [`try_read`](Lock::try_read) | one request | once, at once, if its connection was broken |
 //! | a renewal | the `response_timeout`, or a third of the lease if that is shorter | after a twentieth of the lease (5 to 200 ms), until the deadline |
+//! | a confirmation by replicas | 1 s, and the `response_timeout` | as the grant or the renewal that it confirms |
 //! | a release in the background | the `response_timeout` | after 20 ms up to 500 ms, until the lease is over and 5 s more |
 //!
 //! What is tried again is what a restart, a failover or a migration explains: a connection that fails or is silent, and the errors
@@ -153,6 +155,7 @@
 //! | [`Deadlock`](Error::Deadlock) | waiting would close a cycle between named owners | release what is held, begin anew |
 //! | [`Lost`](Error::Lost) | the lock was lost before the work was done; [`Loss`] says why | check what was written, begin anew |
 //! | [`NoQuorum`](Error::NoQuorum) | too few servers agreed; with each one's reason | check the servers |
+//! | [`Unconfirmed`](Error::Unconfirmed) | too few [replicas](Builder::replicas) had it in time | check the replicas |
 //! | [`NoModule`](Error::NoModule) | the server does not know the commands | load the module |
 //! | [`Refused`](Error::Refused) | the server's own error: its code and message | read it |
 //! | [`Connection`](Error::Connection) | not reached, or no answer in time: it may have been carried out | try later |
@@ -172,7 +175,7 @@
 //!   its own. A wait limit ends them.
 //! - **No protection of the data.** The guard holds no value: the protected data is elsewhere, and nothing stops a program that uses it
 //!   without the lock, or a store that does not compare tokens.
-//! - **No failover without the server's help.** With replicas, read what `lock.grace` promises and costs.
+//! - **No failover without the server's help.** With replicas, read what `lock.grace` and [`Builder::replicas`] promise and cost.
 //! - **No other server.** It needs the module's commands.
 //!
 //! # Features
@@ -200,6 +203,7 @@
 // Each uses only what stands above it.
 mod acquire;
 mod belief;
+mod builder;
 mod change;
 mod client;
 #[cfg(feature = "cluster")]
@@ -218,6 +222,7 @@ mod name;
 mod node;
 mod pass;
 mod quorum;
+mod replicas;
 mod request;
 mod retry;
 mod runtime;
@@ -232,7 +237,8 @@ mod time;
 mod token;
 mod trace;
 
-pub use client::{Builder, Client};
+pub use builder::Builder;
+pub use client::Client;
 pub use error::{Error, Loss, NodeFailure, NodeReason};
 pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, TopEntry, WaiterInfo};

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ struct Shares {
     runtime: Runtime,
     current: Mutex<Current>,
     is_silent: AtomicBool,
+    /// How many replies have come.
+    replies: AtomicU64,
 }
 
 /// The connection that new calls use, and how many came before it.
@@ -49,7 +51,9 @@ pub(crate) struct Reply {
     pub(crate) sent: BootInstant,
 }
 
-/// How long reading what has arrived may take.
+/// What has arrived is read in so many pieces at most, as long as each of them brings replies,
+const READINGS: u32 = 16;
+/// and takes so long at most.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 /// A connection to a server that is no primary is replaced once in this time.
@@ -62,7 +66,8 @@ impl Link {
             settings,
             runtime,
             current: Mutex::default(),
-            is_silent: AtomicBool::new(false),
+            is_silent: AtomicBool::default(),
+            replies: AtomicU64::default(),
         }))
     }
 
@@ -113,11 +118,20 @@ impl Link {
     ) -> Result<T, Failed> {
         let (mut answer, runtime) = (pin!(answer), &self.0.runtime);
         let mut answered = runtime.limited(limit, answer.as_mut()).await;
-        if answered.is_none() {
-            // What has arrived by now, and was not read because this process had other work, is not late.
-            let reading = (limit / 16).min(LONGEST_READING);
-            answered = runtime.limited(reading, answer).await;
+        // What has arrived by now, and was not read because this process had other work, is not late.
+        let reading = (limit / READINGS).min(LONGEST_READING);
+        for _ in 0..READINGS {
+            let before = self.0.replies.load(Ordering::Relaxed);
+            if answered.is_none() {
+                answered = runtime.limited(reading, answer.as_mut()).await;
+            }
+            if self.0.replies.load(Ordering::Relaxed) == before {
+                break;
+            }
         }
+        self.0
+            .replies
+            .fetch_add(answered.is_some().into(), Ordering::Relaxed);
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
         self.0.is_silent.store(answered.is_err(), Ordering::Relaxed);
         answered.map_err(|error| {
@@ -131,13 +145,25 @@ impl Link {
         let Value::ServerError(error) = value else {
             return Ok(Reply { value, sent });
         };
-        if error.code() == "READONLY" && lock(&self.0.current).demoted.elapsed() > DEMOTED {
-            lock(&self.0.current).demoted = BootInstant::now();
-            self.close(generation);
+        if error.code() == "READONLY" {
+            self.leave_demoted(generation);
         }
         let (server, message) = (self.server(), error.details().unwrap_or_default());
         let error = Error::of_line(server, error.code(), message);
         Err(Failed::Refused(error))
+    }
+
+    /// The server may be the primary no more: another connection may lead elsewhere.
+    pub(crate) fn doubt(&self) {
+        let generation = lock(&self.0.current).generation;
+        self.leave_demoted(generation);
+    }
+
+    fn leave_demoted(&self, generation: u64) {
+        if lock(&self.0.current).demoted.elapsed() > DEMOTED {
+            lock(&self.0.current).demoted = BootInstant::now();
+            self.close(generation);
+        }
     }
 
     /// The connection, once it is open. Over a quorum nobody waits for that longer than for an answer.

@@ -60,27 +60,21 @@ impl Names {
 
     /// Makes a name that nobody has had.
     pub(crate) fn next(&self) -> Bytes {
-        let uuid = Uuid::from_u128(self.uuid ^ u128::from(std::process::id()));
-        let (mut name, mut end) = ([0; LONGEST], 0);
-        let mut add = |part: &[u8]| {
-            name[end..end + part.len()].copy_from_slice(part);
-            end += part.len();
-        };
-        add(&self.prefix);
-        add(uuid
-            .hyphenated()
-            .encode_lower(&mut Uuid::encode_buffer())
-            .as_bytes());
-        add(self.mark);
+        let mut name = self.prefix.to_vec();
+        name.extend_from_slice(self.uuid().to_string().as_bytes());
+        name.extend_from_slice(self.mark);
         let mut number = self.next.fetch_add(1, Ordering::Relaxed);
         loop {
-            add(&[DIGITS[(number % 62) as usize]]);
+            name.push(DIGITS[(number % 62) as usize]);
             number /= 62;
             if number == 0 {
-                break;
+                return name.into();
             }
         }
-        name[..end].into()
+    }
+
+    fn uuid(&self) -> Uuid {
+        Uuid::from_u128(self.uuid ^ u128::from(std::process::id()))
     }
 }
 
@@ -131,7 +125,7 @@ impl Owner {
     #[allow(clippy::new_without_default, reason = "two of them differ")]
     pub fn new() -> Owner {
         let names = Names::new(b"", b"##");
-        let name = Uuid::from_u128(names.uuid ^ u128::from(std::process::id())).to_string();
+        let name = names.uuid().to_string();
         Owner(Arc::new(Task {
             name: name.into_bytes().into(),
             names,

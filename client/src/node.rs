@@ -10,6 +10,7 @@ use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::mail::Mail;
 use crate::name::Bytes;
+use crate::replicas::Replicas;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::sync::lock;
@@ -19,6 +20,8 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) link: Link,
     pub(crate) mail: Mail,
+    /// What confirms holds, if replicas have to.
+    pub(crate) replicas: Option<Arc<Replicas>>,
     pub(crate) run_id: RunId,
 }
 
@@ -28,11 +31,15 @@ pub(crate) type RunId = Arc<Mutex<Option<String>>>;
 impl Node {
     /// A server, which is connected to when it is first used.
     pub(crate) fn new(connect: Connect, settings: &Settings, runtime: &Runtime) -> Node {
-        let link = || Link::new(connect.clone(), settings.clone(), runtime.clone());
+        let open = || Link::new(connect.clone(), settings.clone(), runtime.clone());
+        let (link, letters) = (open(), open());
+        let replicas = || Replicas::new(connect.clone(), link.clone(), settings, runtime);
+        let replicas = (settings.replicas > 0).then(replicas);
         Node {
             name: connect.server.clone(),
-            mail: Mail::new(link(), settings.clone(), runtime.clone()),
-            link: link(),
+            replicas: replicas.map(Arc::new),
+            mail: Mail::new(letters, settings.clone(), runtime.clone()),
+            link,
             run_id: RunId::default(),
         }
     }

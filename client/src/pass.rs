@@ -66,9 +66,8 @@ pub(crate) async fn take_over(
 
 async fn ask(core: &Core, place: &Place, terms: &Terms, command: &Cmd) -> Result<Grant, Failed> {
     let limit = core.settings.reply;
-    let reply = core.servers.call(place, command, limit).await?;
-    let token = request::token(reply.value)?;
-    Ok(Grant::new(token, reply.sent, terms.lease))
+    let reply = core.servers.call(place, command, limit).await;
+    request::granted(reply?, terms.lease)
 }
 
 /// The hold that was taken over: in the mode that it has. This crate's holds write once.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use crate::belief::Grant;
 use crate::error::{Error, Failed};
+use crate::link::Reply;
 use crate::name::{Bytes, Mode};
 use crate::retry::Wait;
 use crate::time::Lease;
@@ -171,9 +173,10 @@ pub(crate) fn queued(value: &Value) -> Option<i64> {
     }
 }
 
-/// Reads a reply that is a token, or null.
-pub(crate) fn token(value: Value) -> Result<Token, Failed> {
-    number(value).map(Token::new)
+/// Reads a reply that is the token of a hold with this lease, or null.
+pub(crate) fn granted(reply: Reply, lease: Lease) -> Result<Grant, Failed> {
+    let token = number(reply.value).map(Token::new)?;
+    Ok(Grant::new(token, reply.sent, lease))
 }
 
 /// Reads a reply that is a number, or null.

@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) connect: Duration,
     /// How long a reply may take.
     pub(crate) reply: Duration,
+    /// How many replicas have to confirm a hold.
+    pub(crate) replicas: u32,
 }
 
 /// What the servers of a client are to each other.
@@ -39,6 +41,7 @@ impl Settings {
             wait: Wait::Forever,
             connect,
             reply,
+            replicas: 0,
         }
     }
 

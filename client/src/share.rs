@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use redis::Cmd;
 
 use crate::belief::Belief;
@@ -12,6 +13,7 @@ use crate::name::Bytes;
 use crate::node::Place;
 use crate::request::{self, Terms};
 use crate::time::{BootInstant, Lease};
+use crate::token::Token;
 
 /// Dropped, the hold is released in the background.
 pub(crate) struct Share {
@@ -51,8 +53,9 @@ impl Share {
         share.core.keeper.schedule(&share.hold);
         // What closing the client did not find is given back here.
         share.core.check_open()?;
-        // The letter may have been late. Past half of the lease, the server has to confirm that the hold is still there.
-        if missing > terms.lease.duration() / 2 {
+        // The letter may have been late. Past half of the lease, the server has to confirm that the hold is still there. Where
+        // replicas have to, nothing else counts.
+        if missing > terms.lease.duration() / 2 || share.core.settings.replicas > 0 {
             share.renew().await?;
         }
         Ok(share)
@@ -72,18 +75,27 @@ impl Share {
     /// Releases it. What the servers do not confirm is released in the background, and so is what a dropped future leaves.
     pub(crate) async fn release(&self) -> Result<(), Error> {
         let owner = &self.hold.owner;
-        self.give_up(|key| request::release(key, owner)).await
+        self.give_up(|key| request::release(key, owner))
+            .await
+            .map(drop)
     }
 
     /// Keeps the lock taken for `lease` from now: by a name that nobody works under.
     pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
         let (owner, nobody) = (&self.hold.owner, self.core.names.next());
-        self.give_up(|key| request::pass(key, owner, &nobody, lease))
-            .await
+        let pass = |key: &Bytes| request::pass(key, owner, &nobody, lease);
+        for (Place { node, key }, token) in self.give_up(pass).await? {
+            if let Some(replicas) = &node.replicas {
+                let token = Token::new(token);
+                let confirmed = replicas.confirm_grant(&key, &nobody, lease, token).await;
+                confirmed.map_err(|failed| failed.error(Error::Lost(Loss::Denied)))?;
+            }
+        }
+        Ok(())
     }
 
-    /// Ends it, by a command for each of its parts.
-    async fn give_up(&self, command: impl Fn(&Bytes) -> Cmd) -> Result<(), Error> {
+    /// Ends it, by a command for each of its parts. Returns where that was done, and what the servers replied.
+    async fn give_up(&self, command: impl Fn(&Bytes) -> Cmd) -> Result<Vec<(Place, u64)>, Error> {
         let hold = &self.hold;
         if !hold.end(Loss::Released) {
             return Err(Error::Lost(hold.loss().unwrap_or(Loss::Released)));
@@ -93,21 +105,19 @@ impl Share {
             let command = request::by(token, command(&place.key));
             async move {
                 let limit = self.core.settings.reply;
-                let reply = self.core.servers.call(&place, &command, limit).await;
-                reply.and_then(|reply| request::number(reply.value))
+                let reply = self.core.servers.call(&place, &command, limit).await?;
+                Ok((place, request::number(reply.value)?))
             }
         });
-        let answers = futures_util::future::join_all(calls).await;
-        let confirmed = answers.iter().filter(|answer| answer.is_ok()).count();
-        let mut failures = answers.into_iter().filter_map(Result::err);
-        let first = failures.next();
-        let is_left = |failed: &Failed| matches!(failed, Failed::Denied);
-        if first.iter().all(is_left) && failures.all(|it| is_left(&it)) {
+        let answers: Vec<Result<_, Failed>> = join_all(calls).await;
+        let is_done = |answer: &Result<_, Failed>| matches!(answer, Ok(_) | Err(Failed::Denied));
+        if answers.iter().all(is_done) {
             self.set_left();
         }
-        match first {
-            Some(failed) if confirmed < needed => Err(failed.error(Error::Lost(Loss::Denied))),
-            _ => Ok(()),
+        let (done, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        match failed.into_iter().find_map(Result::err) {
+            Some(failed) if done.len() < needed => Err(failed.error(Error::Lost(Loss::Denied))),
+            _ => Ok(done.into_iter().flatten().collect()),
         }
     }
 

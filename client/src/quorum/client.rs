@@ -5,20 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use redis::{ErrorKind, FromRedisValue, RedisError};
 
-use crate::client::{Builder, Client};
+use crate::builder::Builder;
+use crate::client::Client;
 use crate::connect::Connect;
 use crate::core::Core;
-use crate::error::{Error, NodeFailure};
+use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
 use crate::node::{Node, RunId};
-use crate::quorum::votes::majority;
 use crate::request;
-use crate::servers::Servers;
+use crate::servers::{Servers, not_over_quorum};
 use crate::settings::{Kind, Settings};
 use crate::sync;
 
@@ -270,6 +268,9 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Quorum, Error> {
+        if self.settings.has_replicas() {
+            return Err(not_over_quorum("its servers have no replicas that count"));
+        }
         let run_ids: Arc<[RunId]> = self.servers.iter().map(|_| RunId::default()).collect();
         let core = self.settings.core(|_, settings, runtime| {
             let node = |(number, server): (usize, Builder)| {
@@ -299,35 +300,8 @@ impl QuorumBuilder {
     /// ```
     pub async fn connect(self) -> Result<Quorum, Error> {
         let quorum = self.build()?;
-        let (info, limit) = (&request::info(b"mortise"), quorum.0.settings.connect);
-        let nodes = quorum.0.servers.nodes();
-        let needed = majority(nodes.len());
-        let find = |node: Arc<Node>| async move {
-            let found = node.link.call(info, limit).await;
-            (node, found)
-        };
-        let mut finding: FuturesUnordered<_> = nodes.into_iter().map(find).collect();
-        let (mut granted, mut failures) = (0, Vec::new());
-        while let Some((node, found)) = finding.next().await {
-            let failed = found.map_err(|failed| failed.error(Error::unexpected(&"null")));
-            match failed.map(drop) {
-                Err(Error::Connection { server, error }) if is_invalid(&error) => {
-                    return Err(Error::Invalid(format!("{server}: {error}")));
-                }
-                // Only if the server knows a command it says that the user may not run it.
-                Err(Error::Refused { code, .. }) if code == "NOPERM" => granted += 1,
-                Err(error) => failures.push(NodeFailure::new(&node.name, error)),
-                Ok(()) => granted += 1,
-            }
-            if granted >= needed {
-                return Ok(quorum);
-            }
-        }
-        Err(Error::NoQuorum {
-            needed,
-            granted,
-            nodes: failures,
-        })
+        quorum.0.find().await?;
+        Ok(quorum)
     }
 }
 
@@ -361,9 +335,4 @@ fn identified(connect: Connect, number: usize, run_ids: Arc<[RunId]>) -> Connect
         advice,
         ..identified
     }
-}
-
-/// Whether connecting again cannot help, because of what the client was built with.
-fn is_invalid(error: &redis::RedisError) -> bool {
-    error.kind() == redis::ErrorKind::InvalidClientConfig
 }

@@ -1,5 +1,6 @@
 //! Locks over a majority of independent servers.
 
+pub(crate) mod ballot;
 pub(crate) mod client;
 pub(crate) mod round;
 pub(crate) mod rounds;

@@ -10,39 +10,19 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::Cmd;
 
-use crate::acquire::{Attempt, Won};
+use crate::acquire::Attempt;
 use crate::belief::{Belief, Part};
 use crate::core::Core;
-use crate::error::{Error, Failed, Loss, NodeFailure, NodeReason};
+use crate::error::{Error, Failed, Loss};
 use crate::hold::Hold;
 use crate::name::Bytes;
-use crate::node::{Node, Route};
-use crate::quorum::votes::{self, Outcome, Tally, majority};
+use crate::node::Route;
+use crate::quorum::ballot::{Ballot, Member, Vote};
+use crate::quorum::votes::{Outcome, majority};
 use crate::request::{self, Name, Terms};
 use crate::share::Share;
 use crate::time::BootInstant;
 use crate::token::Token;
-
-/// What a server has said.
-enum Vote {
-    Unasked,
-    Pending,
-    Held(Member),
-    /// Others hold the lock there.
-    Busy,
-    /// It may have granted it, and was left.
-    Unknown(Error),
-    /// It has granted it, and does not take a larger token.
-    Unraised(Error),
-    /// Refused, or never reached.
-    Failed(Error),
-}
-
-/// What a server has granted, and the token that it made itself.
-struct Member {
-    won: Won,
-    made: Token,
-}
 
 /// A server's number, and what it has said.
 type Voted = (usize, Vote);
@@ -50,10 +30,8 @@ type Voted = (usize, Vote);
 pub(crate) struct Round<'a> {
     core: &'a Arc<Core>,
     terms: &'a Terms,
-    /// In the order in which clients queue.
-    nodes: Vec<Arc<Node>>,
     name: Name,
-    votes: Vec<Vote>,
+    pub(crate) ballot: Ballot,
     /// What is on its way: to each server one at a time.
     asking: FuturesUnordered<BoxFuture<'static, Voted>>,
     started: BootInstant,
@@ -61,15 +39,11 @@ pub(crate) struct Round<'a> {
 
 impl<'a> Round<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, name: Name, terms: &'a Terms) -> Round<'a> {
-        let mut nodes = core.servers.nodes();
-        // In whatever order they were listed.
-        nodes.sort_by_cached_key(|node| node.rank());
         Round {
             core,
             terms,
-            votes: nodes.iter().map(|_| Vote::Unasked).collect(),
-            nodes,
             name,
+            ballot: Ballot::new(core.servers.nodes()),
             asking: FuturesUnordered::new(),
             started: BootInstant::now(),
         }
@@ -78,13 +52,13 @@ impl<'a> Round<'a> {
     fn ask(&mut self, server: usize, wait: Option<u64>) {
         let core = self.core.clone();
         let attempt = Attempt {
-            route: Route::to(self.nodes[server].clone()),
+            route: Route::to(self.ballot.nodes[server].clone()),
             name: self.name.clone(),
             terms: self.terms.clone(),
             token: None,
             wait,
         };
-        self.votes[server] = Vote::Pending;
+        self.ballot.votes[server] = Vote::Pending;
         let asking = async move {
             let vote = match attempt.win(&core).await {
                 Ok(won) => {
@@ -103,20 +77,20 @@ impl<'a> Round<'a> {
     /// Asks all servers that have not granted it, at once, until it is won, or lost. A token that is larger than what some have
     /// granted is written back to them.
     pub(crate) async fn ask_all(&mut self) -> Option<Token> {
-        for server in 0..self.votes.len() {
+        for server in self.ballot.servers() {
             // A name that was left is not used again.
-            if let Vote::Unasked | Vote::Busy | Vote::Failed(_) = self.votes[server] {
+            if let Vote::Unasked | Vote::Busy | Vote::Failed(_) = self.ballot.votes[server] {
                 self.ask(server, None);
             }
         }
         loop {
-            match self.tally().outcome(BootInstant::now()) {
+            match self.ballot.tally().outcome(BootInstant::now()) {
                 Outcome::Won(token) => return Some(token),
                 Outcome::Raise(token, servers) => servers
                     .into_iter()
                     .for_each(|server| self.raise(server, token)),
                 // To queue, it has to be known which servers answer.
-                Outcome::Lost if self.has_answer() => {
+                Outcome::Lost if self.ballot.has_answer() => {
                     self.await_earlier().await;
                     return None;
                 }
@@ -157,10 +131,10 @@ impl<'a> Round<'a> {
         done: fn(Member, u64) -> Vote,
         failed: fn(Error) -> Vote,
     ) {
-        let Vote::Held(_) = self.votes[server] else {
+        let Vote::Held(_) = self.ballot.votes[server] else {
             return;
         };
-        let vote = std::mem::replace(&mut self.votes[server], Vote::Pending);
+        let vote = std::mem::replace(&mut self.ballot.votes[server], Vote::Pending);
         let Vote::Held(member) = vote else { return };
         let (core, place) = (self.core.clone(), member.won.place().clone());
         let command = command(&place.key, &self.name.owner, member.won.grant.token);
@@ -181,24 +155,16 @@ impl<'a> Round<'a> {
         let Some((server, vote)) = self.asking.next().await else {
             return false;
         };
-        self.votes[server] = vote;
+        self.ballot.votes[server] = vote;
         true
     }
 
     /// Gives servers that come earlier in the queue's order, and have not answered yet, as long again as the others took. Clients then
     /// queue on the same one.
     async fn await_earlier(&mut self) {
-        let is_pending = |round: &Self| {
-            let first = (0..round.votes.len()).find(|server| round.has_answered(*server));
-            let mut earlier = 0..first.unwrap_or(0);
-            earlier.any(|server| {
-                matches!(round.votes[server], Vote::Pending)
-                    && !round.nodes[server].link.is_silent()
-            })
-        };
         let limit = self.started.elapsed() + Duration::from_millis(2);
         let runtime = self.core.runtime.clone();
-        let counting = async { while is_pending(self) && self.count_next().await {} };
+        let counting = async { while self.ballot.awaits_earlier() && self.count_next().await {} };
         select(pin!(counting), pin!(runtime.sleep(limit))).await;
     }
 
@@ -208,37 +174,26 @@ impl<'a> Round<'a> {
         let (mut at, mut wait) = (first, wait);
         loop {
             self.wait_on(at, wait).await;
-            if !matches!(self.votes[at], Vote::Held(_)) {
+            if !self.ballot.is_held(at) {
                 return None;
             }
             let won = self.ask_all().await;
-            if won.is_some() || !self.has_answer() || !matches!(self.votes[at], Vote::Held(_)) {
+            if won.is_some() || !self.ballot.has_answer() || !self.ballot.is_held(at) {
                 return won;
             }
-            at = (at + 1..self.votes.len())
-                .find(|server| matches!(self.votes[*server], Vote::Busy))?;
-            let left = self.oldest()? + self.terms.lease.renewal_period();
-            wait = u64::try_from(left.remaining().as_millis())
-                .ok()
-                .filter(|left| *left > 0)?;
+            at = self.ballot.next_busy(at)?;
+            let end = self.ballot.oldest()? + self.terms.lease.renewal_period();
+            let left = u64::try_from(end.remaining().as_millis()).ok();
+            wait = left.filter(|left| *left > 0)?;
         }
-    }
-
-    /// When the first server that holds it has granted it.
-    fn oldest(&self) -> Option<BootInstant> {
-        let held = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Held(member) => Some(member.won.grant.since),
-            _ => None,
-        });
-        held.min()
     }
 
     /// Waits in a server's queue, as long as it may. What is held behind it is given back, so that nobody who is waited for
     /// waits for that.
     async fn wait_on(&mut self, server: usize, wait: u64) {
         self.ask(server, Some(wait));
-        while matches!(self.votes[server], Vote::Pending) {
-            for behind in server + 1..self.votes.len() {
+        while self.ballot.is_pending(server) {
+            for behind in server + 1..self.ballot.votes.len() {
                 self.give_back(behind);
             }
             self.count_next().await;
@@ -247,10 +202,13 @@ impl<'a> Round<'a> {
 
     /// It is won: the hold. Servers that grant it late join.
     pub(crate) async fn won(mut self, token: Token) -> Result<Share, Error> {
-        let ahead: Vec<usize> = self.tally().ahead(BootInstant::now()).collect();
+        let ahead = self.ballot.ahead();
         let Terms { mode, lease, .. } = *self.terms;
         let (mut parts, mut places) = (Vec::new(), Vec::new());
-        for (server, vote) in std::mem::take(&mut self.votes).into_iter().enumerate() {
+        for (server, vote) in std::mem::take(&mut self.ballot.votes)
+            .into_iter()
+            .enumerate()
+        {
             if let Vote::Held(Member { won, .. }) = vote
                 && !ahead.contains(&server)
             {
@@ -258,7 +216,7 @@ impl<'a> Round<'a> {
                 places.append(&mut won.settle());
             }
         }
-        let belief = Belief::new(token, mode, lease, majority(self.nodes.len()), parts);
+        let belief = Belief::new(token, mode, lease, majority(self.ballot.nodes.len()), parts);
         let owner = self.name.owner.clone();
         let share = Share::new(self.core, owner, self.terms, belief, places).await?;
         if !self.asking.is_empty() {
@@ -266,87 +224,6 @@ impl<'a> Round<'a> {
             self.core.runtime.spawn(join_late(core, hold, self.asking));
         }
         Ok(share)
-    }
-
-    fn tally(&self) -> Tally {
-        let part = |vote: &Vote| match vote {
-            Vote::Held(Member { won, made }) => Some(votes::Part {
-                grant: won.grant,
-                made: *made,
-            }),
-            _ => None,
-        };
-        // A server that did not answer the last time decides nothing before it does.
-        let may_answer = |server: &usize| {
-            matches!(self.votes[*server], Vote::Pending) && !self.nodes[*server].link.is_silent()
-        };
-        Tally {
-            parts: self.votes.iter().map(part).collect(),
-            pending: (0..self.votes.len()).filter(may_answer).count(),
-        }
-    }
-
-    /// Whether the server has said something of the lock that may be relied on.
-    fn has_answered(&self, server: usize) -> bool {
-        matches!(self.votes[server], Vote::Held(_) | Vote::Busy)
-    }
-
-    /// Whether a majority has.
-    pub(crate) fn has_answer(&self) -> bool {
-        let ahead: Vec<usize> = self.tally().ahead(BootInstant::now()).collect();
-        let answered = (0..self.votes.len())
-            .filter(|server| self.has_answered(*server) && !ahead.contains(server));
-        answered.count() >= majority(self.votes.len())
-    }
-
-    /// Where to queue: on the first server that answers, if others hold any.
-    pub(crate) fn first_to_queue_on(&self) -> Option<usize> {
-        let is_busy = self.votes.iter().any(|vote| matches!(vote, Vote::Busy));
-        (0..self.votes.len())
-            .find(|server| self.has_answered(*server))
-            .filter(|_| is_busy)
-    }
-
-    /// Whether so many servers refuse it that asking again cannot help.
-    pub(crate) fn is_refused(&self) -> bool {
-        let refuses = |vote: &&Vote| matches!(vote, Vote::Failed(error) | Vote::Unknown(error) if !error.passes());
-        let unraised = |vote: &Vote| matches!(vote, Vote::Unraised(error) if !error.passes());
-        if self.votes.iter().any(unraised) {
-            return true;
-        }
-        let refusals = self.votes.iter().filter(refuses).count();
-        refusals > self.votes.len() - majority(self.votes.len())
-    }
-
-    /// That too few servers have granted it, and why.
-    pub(crate) fn no_quorum(&self) -> Error {
-        let ahead: Vec<usize> = self.tally().ahead(BootInstant::now()).collect();
-        let failure = |(server, vote): (usize, &Vote)| {
-            let reason = match vote {
-                Vote::Held(_) if ahead.contains(&server) => NodeReason::Ahead,
-                Vote::Held(_) | Vote::Unasked => return None,
-                Vote::Busy => NodeReason::Busy,
-                Vote::Pending => {
-                    let limit = self.core.settings.reply;
-                    self.nodes[server].link.no_reply(limit).into()
-                }
-                Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => {
-                    error.clone().into()
-                }
-            };
-            Some(NodeFailure::new(&self.nodes[server].name, reason))
-        };
-        let granted = self
-            .votes
-            .iter()
-            .filter(|vote| matches!(vote, Vote::Held(_)))
-            .count()
-            - ahead.len();
-        Error::NoQuorum {
-            needed: majority(self.votes.len()),
-            granted,
-            nodes: self.votes.iter().enumerate().filter_map(failure).collect(),
-        }
     }
 }
 

@@ -51,13 +51,17 @@ pub(crate) async fn acquire(
                 Err(error) if is_over => return Err(error),
                 Err(_) => back_off,
             },
-            None if round.is_refused() => return Err(round.no_quorum()),
-            None if is_over && (has_waited || round.has_answer()) => return Err(tries.busy(now)),
-            None if is_over => return Err(round.no_quorum()),
+            None if round.ballot.is_refused() => {
+                return Err(round.ballot.no_quorum(core.settings.reply));
+            }
+            None if is_over && (has_waited || round.ballot.has_answer()) => {
+                return Err(tries.busy(now));
+            }
+            None if is_over => return Err(round.ballot.no_quorum(core.settings.reply)),
             None if has_waited => back_off,
-            None if !round.has_answer() => back_off.max(UNREACHED_PAUSE),
+            None if !round.ballot.has_answer() => back_off.max(UNREACHED_PAUSE),
             None => {
-                queues_on = round.first_to_queue_on();
+                queues_on = round.ballot.first_to_queue_on();
                 queues_on.map_or(back_off, |_| Duration::ZERO)
             }
         };

@@ -3,6 +3,7 @@
 mod caps;
 mod clocks;
 mod renewal;
+mod replicas;
 mod stopped;
 
 #[path = "../support/mod.rs"]

@@ -89,6 +89,9 @@ mod acquire;
 #[path = "../../../client/src/belief.rs"]
 mod belief;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/builder.rs"]
+mod builder;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/change.rs"]
 mod change;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
@@ -137,6 +140,9 @@ mod pass;
 #[path = "../../../client/src/quorum/mod.rs"]
 mod quorum;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/replicas.rs"]
+mod replicas;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/request.rs"]
 mod request;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
@@ -171,6 +177,7 @@ mod token;
 mod trace;
 
 mod dice;
+mod held;
 mod network;
 mod parts;
 mod plan;

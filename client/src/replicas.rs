@@ -1,0 +1,173 @@
+//! Confirmed holds: a renewal counts once so many replicas have it. One write renews holds and waits for the replicas, on a connection
+//! of its own, because `WAIT` blocks it. While one is on its way, the next renewals collect.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::sync::oneshot;
+
+use crate::belief::Grant;
+use crate::connect::Connect;
+use crate::error::{Error, Failed};
+use crate::link::{Link, Reply};
+use crate::name::Bytes;
+use crate::request;
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+use crate::sync::lock;
+use crate::time::Lease;
+use crate::token::Token;
+
+/// How long replicas may take.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The code of the error of a new connection to a server that has too few replicas.
+const TOO_FEW: &str = "TOOFEW";
+
+/// The replicas of a server.
+pub(crate) struct Replicas {
+    link: Link,
+    /// What grants.
+    grants: Link,
+    settings: Settings,
+    runtime: Runtime,
+    /// What the next write sends.
+    pending: Mutex<Vec<Pending>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Renewals without an answer.
+struct Pending {
+    renewals: Vec<Cmd>,
+    answered: oneshot::Sender<Vec<Result<Reply, Failed>>>,
+}
+
+impl Replicas {
+    pub(crate) fn new(
+        connect: Connect,
+        grants: Link,
+        settings: &Settings,
+        runtime: &Runtime,
+    ) -> Replicas {
+        let connect = checked(connect, wait(settings), settings.replicas.into());
+        Replicas {
+            link: Link::new(connect, settings.clone(), runtime.clone()),
+            grants,
+            settings: settings.clone(),
+            runtime: runtime.clone(),
+            pending: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Sends renewals, which name their tokens. Returns the replies to those that enough replicas have.
+    pub(crate) async fn confirm(
+        self: &Arc<Self>,
+        renewals: Vec<Cmd>,
+    ) -> Vec<Result<Reply, Failed>> {
+        let (answered, answers) = oneshot::channel();
+        lock(&self.pending).push(Pending { renewals, answered });
+        let replicas = self.clone();
+        self.runtime.spawn(async move { replicas.send().await });
+        answers.await.unwrap_or_default()
+    }
+
+    /// Confirms a new grant: that of an upgrade, or of a name that nobody works under.
+    pub(crate) async fn confirm_grant(
+        self: &Arc<Self>,
+        key: &Bytes,
+        owner: &Bytes,
+        lease: Lease,
+        token: Token,
+    ) -> Result<Grant, Failed> {
+        let renew = request::by(token, request::renew(key, owner, lease));
+        let reply = self.confirm(vec![renew]).await.pop();
+        let reply = reply.unwrap_or(Err(Failed::Unknown(Error::RuntimeGone)));
+        request::granted(reply?, lease)
+    }
+
+    /// Sends all that is pending, unless that was done.
+    async fn send(&self) {
+        let _turn = self.turn.lock().await;
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        if pending.is_empty() {
+            return;
+        }
+        let mut commands = Pipeline::new();
+        for renewal in pending.iter().flat_map(|it| &it.renewals) {
+            commands.add_command(renewal.clone());
+        }
+        let count = commands.len();
+        commands.add_command(wait(&self.settings));
+        let limit = LONGEST + self.settings.reply;
+        let sent = self.link.call_all(&commands, limit).await;
+        let answers = match sent.map_err(|failed| self.unopened(failed)) {
+            Ok(replies) => self.counted(replies),
+            Err(failed) => (0..count).map(|_| Err(failed.clone())).collect(),
+        };
+        let mut answers = answers.into_iter();
+        for Pending { renewals, answered } in pending {
+            let _ = answered.send(answers.by_ref().take(renewals.len()).collect());
+        }
+    }
+
+    /// The replies to renewals, of which the last one says how many replicas have them. A hold that is gone is gone everywhere.
+    fn counted(&self, mut replies: Vec<Result<Reply, Failed>>) -> Vec<Result<Reply, Failed>> {
+        let none = || Err(Failed::Unknown(Error::unexpected(&"no reply")));
+        let last = replies.pop().unwrap_or_else(none);
+        let had = last.and_then(|reply| request::number(reply.value));
+        let had = had.and_then(|had| match had >= self.settings.replicas.into() {
+            true => Ok(()),
+            false => Err(self.too_few(had)),
+        });
+        let counted = |reply: Result<Reply, Failed>| match reply {
+            Ok(reply) if reply.value != Value::Nil => had.clone().map(|()| reply),
+            reply => reply,
+        };
+        replies.into_iter().map(counted).collect()
+    }
+
+    /// A primary that has lost its replicas may have a successor.
+    fn too_few(&self, had: u64) -> Failed {
+        self.link.doubt();
+        self.grants.doubt();
+        let needed = self.settings.replicas;
+        Failed::Refused(Error::Unconfirmed { needed, had })
+    }
+
+    /// The failure of a new connection, which may be that there are too few replicas.
+    fn unopened(&self, failed: Failed) -> Failed {
+        match &failed {
+            Failed::Refused(Error::Connection { error, .. }) if error.code() == Some(TOO_FEW) => {
+                let had = error.detail().and_then(|had| had.parse().ok());
+                self.too_few(had.unwrap_or_default())
+            }
+            _ => failed,
+        }
+    }
+}
+
+/// Waits for replicas.
+fn wait(settings: &Settings) -> Cmd {
+    let mut wait = redis::cmd("WAIT");
+    let limit = LONGEST.min(settings.reply).as_millis().max(1);
+    wait.arg(settings.replicas).arg(limit as u64);
+    wait
+}
+
+/// Connections that are used once the server has as many replicas as are needed. On a new one, `WAIT` counts those that are attached,
+/// whatever they have.
+fn checked(connect: Connect, wait: Cmd, needed: u64) -> Connect {
+    let (open, advice) = (connect.open, connect.advice);
+    let checked = Connect::new(connect.server, move || {
+        let (opening, wait) = (open(), wait.clone());
+        async move {
+            let mut connection = opening.await?;
+            let had: RedisResult<u64> = wait.query_async(&mut connection).await;
+            let had = had?;
+            let too_few = || redis::make_extension_error(TOO_FEW.to_owned(), Some(had.to_string()));
+            (had >= needed).then_some(connection).ok_or_else(too_few)
+        }
+    });
+    Connect { advice, ..checked }
+}
