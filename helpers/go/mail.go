@@ -151,32 +151,10 @@ func (n *node) read(sent time.Duration, mail []any) {
 	letters, _ := mail[2].([]any)
 	for _, l := range letters {
 		letter := fields(l)
-		number, _ := letter["number"].(int64)
-		if number <= n.last {
-			continue
-		}
-		n.last = number
+		n.last, _ = letter["number"].(int64)
 		owner, _ := letter["owner"].(string)
-		var a answer
-		switch letter["result"] {
-		case "granted":
-			a.token, _ = letter["token"].(int64)
-			age, _ := letter["age"].(int64)
-			a.begun = sent + time.Duration(waited-age)*time.Millisecond
-		case "refused":
-			text, _ := letter["error"].(string)
-			a.err = NewRefused(text)
-		}
-		if p := n.pending[owner]; p != nil {
-			p.settle(a)
-		} else if a.token != 0 {
-			keys, several := letter["keys"].([]any)
-			if !several {
-				keys = []any{letter["key"]}
-			}
-			for _, key := range keys {
-				n.locks.leave([]string{fmt.Sprint(key)}, owner)
-			}
+		if p := n.pending[owner]; p != nil { // else nobody wants it any more, and its name has left
+			p.settle(letterAnswer(letter, sent+time.Duration(waited)*time.Millisecond))
 		}
 	}
 	if !n.doubts { // not checked with every letter: there may be tens of thousands
@@ -188,6 +166,20 @@ func (n *node) read(sent time.Duration, mail []any) {
 			p.settle(answer{err: errUnsure})
 		}
 	}
+}
+
+// letterAnswer is what a letter says that came in a reply of that time.
+func letterAnswer(letter map[string]any, replied time.Duration) (a answer) {
+	switch letter["result"] {
+	case "granted":
+		a.token, _ = letter["token"].(int64)
+		age, _ := letter["age"].(int64)
+		a.begun = replied - time.Duration(age)*time.Millisecond
+	case "refused":
+		text, _ := letter["error"].(string)
+		a.err = NewRefused(text)
+	}
+	return a
 }
 
 // fields reads a map, which is a flat array in RESP2.

@@ -18,19 +18,16 @@ import (
 
 // client has connections of its own, with the settings of the program's client: it shares no pool that could be
 // used up, and nothing that is sent is sent again behind its back.
-type client struct {
-	one, mail      *redis.Client
-	cluster, mails *redis.ClusterClient
-}
+type client struct{ commands, mail redis.UniversalClient }
 
 // New connects as rdb does: a *redis.Client, also one that NewFailoverClient made, or a *redis.ClusterClient. A
 // failover client has to stay open as long as the locks.
 func New(rdb redis.UniversalClient) mortise.Client {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
-		return &client{one: redis.NewClient(options(rdb)), mail: redis.NewClient(options(rdb))}
+		return &client{redis.NewClient(options(rdb)), redis.NewClient(options(rdb))}
 	case *redis.ClusterClient:
-		return &client{cluster: redis.NewClusterClient(clusterOptions(rdb)), mails: redis.NewClusterClient(clusterOptions(rdb))}
+		return &client{redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(clusterOptions(rdb))}
 	}
 	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", rdb))
 }
@@ -60,8 +57,8 @@ func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 }
 
 func (c *client) Do(ctx context.Context, commands [][]string) []any {
-	rdb, err := c.at(ctx, commands[0][mortise.KeyAt(commands[0])], c.one, c.cluster)
 	replies := make([]any, len(commands))
+	rdb, err := at(ctx, c.commands, commands[0][mortise.KeyAt(commands[0])])
 	if err != nil {
 		for i := range replies {
 			replies[i] = err
@@ -70,7 +67,7 @@ func (c *client) Do(ctx context.Context, commands [][]string) []any {
 	}
 	send(ctx, rdb, commands, replies)
 	for i, reply := range replies {
-		if refused, ok := reply.(*mortise.Refused); ok && refused.Code == "ASK" && c.cluster != nil {
+		if refused, ok := reply.(*mortise.Refused); ok && refused.Code == "ASK" {
 			replies[i] = c.ask(ctx, rdb.Options().Addr, refused, commands[i])
 		}
 	}
@@ -99,9 +96,12 @@ func send(ctx context.Context, rdb *redis.Client, commands [][]string, replies [
 
 // ask repeats a command at the server to which its slot is moving; the one at replied has refused it.
 func (c *client) ask(ctx context.Context, replied string, refused *mortise.Refused, words []string) any {
-	addr := target(refused.Message, replied)
-	answer := any(refused)
-	_ = c.cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+	addr, answer := target(refused.Message, replied), any(refused)
+	cluster, ok := c.commands.(*redis.ClusterClient)
+	if !ok {
+		return answer
+	}
+	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
 		if rdb.Options().Addr == addr {
 			replies := make([]any, 2)
 			send(ctx, rdb, [][]string{{"ASKING"}, words}, replies)
@@ -128,7 +128,7 @@ func target(ask, replied string) string {
 }
 
 func (c *client) Mail(ctx context.Context, words []string) any {
-	rdb, err := c.at(ctx, words[1], c.mail, c.mails)
+	rdb, err := at(ctx, c.mail, words[1])
 	if err != nil {
 		return err
 	}
@@ -136,36 +136,30 @@ func (c *client) Mail(ctx context.Context, words []string) any {
 }
 
 func (c *client) Node(ctx context.Context, key string) (string, error) {
-	if c.cluster == nil {
-		return "", nil
-	}
-	rdb, err := c.at(ctx, key, nil, c.cluster)
-	if err != nil {
+	rdb, err := at(ctx, c.commands, key)
+	if err != nil || rdb == c.commands {
 		return "", err
 	}
 	return rdb.Options().Addr, nil
 }
 
-func (c *client) at(ctx context.Context, key string, one *redis.Client, cluster *redis.ClusterClient) (*redis.Client, error) {
-	if cluster == nil {
-		return one, nil
+// at is the client for the server that serves the key.
+func at(ctx context.Context, c redis.UniversalClient, key string) (*redis.Client, error) {
+	if cluster, ok := c.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
 	}
-	return cluster.MasterForKey(ctx, key)
+	return c.(*redis.Client), nil
 }
 
 func (c *client) Refresh(ctx context.Context) {
-	if c.cluster != nil {
-		c.cluster.ReloadState(ctx)
-		c.mails.ReloadState(ctx)
+	for _, c := range []redis.UniversalClient{c.commands, c.mail} {
+		if cluster, ok := c.(*redis.ClusterClient); ok {
+			cluster.ReloadState(ctx)
+		}
 	}
 }
 
-func (c *client) Close() error {
-	if c.cluster != nil {
-		return errors.Join(c.cluster.Close(), c.mails.Close())
-	}
-	return errors.Join(c.one.Close(), c.mail.Close())
-}
+func (c *client) Close() error { return errors.Join(c.commands.Close(), c.mail.Close()) }
 
 // args are pointers, which need no memory of their own as values of any; go-redis reads the command's name as a string.
 func args(words []string) []any {

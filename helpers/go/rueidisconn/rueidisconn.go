@@ -8,7 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
@@ -18,10 +18,7 @@ import (
 type client struct {
 	rueidis.Client
 	cluster bool
-
-	asking chan struct{} // full while somebody asks for the slots
-	mu     sync.Mutex
-	slots  []slots // empty where they have to be asked for
+	known   atomic.Pointer[[]slots] // which server serves which; nil where that has to be asked for
 }
 
 type slots struct {
@@ -41,7 +38,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster, asking: make(chan struct{}, 1)}, nil
+	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster}, nil
 }
 
 func (c *client) command(words []string) rueidis.Completed {
@@ -70,48 +67,23 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 	if !c.cluster {
 		return "", nil
 	}
-	known, err := c.known(ctx)
-	if err != nil {
-		return "", err
+	known := c.known.Load()
+	if known == nil {
+		loaded, err := c.load(ctx)
+		if err != nil {
+			return "", err
+		}
+		known = &loaded
+		c.known.Store(known)
 	}
 	command := c.command([]string{"TYPE", key})
 	slot := int64(command.Slot())
-	for _, s := range known {
+	for _, s := range *known {
 		if s.first <= slot && slot <= s.last {
 			return s.addr, nil
 		}
 	}
 	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
-}
-
-// known are the slots. One caller at a time asks for them; the others wait for it until their contexts end.
-func (c *client) known(ctx context.Context) ([]slots, error) {
-	if known := c.current(); len(known) > 0 {
-		return known, nil
-	}
-	select {
-	case c.asking <- struct{}{}:
-		defer func() { <-c.asking }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if known := c.current(); len(known) > 0 { // somebody else has asked meanwhile
-		return known, nil
-	}
-	loaded, err := c.load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slots = loaded
-	return loaded, nil
-}
-
-func (c *client) current() []slots {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.slots
 }
 
 // load asks any node for the slots.
@@ -141,11 +113,7 @@ func (c *client) load(ctx context.Context) ([]slots, error) {
 
 var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
 
-func (c *client) Refresh(context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slots = nil
-}
+func (c *client) Refresh(context.Context) { c.known.Store(nil) }
 
 func (c *client) Close() error {
 	c.Client.Close()
