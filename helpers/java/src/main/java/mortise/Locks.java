@@ -116,7 +116,7 @@ public final class Locks implements AutoCloseable {
 
     private void end(Duration limit) {
         closing.complete(null);
-        get(() -> List.copyOf(nodes.values())).forEach(node -> node.giveUp(p -> true, new LockException.Closed()));
+        get(() -> List.copyOf(nodes.values())).forEach(node -> node.giveUp(new LockException.Closed()));
         keeper.releaseAll();
         job(0);
         try {
@@ -132,7 +132,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /** How to take a lock. */
-    public final class Request {
+    public final class Request implements Cloneable {
         final String key;
         boolean read;
         boolean interruptible = true;
@@ -255,18 +255,13 @@ public final class Locks implements AutoCloseable {
 
         /** Starts with the options as they are now: the request may be changed and used again meanwhile. */
         private Acquisition start(List<String> more) {
-            var now = new Request(key);
-            now.read = read;
-            now.interruptible = interruptible;
-            now.lease = lease;
-            now.wait = wait;
-            now.maxHold = maxHold;
-            now.permits = permits;
-            now.limit = limit;
-            now.task = task;
-            now.holder = holder;
-            now.more = more;
-            return Acquisition.start(Locks.this, now);
+            try {
+                var now = (Request) clone();
+                now.more = more;
+                return Acquisition.start(Locks.this, now);
+            } catch (CloneNotSupportedException e) {
+                throw new AssertionError(e); // it is Cloneable
+            }
         }
 
         List<String> keys() {

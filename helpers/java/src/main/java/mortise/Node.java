@@ -13,7 +13,6 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
-import java.util.function.Predicate;
 
 /**
  * A server: commands go out in pipelines over one connection, later answers come by mail over a second one, whatever the number of locks.
@@ -27,13 +26,19 @@ final class Node {
     private static final long LATE = 1000; // how long after the end of a wait its answer may still come
     private static final Duration MAIL_WAIT = Duration.ofSeconds(2);
     private static final int MOST_COMMANDS = 512;
-    private static final long IDLE = 10_000; // for how long a box outlives the last who waited, or the last call for letters
+    private static final long IDLE = 10_000; // for how long letters are collected after the last who waited, or waited for where none can be
 
     private final Locks locks;
     private final String name;
     private final LinkedBlockingQueue<Command> queue = new LinkedBlockingQueue<>();
+
+    // All below under the mutex.
     private final Map<String, Pending> pending = new HashMap<>(); // by owner
-    private Box box; // null while nobody listens
+    private String box; // where the server puts the answers of this program's requests; null while nobody collects them
+    private long since; // distinguishes the box from an earlier one of the same name
+    private long last; // the number of the last letter that was read
+    private boolean doubts; // a request may have been put into another box than this
+    private RuntimeException failure; // why no letters can be collected; null while they can
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
@@ -121,14 +126,13 @@ final class Node {
         var arrived = new CompletableFuture<Answer>();
         Pending letter = left > 0 ? expect(owner, arrived) : null;
         if (letter != null) {
-            words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box.name));
+            words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", letter.box));
         }
         long least = left == 0 && !locks.answered ? CONNECT : TIMEOUT.toMillis();
         arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenAccept(end -> {
-            locks.with(() -> pending.remove(owner));
-            var why = letter == null ? new LockException.Unanswered("no answer from the server", null)
-                : new LockException.Unanswered("no letter from the server", letter.box.failure);
-            answer.complete(end != null ? end : Answer.failed(why));
+            RuntimeException cause = locks.get(() -> pending.remove(owner) == null ? null : failure);
+            String what = letter == null ? "answer" : "letter";
+            answer.complete(end != null ? end : Answer.failed(new LockException.Unanswered("no " + what + " from the server", cause)));
         });
         answer.thenAccept(arrived::complete); // nobody waits any more
         send(words.toArray(String[]::new)).thenAccept(reply -> {
@@ -137,7 +141,10 @@ final class Node {
             } else if (reply instanceof LockException e) {
                 arrived.complete(Answer.failed(e));
             } else {
-                letter.isIn((Long) ((List<?>) reply).get(1));
+                locks.with(() -> {
+                    letter.since = (Long) ((List<?>) reply).get(1);
+                    doubts |= letter.since != since;
+                });
             }
         });
         return answer;
@@ -172,64 +179,39 @@ final class Node {
         }
     }
 
-    /** Where the server puts the answers of this program's requests. */
-    private static final class Box {
-        final String name;
-        volatile long since; // distinguishes it from an earlier one of the same name
-        volatile boolean doubts; // a request may have been put to another than this
-        volatile RuntimeException failure; // why no letters can be collected; null while they can
-
-        Box(String name) {
-            this.name = name;
-        }
-    }
-
     /** A request that waits for a letter. */
-    static final class Pending {
-        final Box box;
+    private static final class Pending {
+        final String box;
         final CompletableFuture<Answer> answer;
-        volatile long since; // of the box that the server put it to
+        long since; // of the box that the server put it into
 
-        private Pending(Box box, CompletableFuture<Answer> answer) {
+        Pending(String box, CompletableFuture<Answer> answer) {
             this.box = box;
             this.answer = answer;
-        }
-
-        private void isIn(long since) {
-            this.since = since;
-            if (since != box.since) {
-                box.doubts = true;
-            }
         }
     }
 
     /** Awaits letters for the owner, before its request is sent: a letter may come before the request's reply. */
     private Pending expect(String owner, CompletableFuture<Answer> answer) {
-        while (true) {
-            Box seen = locks.get(() -> box);
-            Box served = served(seen);
-            Pending letter = locks.get(() -> {
-                if (box != seen) {
-                    return null; // somebody else was faster
-                } else if (served != seen) {
-                    box = served;
-                    Threads.daemon("mortise-mail " + name, () -> listen(served)).start();
-                }
-                pending.put(owner, new Pending(served, answer));
-                return pending.get(owner);
-            });
-            if (letter != null) {
-                return letter;
+        String made = locks.get(() -> box) == null ? newBox() : null;
+        Pending letter = locks.get(() -> {
+            if (box == null && made != null) { // nobody was faster
+                box = made;
+                since = last = 0;
+                Threads.daemon("mortise-mail " + name, () -> listen(made)).start();
             }
-        }
+            return box == null ? null : pending.compute(owner, (key, none) -> new Pending(box, answer));
+        });
+        return letter == null ? expect(owner, answer) : letter;
     }
 
-    /** That box, or a new one where it is not routed to this server: in a cluster a box has to be where the locks are. */
-    private Box served(Box box) {
-        for (int i = 0; box == null || i < 100_000 && !isServed(box.name); i++) {
-            box = new Box("{" + UUID.randomUUID() + "}");
+    /** A name that is routed to this server: in a cluster a box has to be where the locks are. */
+    private String newBox() {
+        String made = "{" + UUID.randomUUID() + "}";
+        for (int i = 0; i < 100_000 && !isServed(made); i++) {
+            made = "{" + UUID.randomUUID() + "}";
         }
-        return box;
+        return made;
     }
 
     private boolean isServed(String box) {
@@ -240,96 +222,95 @@ final class Node {
         }
     }
 
-    /**
-     * Collects letters while anybody waits for them, or did lately. A request that was made to another box is gone, and so is a box whose
-     * letters could not be collected for long: then all ask again, and get what is free by now.
-     */
-    private void listen(Box box) {
-        long after = 0; // the last letter that was read
+    /** Collects letters while anybody waits for them, or did lately. Where none can be collected for long, all ask again, and get what is free. */
+    private void listen(String box) {
         long pause = Locks.FIRST_PAUSE;
         long heard = Clock.now();
         for (long used = Clock.now(); isOfUse(box, used); ) {
             used = locks.get(pending::isEmpty) ? used : Clock.now();
-            var words = new ArrayList<>(List.of("LOCK.MAIL", box.name, "WAIT", "" + MAIL_WAIT.toMillis()));
-            if (box.since != 0) {
-                words.addAll(List.of("AFTER", "" + box.since, "" + after));
-            }
             long sent = Clock.now();
-            Object reply;
-            try {
-                reply = locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
-            } catch (RuntimeException | Error e) {
-                reply = failure("no letter from the server", e);
-            }
+            Object reply = collect(box);
             if (reply instanceof List<?> mail && mail.size() == 3) {
-                long since = (Long) mail.get(0);
-                boolean isNew = since != box.since;
-                box.since = since;
-                after = isNew ? 0 : after; // another primary may count from a lower number
-                for (Object entry : (List<?>) mail.get(2)) {
-                    Map<String, Object> letter = fields((List<?>) entry);
-                    if ((Long) letter.get("number") > after) {
-                        after = (Long) letter.get("number");
-                        deliver(letter, sent + (Long) mail.get(1));
-                    }
-                }
-                if (isNew || box.doubts) { // not with every letter: there may be tens of thousands who wait
-                    box.doubts = false;
-                    giveUp(p -> p.box == box && p.since != 0 && p.since != since, new LockException.Unanswered("the server forgot the request", null));
-                }
+                locks.with(() -> read(sent, (Long) mail.get(0), (Long) mail.get(1), (List<?>) mail.get(2)));
                 pause = Locks.FIRST_PAUSE;
                 heard = Clock.now();
-                box.failure = null;
                 continue;
             }
-            box.failure = reply instanceof RuntimeException e ? e : null;
-            if (reply instanceof LockException.Refused refused && !refused.passes()) {
-                giveUp(p -> p.box == box, new LockException("no mail from the server: " + refused.getMessage(), refused));
-            }
-            if (Clock.now() - heard > IDLE) {
-                giveUp(p -> p.box == box, new LockException.Unanswered("no letter from the server", box.failure));
+            var why = reply instanceof LockException e ? e : null;
+            locks.with(() -> failure = why);
+            if (why != null && !why.passes()) {
+                giveUp(new LockException("no mail from the server: " + why.getMessage(), why));
+            } else if (Clock.now() - heard > IDLE) {
+                giveUp(new LockException.Unanswered("no letter from the server", why));
                 heard = Clock.now();
             }
             locks.refresh();
             LockSupport.parkNanos(pause * 1_000_000);
             pause = Math.min(2 * pause, Locks.LAST_PAUSE);
         }
-        giveUp(p -> p.box == box, new LockException.Unanswered("the server does not serve this lock any more", null));
     }
 
-    /** Whether the box is, and if not takes it out of it. */
-    private boolean isOfUse(Box box, long used) {
-        boolean served = isServed(box.name);
-        return locks.get(() -> {
-            boolean ours = box == this.box;
-            if (ours && served && !locks.isStopped() && (!pending.isEmpty() || Clock.now() - used < IDLE)) {
-                return true;
-            } else if (ours) {
-                this.box = null;
-            }
-            return false;
+    /** The reply to LOCK.MAIL, or why there is none. */
+    private Object collect(String box) {
+        var words = new ArrayList<>(List.of("LOCK.MAIL", box, "WAIT", "" + MAIL_WAIT.toMillis()));
+        if (since != 0) { // which only this thread changes
+            words.addAll(List.of("AFTER", "" + since, "" + last));
+        }
+        try {
+            return locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
+        } catch (RuntimeException | Error e) {
+            return failure("no letter from the server", e);
+        }
+    }
+
+    /** Whether the box still is. Once it is routed to another server, all who wait for its letters ask again. */
+    private boolean isOfUse(String box, long used) {
+        boolean isServed = isServed(box);
+        boolean isOfUse = locks.get(() -> {
+            boolean isUsed = !pending.isEmpty() || Clock.now() - used < IDLE;
+            this.box = isServed && isUsed && !locks.isStopped() ? box : null;
+            return this.box != null;
         });
+        if (!isOfUse) {
+            giveUp(new LockException.Unanswered("the server does not serve this lock any more", null));
+        }
+        return isOfUse;
     }
 
-    /** Ends all waits: nothing will come. */
-    void giveUp(Predicate<Pending> which, LockException why) {
-        locks.get(() -> pending.values().stream().filter(which).toList()).forEach(p -> p.answer.complete(Answer.failed(why)));
+    /** Hands letters out. A request that was put into another box than this is gone. */
+    private void read(long sent, long since, long waited, List<?> letters) {
+        failure = null;
+        if (since != this.since) { // another primary may count from a lower number
+            this.since = since;
+            last = 0;
+            doubts = true;
+        }
+        for (Object entry : letters) {
+            Map<String, Object> letter = fields((List<?>) entry);
+            last = Math.max(last, (Long) letter.get("number"));
+            Pending waiting = pending.get((String) letter.get("owner"));
+            if (waiting != null) { // else nobody wants it any more, and its name has left
+                waiting.answer.complete(answer(letter, sent + waited));
+            }
+        }
+        if (doubts) { // not with every letter: there may be tens of thousands who wait
+            doubts = false;
+            var why = new LockException.Unanswered("the server forgot the request", null);
+            List.copyOf(pending.values()).stream().filter(p -> p.since != 0 && p.since != since).forEach(p -> p.answer.complete(Answer.failed(why)));
+        }
     }
 
-    private void deliver(Map<String, Object> letter, long told) {
-        var owner = (String) letter.get("owner");
-        Pending waiting = locks.get(() -> pending.get(owner));
-        Answer answer = switch ((String) letter.get("result")) {
-            case "granted" -> new Answer((Long) letter.get("token"), told - (Long) letter.get("age"), null);
+    private static Answer answer(Map<String, Object> letter, long replied) {
+        return switch ((String) letter.get("result")) {
+            case "granted" -> new Answer((Long) letter.get("token"), replied - (Long) letter.get("age"), null);
             case "refused" -> Answer.failed(new LockException.Refused((String) letter.get("error")));
             default -> new Answer(0, 0, null);
         };
-        if (waiting != null) {
-            waiting.answer.complete(answer);
-        } else if (answer.token != 0) {
-            List<?> keys = letter.get("keys") instanceof List<?> several ? several : List.of(letter.get("key"));
-            locks.leave(keys.stream().map(String.class::cast).toList(), owner);
-        }
+    }
+
+    /** Ends all waits: nothing will come. */
+    void giveUp(LockException why) {
+        locks.get(() -> List.copyOf(pending.values())).forEach(p -> p.answer.complete(Answer.failed(why)));
     }
 
     static Map<String, Object> fields(List<?> flat) {

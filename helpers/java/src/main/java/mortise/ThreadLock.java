@@ -1,8 +1,6 @@
 package mortise;
 
 import java.time.Duration;
-import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -179,20 +177,9 @@ public final class ThreadLock implements Lock {
 
     /** How long the lock stays held in this mode if nobody renews it: the longest lease of its holders. Asks the server. */
     public Duration remainingLease() {
-        String most = read ? "" + Integer.MAX_VALUE : "1"; // there is one writer at most
-        Object reply = locks.node(key).send("LOCK.INFO", key, "COUNT", most).join();
-        if (reply instanceof LockException e) {
-            throw e;
-        }
-        long left = 0;
-        var holds = reply == null ? List.of() : (List<?>) Node.fields((List<?>) reply).get("holds");
-        for (Object entry : holds) {
-            Map<String, Object> hold = Node.fields((List<?>) entry);
-            if ((Long) hold.get(read ? "read" : "write") > 0) {
-                left = Math.max(left, (Long) hold.get("lease"));
-            }
-        }
-        return Duration.ofMillis(left);
+        return Duration.ofMillis(locks.others.holds(key).stream()
+            .filter(hold -> (Long) hold.get(read ? "read" : "write") > 0)
+            .mapToLong(hold -> (Long) hold.get("lease")).max().orElse(0));
     }
 
     @Override
