@@ -1,4 +1,4 @@
-//! Ten thousand randomly cut, flipped and spliced payloads, a hundred thousand with `MORTISE_LONG=1`: RESTORE refuses each
+//! Two thousand randomly cut, flipped and spliced payloads, a hundred thousand with `MORTISE_LONG=1`: RESTORE refuses each
 //! completely, or makes a valid lock.
 //!
 //! The test corrects the checksum each time, so that the damage reaches the module.
@@ -54,12 +54,12 @@ fn rounds() -> u64 {
     if env::var_os("MORTISE_LONG").is_some() {
         100_000
     } else {
-        10_000
+        2_000
     }
 }
 
 #[test]
-fn ten_thousand_payloads_damaged_inside_are_refused_or_valid() {
+fn thousands_of_payloads_damaged_inside_are_refused_or_valid() {
     let mut scene = Scene::set_up();
     let bodies: Vec<_> = dumps(&mut scene)
         .iter()
@@ -86,7 +86,7 @@ fn ten_thousand_payloads_damaged_inside_are_refused_or_valid() {
 }
 
 #[test]
-fn ten_thousand_payloads_with_a_damaged_envelope_are_refused_or_valid() {
+fn thousands_of_payloads_with_a_damaged_envelope_are_refused_or_valid() {
     let mut scene = Scene::set_up();
     let inners: Vec<_> = dumps(&mut scene)
         .iter()
@@ -100,19 +100,6 @@ fn ten_thousand_payloads_with_a_damaged_envelope_are_refused_or_valid() {
     }
     assert_eq!(scene.digest_now(), scene.digest);
     assert_nothing_is_left(&mut scene);
-}
-
-#[test]
-fn a_thousand_payloads_with_a_wrong_checksum_are_refused() {
-    let mut scene = Scene::set_up();
-    let dumps = dumps(&mut scene);
-    let mut dice = Dice::new(3);
-    for _ in 0..1_000 {
-        let dump = damaged(&dumps, &mut dice);
-        if !dumps.contains(&dump) {
-            scene.assert_refused(&dump, &dump.escape_ascii().to_string());
-        }
-    }
 }
 
 impl Scene {
