@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::ffi::{Context, Field};
-use crate::keys::{evictions, leases, tokens};
+use crate::keys::{first_lock, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::hidden;
 use crate::time::{self, clock};
@@ -46,7 +46,7 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
         ("total_timeouts", totals.timeouts.get()),
         ("total_deadlocks", totals.deadlocks.get()),
         ("total_denied", totals.denied.get()),
-        ("evictable", u64::from(evictions::are_possible(ctx))),
+        ("evictable", u64::from(first_lock::may_be_evicted(ctx))),
         ("longest_stretch_us", slice::longest(ctx)),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (

@@ -19,7 +19,7 @@ use crate::waiting::pending::{self, How, Waits};
 use crate::work::notices::Notices;
 use crate::work::slice::Stretch;
 
-use attempt::{Outcome, attempt};
+use attempt::{Attempt, attempt};
 use call::{Call, Form};
 
 pub(crate) struct Acquire;
@@ -119,7 +119,7 @@ fn decide<'c>(
     notices: &mut Notices<'c>,
 ) -> Result<(), Error> {
     let mut outcome = attempt(ctx, call, false, notices)?;
-    if let Outcome::Busy(busy) = outcome {
+    if let Attempt::Busy(busy) = outcome {
         let how = match mailbox {
             Some(mailbox) => How::ByMail(mailbox),
             None if call.may_wait(ctx) => How::Blocked,
@@ -150,9 +150,9 @@ fn decide<'c>(
         mailbox.open_if_room(ctx);
     }
     match outcome {
-        Outcome::Granted(token) => ctx.reply_integer(token.get() as i64),
+        Attempt::Granted(token) => ctx.reply_integer(token.get() as i64),
         // Busy only if a callback of another module has come in between.
-        Outcome::Denied | Outcome::Busy(_) => reply_null(ctx),
+        Attempt::Denied | Attempt::Busy(_) => reply_null(ctx),
     }
     Ok(())
 }

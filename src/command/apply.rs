@@ -7,7 +7,7 @@ use mortise_core::{Instant, Lock};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Kind, Value};
-use crate::keys::{effect, leases, subscription, tokens};
+use crate::keys::{effect, first_lock, leases, tokens};
 use crate::time::{self, clock};
 use crate::work::queue::{self, EndedHolds, Work};
 
@@ -37,7 +37,7 @@ impl Command for Apply {
             (true, false) => Arrival::File,
             (true, true) => Arrival::ReplicaFile,
         };
-        subscription::subscribe_once(ctx);
+        first_lock::subscribe_once(ctx);
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;
@@ -51,7 +51,7 @@ impl Command for Apply {
         apply(ctx, name, &fact, here.boot)?;
         note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
         if !loading {
-            effect::replicate_applied(ctx, name, &fact, last, &here);
+            effect::replicate_applied(ctx, name, &fact, &here);
         }
         ctx.reply_null();
         Ok(())

@@ -10,14 +10,14 @@
 //! may move. While it is clear the command replicates itself verbatim, which reaches nobody, costs
 //! nothing, and keeps the server's count of changes, on which `save` points live.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ffi::CStr;
 
 use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
-use crate::keys::subscription;
+use crate::keys::first_lock;
 use crate::keys::tokens;
 use crate::time::clock;
 use crate::time::{self, alarms};
@@ -58,15 +58,16 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
         return;
     }
     ctx.signal_modified(key);
+    let bytes = encode(ctx, effect, &clock::stamp_at(now));
+    ctx.replicate(APPLY, key, &bytes);
+}
+
+/// The bytes of an effect, in a buffer that is used for all.
+fn encode(ctx: &Context<'_>, effect: &Effect<'_>, stamp: &Stamp) -> RefMut<'static, Vec<u8>> {
     let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
     buffer.clear();
-    codec::encode_effect(
-        effect,
-        tokens::last(ctx),
-        &clock::stamp_at(now),
-        &mut buffer,
-    );
-    ctx.replicate(APPLY, key, &buffer);
+    codec::encode_effect(effect, tokens::last(ctx), stamp, &mut buffer);
+    buffer
 }
 
 /// Whether there is no receiver, so that no effect need be built. The key counts as changed then.
@@ -81,28 +82,16 @@ pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 
 /// Replicates every hold of a lock that came by RESTORE. The server replicates the RESTORE as it
 /// came, stamped with the time of the DUMP, but the leases began anew: an AOF that is loaded later
-/// would end them early. The same is true after a full sync if the AOF begins with what the primary
-/// sent and stamped.
+/// would end them early.
 pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
     if !EFFECTS.get(ctx).has_receivers.get() {
         return;
     }
     let stamp = clock::stamp_at(now);
-    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
     for (owner, stake) in lock.holds() {
-        buffer.clear();
-        let effect = Effect::Put(owner.as_ref(), stake);
-        codec::encode_effect(&effect, tokens::last(ctx), &stamp, &mut buffer);
-        ctx.replicate_named(APPLY, name, &buffer);
+        let bytes = encode(ctx, &Effect::Put(owner.as_ref(), stake), &stamp);
+        ctx.replicate_named(APPLY, name, &bytes);
     }
-}
-
-/// Whether this replica's AOF begins with the file that its primary sent (Valkey 9), not with one of its own.
-pub(crate) fn aof_begins_with_sync(ctx: &Context<'_>) -> bool {
-    let rewrites = [c"aof_rewrite_in_progress", c"aof_rewrite_scheduled"];
-    !time::is_primary(ctx)
-        && ctx.has_aof()
-        && ctx.server_info(c"persistence", rewrites) == [Some(0), Some(0)]
 }
 
 /// Replicates the token clock once the event loop turns.
@@ -120,27 +109,14 @@ pub(crate) fn token_clock_is_due(ctx: &Context<'_>) -> bool {
 pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
     if token_clock_is_due(ctx) {
         EFFECTS.get(ctx).token_clock_due.set(false);
-        send_token_clock(ctx);
+        let bytes = encode(ctx, &Effect::Clock, &clock::stamp());
+        ctx.replicate_named(APPLY, b"", &bytes);
     }
-}
-
-/// Replicates the token clock.
-fn send_token_clock(ctx: &Context<'_>) {
-    let mut bytes = Vec::new();
-    codec::encode_effect(
-        &Effect::Clock,
-        tokens::last(ctx),
-        &clock::stamp(),
-        &mut bytes,
-    );
-    ctx.replicate_named(APPLY, b"", &bytes);
 }
 
 /// Sends a heartbeat to the replicas, and to the AOF if asked to.
 pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bool) {
-    let mut bytes = Vec::new();
-    let effect = Effect::Heartbeat(heartbeat);
-    codec::encode_effect(&effect, tokens::last(ctx), &clock::stamp(), &mut bytes);
+    let bytes = encode(ctx, &Effect::Heartbeat(heartbeat), &clock::stamp());
     ctx.select(Db::default());
     if to_aof {
         ctx.replicate_named(APPLY, b"", &bytes);
@@ -154,7 +130,7 @@ pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     let asked = EFFECTS.get(ctx).asked_for_replicas.get();
     // Without locks the module gets no event of forks.
     if !EFFECTS.get(ctx).has_receivers.get()
-        || !subscription::is_subscribed(ctx)
+        || !first_lock::is_subscribed(ctx)
         || now.millis_since(asked) < ASK_EVERY
     {
         return;
@@ -171,20 +147,12 @@ pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
 
 /// Replicates a fact that this replica has applied: to its own AOF, because replicas of a replica get the primary's stream itself. An AOF is
 /// read by the clocks of this machine: stamped by those of another, it would bring the whole lease again.
-pub(crate) fn replicate_applied(
-    ctx: &Context<'_>,
-    name: Arg<'_>,
-    fact: &Fact<'_>,
-    last: u64,
-    here: &Stamp,
-) {
+pub(crate) fn replicate_applied(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, here: &Stamp) {
     let effect = match fact {
         Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),
         Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),
         _ => return ctx.replicate_verbatim(),
     };
-    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
-    buffer.clear();
-    codec::encode_effect(&effect, last, here, &mut buffer);
-    ctx.replicate(APPLY, name, &buffer);
+    let bytes = encode(ctx, &effect, here);
+    ctx.replicate(APPLY, name, &bytes);
 }

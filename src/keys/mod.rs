@@ -8,8 +8,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod effect;
-pub(crate) mod evictions;
+pub(crate) mod first_lock;
 pub(crate) mod leases;
 pub(crate) mod saved;
-pub(crate) mod subscription;
 pub(crate) mod tokens;

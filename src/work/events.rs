@@ -7,7 +7,7 @@ use mortise_core::KeyRef;
 
 use crate::config;
 use crate::ffi::{Context, Event, Value};
-use crate::keys::{arrivals, effect, evictions, leases, subscription, tokens};
+use crate::keys::{arrivals, effect, first_lock, leases, tokens};
 use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{self, alarms, clock, failover};
@@ -57,9 +57,8 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
             // Waiters need nothing: the flush before the load has queued their keys, and each lock that comes queues its key.
-            arrivals::on_loaded(ctx);
             if tokens::last(ctx) > 0 {
-                subscription::subscribe_once(ctx);
+                first_lock::subscribe_once(ctx);
             }
             alarms::at_end_of_turn(ctx);
         }
@@ -81,7 +80,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::Config => {
             time::grace(ctx).heartbeats.on_settings();
-            evictions::warn_later(ctx);
+            first_lock::warn_later(ctx);
         }
     }
 }

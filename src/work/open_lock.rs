@@ -8,8 +8,8 @@ use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Remai
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
 use crate::keys::effect;
+use crate::keys::first_lock;
 use crate::keys::leases;
-use crate::keys::subscription;
 use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::notices::{Notice, Notices};
@@ -67,7 +67,7 @@ impl<'c> OpenLock<'c> {
         if key.kind() == Kind::Other {
             return Err(Error::WrongType);
         }
-        subscription::subscribe_once(ctx);
+        first_lock::subscribe_once(ctx);
         time::detect_stall(ctx, now);
         let mut lock = Self {
             ctx,

@@ -14,7 +14,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{arrivals, effect, evictions, leases};
+use crate::keys::{effect, first_lock, leases};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{self, clock, failover};
 use crate::waiting;
@@ -66,14 +66,13 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 /// The event loop turns.
 fn turn(ctx: &Context<'_>) {
     alarms::end_of_turn_has_come(ctx);
-    evictions::warn_if_due(ctx);
+    first_lock::warn_if_due(ctx);
     work(ctx);
 }
 
 /// Does a slice of work, and arms the timers for what is left.
 fn work(ctx: &Context<'_>) {
     effect::send_token_clock_if_due(ctx);
-    arrivals::check_load(ctx);
     let now = clock::now();
     if time::grace(ctx).is_newly_over(now) {
         queue::scan(ctx, Scope::All);

@@ -5,7 +5,7 @@ use mortise_harness::{
     is_nil, lock_info, wait_for_sync, waiter, wall_micros,
 };
 
-use super::{assert_same_holds, make_history, replica_of, stat};
+use super::{assert_same_holds, make_history, replica_of};
 
 #[test]
 fn a_replica_that_attaches_later_has_every_hold() {
@@ -159,35 +159,4 @@ fn a_replicas_own_append_only_file_has_the_effects() {
         Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
         assert_eq!(before.facts().len(), 21);
     }
-}
-
-/// On Valkey 9 the AOF begins with the primary's data. The replica then has to append all leases, which it cannot do while
-/// writes are paused.
-#[test]
-fn locks_from_a_full_sync_in_a_pause_are_checked_after_the_pause() {
-    let primary = Server::builder()
-        .config("repl-diskless-sync-delay", "0")
-        .start();
-    let mut conn = primary.connect();
-    for n in 0..20 {
-        cmd!(conn, "LOCK.ACQUIRE", n, "a", 600_000);
-    }
-    let replica = Server::builder()
-        .config("appendonly", "yes")
-        .replica_of(&primary)
-        .start();
-    wait_for_sync(&primary, &replica);
-    let syncs = stat(&primary, "sync_full");
-    cmd!(replica.connect(), "CLIENT", "PAUSE", 60_000, "WRITE");
-    cmd!(conn, "DEBUG", "CHANGE-REPL-ID");
-    cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
-    eventually("it gets a full sync", || {
-        stat(&primary, "sync_full") > syncs
-    });
-    wait_for_sync(&primary, &replica);
-    eventually("everything has been checked", || {
-        replica.gauge("locks") == 20 && replica.gauge("marked") == 0
-    });
-    cmd!(replica.connect(), "CLIENT", "UNPAUSE");
-    eventually("nothing is held back", || replica.gauge("held_back") == 0);
 }

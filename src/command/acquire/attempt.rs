@@ -17,7 +17,7 @@ use crate::work::open_lock::OpenLock;
 use crate::work::{grant, slots};
 
 /// What became of a request that was tried.
-pub(super) enum Outcome {
+pub(super) enum Attempt {
     Granted(Token),
     /// It may only add to a hold: the owner has none by its token, or its limit leaves no room.
     Denied,
@@ -60,7 +60,7 @@ pub(super) fn attempt<'c>(
     call: &Call<'c>,
     may_overtake: bool,
     notices: &mut Notices<'c>,
-) -> Result<Outcome, Error> {
+) -> Result<Attempt, Error> {
     match &call.named {
         Named::One(key) => OpenLock::with_notices(ctx, *key, clock::now(), notices, |lock| {
             one(lock, call, may_overtake)
@@ -69,7 +69,7 @@ pub(super) fn attempt<'c>(
     }
 }
 
-fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<Outcome, Error> {
+fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<Attempt, Error> {
     let (ctx, now, request) = (lock.ctx, lock.now, &call.request);
     let (mut turn, mut repeats) = (Turn::First, None);
     if lock.has_waiters() && !may_overtake {
@@ -90,9 +90,9 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<O
             lock.replicate(request.owner);
             lock.notify(Notice::Acquired);
             totals::get(ctx).count_grant(grant);
-            Ok(Outcome::Granted(grant.token()))
+            Ok(Attempt::Granted(grant.token()))
         }
-        Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Outcome::Denied),
+        Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Attempt::Denied),
         Err(AcquireError::Busy(busy)) => {
             let is_free = turn == Turn::Behind
                 && !forbidden
@@ -103,7 +103,7 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<O
                 true => vec![pending_key(lock, false)],
                 false => Vec::new(),
             };
-            Ok(Outcome::Busy(Busy {
+            Ok(Attempt::Busy(Busy {
                 now,
                 rank: busy.into(),
                 is_free,
@@ -139,7 +139,7 @@ fn several<'c>(
     names: &[Arg<'c>],
     may_overtake: bool,
     notices: &mut Notices<'c>,
-) -> Result<Outcome, Error> {
+) -> Result<Attempt, Error> {
     let (now, request) = (clock::now(), &call.request);
     if names
         .first()
@@ -154,7 +154,7 @@ fn several<'c>(
         })?);
     }
     if found.iter().any(|found| found.hold.is_some()) {
-        return again(ctx, request, names, &found, notices).map(Outcome::Granted);
+        return again(ctx, request, names, &found, notices).map(Attempt::Granted);
     }
     let keys: Vec<KeyId> = found
         .iter()
@@ -165,9 +165,9 @@ fn several<'c>(
     let is_behind = found.iter().any(|found| found.has_waiters);
     if is_free && repeats.is_none() && (may_overtake || !is_behind) {
         let token = grant::new(ctx, names, request, may_overtake, notices)?;
-        return Ok(Outcome::Granted(token));
+        return Ok(Attempt::Granted(token));
     }
-    Ok(Outcome::Busy(Busy {
+    Ok(Attempt::Busy(Busy {
         now,
         rank: Rank::Last,
         is_free,

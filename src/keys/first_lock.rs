@@ -1,0 +1,72 @@
+//! What the module does once there is a lock: it subscribes to more events, and warns if the server may evict locks that are held, so that
+//! others can take them.
+//!
+//! Locks carry no TTL, so only the policies `allkeys-*` evict them, and only where memory has a limit.
+
+use std::cell::Cell;
+
+use crate::ffi::{Context, MainThread};
+use crate::time::alarms;
+
+static STATE: MainThread<State> = MainThread::new(State {
+    is_subscribed: Cell::new(false),
+    is_warning_due: Cell::new(false),
+    has_warned: Cell::new(false),
+});
+
+struct State {
+    is_subscribed: Cell<bool>,
+    /// The settings may have changed since they were last checked.
+    is_warning_due: Cell<bool>,
+    /// The log says that the server may evict locks.
+    has_warned: Cell<bool>,
+}
+
+/// A lock, a waiter or a value of the token clock has come to this server: from now on it needs more events.
+pub(crate) fn subscribe_once(ctx: &Context<'_>) {
+    if STATE.get(ctx).is_subscribed.replace(true) {
+        return;
+    }
+    if !ctx.subscribe_for_locks() {
+        ctx.warn(
+            "the server refuses a subscription to its events: waiters will not notice FLUSHALL and SWAPDB. Restart it, \
+             and report this line",
+        );
+    }
+    warn_later(ctx);
+}
+
+/// Whether the module is subscribed to them.
+pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
+    STATE.get(ctx).is_subscribed.get()
+}
+
+/// Whether the server may evict locks that are held, which it takes long to find out. Also true if the server does not show it.
+pub(crate) fn may_be_evicted(ctx: &Context<'_>) -> bool {
+    let [limit] = ctx.server_info(c"memory", [c"maxmemory"]);
+    let policy = ctx.server_text(c"memory", c"maxmemory_policy");
+    limit != Some(0) && policy.is_none_or(|policy| policy.starts_with(b"allkeys"))
+}
+
+/// Warns of evictions when the event loop turns, because callbacks must not ask the server: there is a first lock, or a setting
+/// has changed.
+pub(crate) fn warn_later(ctx: &Context<'_>) {
+    STATE.get(ctx).is_warning_due.set(true);
+    alarms::at_end_of_turn(ctx);
+}
+
+/// The event loop turns: warns if that is due. Once, until the settings allow no evictions any more.
+pub(crate) fn warn_if_due(ctx: &Context<'_>) {
+    let state = STATE.get(ctx);
+    if !state.is_warning_due.take() {
+        return;
+    }
+    let may = may_be_evicted(ctx);
+    if may && !state.has_warned.replace(may) {
+        ctx.warn(
+            "maxmemory-policy allkeys-* may evict locks that are held, and others can then take them. Set noeviction or \
+             volatile-*",
+        );
+    }
+    state.has_warned.set(may);
+}
