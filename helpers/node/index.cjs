@@ -1,4 +1,4 @@
-// Locks in the server: what a client requests, relies on and leaves.
+// Locks in the server: what a client requests, relies on and leaves. index.d.cts says what users call.
 //
 // One rule stands above the others: a hold whose state is unknown is never kept. Every attempt has a name of its own. If its outcome is
 // unknown, the library repeats LOCK.LEAVE … FOR until the server replies; late requests of that name then change nothing.
@@ -99,12 +99,10 @@ class Locks {
     };
   }
 
-  /** A lock, or null if there is none within `wait`. With several names all of their locks at once: a MultiLock. */
   tryAcquire(name, options = {}) {
     return this.#take(name, options, 0, nothing);
   }
 
-  /** A lock. Rejects with a BusyError if there is none within `wait`, which has no end if it is not given. */
   acquire(name, options = {}) {
     return this.#take(name, options, Infinity, busy);
   }
@@ -153,7 +151,6 @@ class Locks {
     });
   }
 
-  /** Runs `work(lock)` under the lock, and gives it back. `options` may be left out. */
   async using(name, options, work) {
     if (work === undefined) [options, work] = [{}, options];
     if (typeof work !== "function") throw new TypeError(`work is a function, not ${inspect(work)}`);
@@ -169,15 +166,11 @@ class Locks {
     return result;
   }
 
-  /** The semaphore of `limit` permits on this name. */
   semaphore(name, limit) {
     return new Semaphore(this, text("the name of a semaphore", name), count("limit", limit, 1, MOST_COUNT));
   }
 
-  /**
-   * The lock that is held under the name `owner` by that token, or null if it is not, or no longer: of several that try, one gets
-   * it. A reply that was lost is asked for again: nobody works under the new name before.
-   */
+  // A reply that was lost is asked for again: nobody works under the new name before.
   async takeOver(name, owner, token, options = {}) {
     text("the name of a lock", name);
     const request = this.#request(name, options);
@@ -215,7 +208,6 @@ class Locks {
     }
   }
 
-  /** The milliseconds until the last of the lock's holds, or that of `owner`, is over, which nothing extends any more; null if there is none. */
   async revoke(name, owner) {
     const key = this.session.topology.prefix + text("the name of a lock", name);
     if (owner !== undefined) text("owner", owner);
@@ -338,10 +330,6 @@ class Locks {
     throw new UnreachableError(`nobody knows whether the lock was passed on: ${reply.cause.message}`, lock.name, reply.cause);
   }
 
-  /**
-   * Leaves all locks that it waits for or holds, but none of other Locks of the same client. Returns whether the server has confirmed all
-   * within `ms`.
-   */
   async close(ms = 2_000) {
     time("ms", ms, 0);
     const { session } = this;

@@ -1,4 +1,4 @@
-// A granted lock, of one key or several: how long it counts as held, and how it ends.
+// A granted lock, of one key or several: how long it counts as held, and how it ends. index.d.cts says what users call.
 "use strict";
 const { Unanswered, codeOf } = require("./connections.cjs");
 const { abortable, now } = require("./node.cjs");
@@ -48,7 +48,6 @@ class Lock {
   get key() {
     return this.keys[0];
   }
-  /** Aborts, with a LostError as its reason, as soon as the lock is lost. */
   get signal() {
     if (!this.#controller) {
       this.#controller = new AbortController();
@@ -144,12 +143,10 @@ class Lock {
     this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
     this.#controller?.abort(this.#lost);
   }
-  /** Gives it back. Rejects with a LostError if it was lost before. */
   async release() {
     if (!this.#over && !(await this.#locks.release(this))) this.#reportLoss();
     if (this.#lost) throw this.#lost; // and once is enough
   }
-  /** Holds it for `ms` from now on at least. */
   async extend(ms) {
     time("ms", ms);
     const extended = await this.confirm(ms).catch((error) => {
@@ -158,7 +155,6 @@ class Lock {
     if (!extended) this.#lose();
     if (this.#lost) throw this.#lost;
   }
-  /** Gives it to another name with a lease of `lease` ms, and nobody is granted in between. Returns the new token: see `Locks.takeOver`. */
   async passTo(owner, lease) {
     text("owner", owner);
     time("lease", lease);
@@ -172,10 +168,6 @@ class Lock {
     if (this.#lost) throw this.#lost;
     return token;
   }
-  /**
-   * Runs a command if the lock is held when the server runs it, and returns its reply: `lock.guard("SET", "stock:42", 17)`. Rejects with a
-   * LostError if it is not held any more, and nothing was run; with a RefusedError for an error of the command itself.
-   */
   async guard(...command) {
     if (command.length === 0) throw new TypeError("a command to guard is missing");
     if (this.#over) throw this.#lost ?? new LostError(`the lock '${this.name}' is not held any more`, this.name);
