@@ -362,6 +362,24 @@ def test_a_process_that_ends_while_daemon_threads_wait_leaves_the_queue(r, serve
         assert server.commands("leave") >= left + 5 and server.waiters("stock") == 0
 
 
+WAITING = """
+import sys, redis
+from mortise_lock import Lock
+Lock(redis.Redis(port=int(sys.argv[1])), "stock").acquire()
+"""
+
+
+def test_a_thread_waits_without_a_box_and_leaves_the_queue_when_its_process_is_killed(r, server):
+    eventually(lambda: server.info("boxes") == 0)
+    with Lock(r, "stock"):
+        process = subprocess.Popen([sys.executable, "-c", WAITING, str(server.port)])
+        eventually(lambda: server.waiters("stock") == 1)
+        assert server.info("boxes") == 0
+        process.kill()
+        eventually(lambda: server.waiters("stock") == 0)
+        process.wait()
+
+
 def test_a_process_that_was_frozen_for_longer_than_its_lease_does_not_believe_in_it(r, server):
     process = child(server, "stays")
     process.send_signal(signal.SIGSTOP)
