@@ -15,7 +15,6 @@ use crate::work::{failing, slice};
 pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
     let now = clock::now();
     let [locks, holders] = leases::count(ctx);
-    let totals = totals::get(ctx);
     let mail = waiting::boxes(ctx).mail.borrow();
     let (boxes, letters, requests) = (mail.boxes(), mail.letters(), mail.requests());
     drop(mail);
@@ -35,17 +34,9 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
         ("max_queued", config::max_queued(ctx)),
         ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
-        ("total_grants", totals.grants.get()),
-        ("total_reentries", totals.reentries.get()),
-        ("total_handoffs", totals.handoffs.get()),
-        ("total_releases", totals.releases.get()),
-        ("total_renewals", totals.renewals.get()),
-        ("total_passes", totals.passes.get()),
-        ("total_revocations", totals.revocations.get()),
-        ("total_expiries", totals.expiries.get()),
-        ("total_timeouts", totals.timeouts.get()),
-        ("total_deadlocks", totals.deadlocks.get()),
-        ("total_denied", totals.denied.get()),
+    ];
+    let totals = totals::all(ctx);
+    let rest = [
         ("evictable", u64::from(first_lock::may_be_evicted(ctx))),
         ("longest_stretch_us", slice::longest(ctx)),
         ("grace_left_ms", time::grace(ctx).left(now)),
@@ -57,7 +48,8 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
         ("last_token", tokens::last(ctx)),
     ];
     let number = |(name, value): (&str, u64)| (name.to_owned(), Field::Number(value));
-    let mut fields: Vec<_> = numbers.into_iter().map(number).collect();
+    let numbers = numbers.into_iter().chain(totals).chain(rest);
+    let mut fields: Vec<_> = numbers.map(number).collect();
     for (what, times) in [
         ("wait", totals::wait_times(ctx).borrow()),
         ("hold", totals::hold_times(ctx).borrow()),

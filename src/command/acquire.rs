@@ -13,7 +13,7 @@ use super::{check_primary, check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting::mail::Mailbox;
 use crate::waiting::pending::{self, How, Waits};
 use crate::work::notices::Notices;
@@ -158,6 +158,6 @@ fn decide<'c>(
 }
 
 fn reply_null(ctx: &Context<'_>) {
-    totals::get(ctx).denied.add_one();
+    totals::add(ctx, Total::Denied);
     ctx.reply_null();
 }

@@ -6,7 +6,7 @@ use super::parse::Parse;
 use super::{change_hold, check_primary, check_renewable, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
-use crate::totals;
+use crate::totals::{self, Total};
 
 pub(crate) struct Renew;
 
@@ -33,7 +33,7 @@ impl Command for Renew {
             }
             let renewed = lock.renew(owner, lease, token);
             if renewed.is_some() {
-                totals::get(ctx).renewals.add_one();
+                totals::add(ctx, Total::Renewals);
             }
             Ok(renewed.map(Token::get))
         })

@@ -30,7 +30,7 @@ pub(crate) fn wall_micros() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }
 
-/// The same, as the server read it when it called the command that runs now. Not available before
+/// The wall clock as the server read it when it called the command that runs now. Not available before
 /// Redis 7.2.
 pub(crate) fn command_wall_micros() -> u64 {
     // SAFETY: no arguments; a function that an older server lacks is null.

@@ -203,7 +203,7 @@ impl Context<'_> {
         };
     }
 
-    /// The same for a key whose name is not an argument.
+    /// Notifies the subscribers of an event of a key whose name is not an argument.
     pub(crate) fn notify_named(&self, event: &CStr, key: &[u8]) {
         let name = OwnString::new(key);
         // SAFETY: the string outlives the call.

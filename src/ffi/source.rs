@@ -9,7 +9,7 @@ use super::context::Context;
 pub(crate) enum Source {
     /// The server's own files, at start-up or DEBUG RELOAD.
     File,
-    /// The same of a replica, or of what may be one: its files may have come from its primary.
+    /// The files of a replica, or of what may be one: they may have come from its primary.
     ReplicaFile,
     /// The primary, in a full sync.
     Sync,

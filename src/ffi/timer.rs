@@ -63,12 +63,12 @@ impl Context<'_> {
         self.timer(alarm).set(timer);
     }
 
-    /// The event loop has to be woken, and has not been yet.
+    /// Whether the alarm's timer is under way.
     pub(crate) fn has_timer(&self, alarm: Alarm) -> bool {
         !matches!(self.timer(alarm).get(), Timer::None)
     }
 
-    /// It is not woken.
+    /// Stops the alarm's timer, if it is under way.
     pub(crate) fn stop_timer(&self, alarm: Alarm) {
         if let Timer::Started(id) = self.timer(alarm).replace(Timer::None) {
             // SAFETY: an id that is not known any more is refused by the server.

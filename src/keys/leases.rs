@@ -7,7 +7,7 @@ use mortise_core::{Db, Instant, KeyRef, LeaseOrder, LeaseTables, ShortBytes, Sta
 
 use crate::ffi::{Context, MainThread, Value};
 use crate::time;
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::work::queue::{self, Work};
 
 /// The latest end of a lease of a lock that lost its key while it was held.
@@ -85,7 +85,7 @@ pub(crate) fn clear(ctx: &Context<'_>, db: Option<Db>) {
 
 /// Counts a hold whose lease was over.
 pub(crate) fn count_ended(ctx: &Context<'_>, stake: &Stake) {
-    totals::get(ctx).expiries.add_one();
+    totals::add(ctx, Total::Expiries);
     let held = stake.deadline.millis_since(stake.since);
     totals::hold_times(ctx).borrow_mut().record(held);
 }

@@ -18,14 +18,14 @@ pub(crate) const SWEEP_EVERY: u64 = 100;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
 const LATE: u64 = 20;
 
-/// Makes sure that marks are settled and decided waiters woken before the event loop turns.
+/// Makes sure that queued work is done before the event loop turns.
 pub(crate) fn at_end_of_turn(ctx: &Context<'_>) {
     if !ctx.has_timer(Alarm::EndOfTurn) {
         ctx.with_detached(|ctx| ctx.start_timer(0, Alarm::EndOfTurn));
     }
 }
 
-/// The same, but `ms` from now, unless it is under way.
+/// Settles keys and wakes waiters `ms` from now, unless that timer is under way.
 pub(crate) fn end_of_turn_in(ctx: &Context<'_>, ms: u64) {
     if !ctx.has_timer(Alarm::EndOfTurn) {
         ctx.start_timer(ms, Alarm::EndOfTurn);
@@ -64,7 +64,7 @@ pub(crate) fn due_has_come(ctx: &Context<'_>) {
     DUE.get(ctx).set(None);
 }
 
-/// One of the timers that come at once, or nearly, is under way.
+/// Whether a timer that fires at once, or nearly, is under way.
 pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
     ctx.has_timer(Alarm::EndOfTurn) || ctx.has_timer(Alarm::Background)
 }

@@ -181,12 +181,12 @@ impl Heartbeats {
         self.enough_replicas.set(false);
     }
 
-    /// Too few replicas have acknowledged data that is young enough: one of them may have been promoted.
+    /// Whether too few replicas have acknowledged data that is young enough: one of them may have been promoted.
     pub(crate) fn are_late(&self, now: Instant) -> bool {
         self.fresh_until.get().is_some_and(|until| until <= now)
     }
 
-    /// The same, and it is not the server itself that refuses for want of replicas.
+    /// Whether replicas are late though the server itself counts enough of them.
     pub(crate) fn alone_forbid(&self, now: Instant) -> bool {
         self.enough_replicas.get() && self.are_late(now)
     }

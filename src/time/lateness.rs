@@ -16,6 +16,11 @@
 //! prompt if the primary has granted at all: a primary does not grant while its heartbeats are acknowledged late (`heartbeats.rs`). In a
 //! cluster it does grant then, and the heartbeat says how long ago, at most, the last acknowledged one was written.
 //!
+//! *An example*: `lock.max-lease` is 10 s, the grace 16 s, so the old primary has stopped 6 s after the promotion. Up to then RENEW gets
+//! TRYAGAIN. The data was at most 2 s late. A hold that ends here 7 s after the promotion may have ended on the old primary after 5 s, when that
+//! still granted: another owner may hold the lock there, so this hold is suspect. One that ends here after 9 s was alive after 7 s, when the old
+//! primary granted nothing any more: it may be renewed.
+//!
 //! *The rule*, see [`Lateness::on_promotion`]: if a hold ends after the time of TRYAGAIN by more than its data may have been late, it was
 //! alive on the old primary when that stopped, so nobody was granted after it. All other holds are suspect. One moment per server is enough
 //! to tell them apart: leases are no longer than `lock.max-lease`, so what came from the predecessor has ended when the grace has, and
@@ -29,7 +34,7 @@ use mortise_core::{Instant, Stake};
 use crate::config;
 use crate::ffi::Context;
 
-/// This late, every hold is suspect.
+/// How late data was that does not say it: every hold is suspect.
 const UNKNOWN: u64 = u64::MAX;
 
 /// How prompt and how late the data of a stretch of time was.
@@ -268,6 +273,7 @@ impl Lateness {
     pub(crate) fn suspect_ms(&self, now: Instant) -> u64 {
         self.suspect_until.get().millis_since(now)
     }
+
     /// Whether RENEW, FENCE and GUARD may use a hold. If the old primary may have ended a hold from before the promotion, and granted the
     /// lock to another owner, they treat it as no hold; it still blocks others until its lease is over here. RELEASE may always end it.
     /// Re-entry need not check: nothing is granted before the grace is over, and then nothing is suspect.

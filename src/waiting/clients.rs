@@ -31,9 +31,9 @@ pub(crate) fn clients(ctx: &Context<'_>) -> &'static RefCell<Clients> {
 #[derive(Debug)]
 pub(crate) struct Clients {
     clients: BTreeMap<BlockedId, Client>,
-    /// Those whose request for a lock waits.
+    /// The clients whose request for a lock waits.
     by_waiter: BTreeMap<WaiterId, BlockedId>,
-    /// Those whose LOCK.MAIL waits, and until when.
+    /// The clients whose LOCK.MAIL waits, and until when.
     by_box: BTreeMap<BoxId, (BlockedId, Instant)>,
     limits: BTreeSet<(Instant, BoxId)>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Reader {
     /// The id of its connection.
     pub(super) client: u64,
     pub(super) call: MailCall,
-    /// It waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
+    /// Whether it waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
     pub(super) is_lost: bool,
 }
 

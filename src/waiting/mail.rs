@@ -117,7 +117,7 @@ impl Boxes {
         true
     }
 
-    /// This server is no longer a primary: drops its boxes. The server itself has answered the clients that waited for letters.
+    /// Drops all boxes, because this server is no longer a primary. The server itself has answered the clients that waited for letters.
     pub(crate) fn close_all(&self, ctx: &Context<'_>) {
         self.mail.borrow_mut().close_all();
         alarms::at_end_of_turn(ctx);
@@ -167,7 +167,7 @@ impl<'c> Mailbox<'c> {
         })
     }
 
-    /// The same for a request that does not wait, and so needs no box: only if there is room for one.
+    /// Makes the box of a request that does not wait, and so needs none, if there is room for one.
     pub(crate) fn open_if_room(self, ctx: &Context<'_>) {
         if self.check(ctx, 0, None).is_ok() {
             self.open(ctx, clock::now());

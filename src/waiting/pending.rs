@@ -10,7 +10,7 @@ use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
 use crate::time;
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting;
 use crate::waiting::mail::Mailbox;
 use crate::work::queue as work;
@@ -22,7 +22,7 @@ pub(crate) enum How<'c> {
     Blocked,
     /// Its answer goes to the box.
     ByMail(Mailbox<'c>),
-    /// It may not.
+    /// It may not wait.
     Never,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn check(
     let Some(cycle) = &plan.deadlock else {
         return Ok(plan);
     };
-    totals::get(ctx).deadlocks.add_one();
+    totals::add(ctx, Total::Deadlocks);
     let viewer = viewer(ctx);
     let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
     let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();

@@ -13,7 +13,7 @@ use mortise_core::{Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, 
 
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting::queues::{remove, settle_if_awaited};
 use crate::waiting::{self, clients, undelivered};
 
@@ -79,7 +79,7 @@ pub(crate) fn time_one_out(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(id) = waiting::queues(ctx).borrow().timed_out(now) else {
         return false;
     };
-    totals::get(ctx).timeouts.add_one();
+    totals::add(ctx, Total::Timeouts);
     end(ctx, id, Outcome::Denied);
     true
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::ffi::{Arg, Context};
 use crate::keys::tokens;
 use crate::time::{self, clock};
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting::{self, waiters};
 use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
@@ -54,7 +54,7 @@ fn enqueued<'c>(
             queues.grant_last_member(key, id, live, token)
         })
     })?;
-    totals::get(ctx).handoffs.add_one();
+    totals::add(ctx, Total::Handoffs);
     let waited = now.millis_since(waiter.since);
     totals::wait_times(ctx).borrow_mut().record(waited);
     let decided = Decided {
@@ -161,7 +161,7 @@ fn all<'c>(
         .rev()
         .for_each(|of_key| notices.append(of_key));
     if let Ok(stake) = &granted {
-        totals::get(ctx).count_grant(Grant::New(stake.token));
+        totals::add_grant(ctx, Grant::New(stake.token));
     }
     granted
 }

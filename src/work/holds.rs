@@ -7,7 +7,7 @@ use mortise_core::{
 
 use crate::error::Error;
 use crate::keys::tokens;
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting::{self, undelivered, waiters};
 use crate::work::notices::Notice;
 use crate::work::open_lock::OpenLock;
@@ -30,7 +30,7 @@ impl OpenLock<'_> {
                 let held = self.now.millis_since(released.since);
                 totals::hold_times(self.ctx).borrow_mut().record(held);
             }
-            totals::get(self.ctx).releases.add_one();
+            totals::add(self.ctx, Total::Releases);
             self.notify(Notice::Released);
         }
         Ok(released)
@@ -67,7 +67,7 @@ impl OpenLock<'_> {
         }
         let held = now.millis_since(passed.since);
         totals::hold_times(ctx).borrow_mut().record(held);
-        totals::get(ctx).passes.add_one();
+        totals::add(ctx, Total::Passes);
         self.notify(Notice::Passed);
         Ok(passed)
     }
@@ -79,7 +79,7 @@ impl OpenLock<'_> {
         if revoked.changed {
             self.replicate(owner);
             waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::Revoked);
-            totals::get(self.ctx).revocations.add_one();
+            totals::add(self.ctx, Total::Revocations);
             self.notify(Notice::Revoked);
         }
         Some(revoked)

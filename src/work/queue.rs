@@ -98,37 +98,28 @@ pub(crate) struct EndedHolds {
 }
 
 impl Work {
-    fn kind(&self) -> Kind {
+    /// Its kind, and its target if it is queued once for each.
+    fn place(&self) -> (Kind, Option<Target>) {
         match self {
-            Self::Wake(_) => Kind::Wake,
-            Self::AnswerMail(_) => Kind::AnswerMail,
-            Self::Settle(_) => Kind::Settle,
-            Self::Refuse(_) => Kind::Refuse,
-            Self::Scan(_) => Kind::Scan,
-            Self::Enter(_) => Kind::Enter,
-            Self::ReplicateLeases(_) => Kind::ReplicateLeases,
-            Self::DropEnded(_) => Kind::DropEnded,
-            Self::FreeHolds(_) | Self::FreeTables(_) | Self::FreeUndone(_) => Kind::Free,
+            Self::Wake(_) => (Kind::Wake, None),
+            Self::AnswerMail(id) => (Kind::AnswerMail, Some(Target::Box(*id))),
+            Self::Settle(key) => (Kind::Settle, Some(Target::Key(key.clone()))),
+            Self::Refuse(refusal) => (Kind::Refuse, Some(refusal.target())),
+            Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
+            Self::Enter(_) => (Kind::Enter, None),
+            Self::ReplicateLeases(key) => (Kind::ReplicateLeases, Some(Target::Key(key.clone()))),
+            Self::DropEnded(key) => (Kind::DropEnded, Some(Target::Key(key.clone()))),
+            Self::FreeHolds(_) | Self::FreeTables(_) | Self::FreeUndone(_) => (Kind::Free, None),
         }
     }
+}
 
-    /// Its target, if it is queued once for each.
-    fn target(&self) -> Option<Target> {
-        match self {
-            Self::AnswerMail(id) => Some(Target::Box(*id)),
-            Self::Settle(key) | Self::ReplicateLeases(key) | Self::DropEnded(key) => {
-                Some(Target::Key(key.clone()))
-            }
-            Self::Scan(scan) => Some(Target::Scope(scan.scope().clone())),
-            Self::Refuse(refusal) => Some(match refusal.only_several {
-                true => Target::Several(refusal.scan.scope().clone()),
-                false => Target::Scope(refusal.scan.scope().clone()),
-            }),
-            Self::Wake(_)
-            | Self::Enter(_)
-            | Self::FreeHolds(_)
-            | Self::FreeTables(_)
-            | Self::FreeUndone(_) => None,
+impl Refusal {
+    fn target(&self) -> Target {
+        let scope = self.scan.scope().clone();
+        match self.only_several {
+            true => Target::Several(scope),
+            false => Target::Scope(scope),
         }
     }
 }
@@ -152,8 +143,8 @@ struct WorkQueue {
 
 impl WorkQueue {
     fn push(&mut self, work: Work) {
-        let kind = work.kind();
-        if let Some(target) = work.target()
+        let (kind, target) = work.place();
+        if let Some(target) = target
             && !self.targets.insert((kind, target))
         {
             return;
@@ -175,7 +166,7 @@ impl WorkQueue {
         let at = *queued.next()?.0;
         let work = self.order.remove(&at)?;
         self.len[kind as usize] -= 1;
-        if let Some(target) = work.target() {
+        if let (_, Some(target)) = work.place() {
             self.targets.remove(&(kind, target));
         }
         Some((at.1, work))
@@ -192,7 +183,7 @@ pub(crate) fn push(ctx: &Context<'_>, work: Work) {
     alarms::at_end_of_turn(ctx);
 }
 
-/// The same for work on a key.
+/// Does the work on the key before the event loop turns, or as soon as it can be done.
 pub(crate) fn push_key(ctx: &Context<'_>, key: KeyRef<'_>, work: fn(HomeKey) -> Work) {
     push(ctx, work(home_key(ctx, key)));
 }
@@ -215,7 +206,7 @@ pub(crate) fn take(ctx: &Context<'_>, kind: Kind) -> Option<(u64, Work)> {
 
 /// Puts back work that was taken and is not done yet: it goes on before other work of its kind.
 pub(crate) fn put_back(ctx: &Context<'_>, number: u64, work: Work) {
-    queue(ctx).borrow_mut().put(work.kind(), number, work);
+    queue(ctx).borrow_mut().put(work.place().0, number, work);
 }
 
 /// How much work of that kind there is.
@@ -251,7 +242,7 @@ pub(crate) fn hold_back(ctx: &Context<'_>, key: KeyRef<'_>) {
     queue.held_back.insert(key);
 }
 
-/// One of the keys that were held back, if the server accepts writes now.
+/// Takes one of the keys that were held back, if the server accepts writes now.
 pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<HomeKey> {
     if is_blocked(ctx) {
         return None;

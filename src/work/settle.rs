@@ -8,7 +8,7 @@ use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
 
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
-use crate::totals;
+use crate::totals::{self, Total};
 use crate::waiting::{self, pending, waiters};
 use crate::work::notices::Notice;
 use crate::work::open_lock::{self, OpenLock};
@@ -106,8 +106,8 @@ impl OpenLock<'_> {
         let owner = decided.waiter.owner.as_ref();
         open_lock::replicate(ctx, self.name, self.now, owner, stake, alone);
         self.notify(Notice::Acquired);
-        totals::get(ctx).count_grant(grant);
-        totals::get(ctx).handoffs.add_one();
+        totals::add_grant(ctx, grant);
+        totals::add(ctx, Total::Handoffs);
         let waited = self.now.millis_since(decided.waiter.since);
         totals::wait_times(ctx).borrow_mut().record(waited);
         true

@@ -89,7 +89,7 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<A
         Ok(grant) => {
             lock.replicate(request.owner);
             lock.notify(Notice::Acquired);
-            totals::get(ctx).count_grant(grant);
+            totals::add_grant(ctx, grant);
             Ok(Attempt::Granted(grant.token()))
         }
         Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Attempt::Denied),
@@ -218,6 +218,6 @@ fn again<'c>(
         // Its lease has ended since the check.
         renewed.ok_or(Error::HoldsOne)?;
     }
-    totals::get(ctx).count_grant(Grant::Reentry(token));
+    totals::add_grant(ctx, Grant::Reentry(token));
     Ok(token)
 }
