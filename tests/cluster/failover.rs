@@ -221,6 +221,7 @@ fn a_primary_that_restarts_empty_before_anybody_notices_leaves_no_two_inside() {
 }
 
 #[test]
+#[ignore = "a control that repeats elections: every week"]
 fn without_a_grace_a_primary_that_restarts_empty_leaves_two_inside() {
     // On a busy machine it may rejoin so late that the forgotten lease is over.
     let found = (0..5).any(|_| !primary_forgets(0).overlaps().is_empty());

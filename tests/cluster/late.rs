@@ -94,6 +94,7 @@ fn a_hold_of_a_stream_that_was_always_late_is_not_revived_by_the_replica_that_ta
 }
 
 #[test]
+#[ignore = "a control that repeats elections: every week"]
 fn without_a_grace_a_hold_that_came_late_is_revived_by_the_replica_that_takes_over() {
     assert!((0..ATTEMPTS).any(|_| replica_with_a_late_stream_takes_over(0, false)));
 }

@@ -93,6 +93,7 @@ fn a_primary_cut_off_with_clients_on_its_side_leaves_no_two_inside() {
 }
 
 #[test]
+#[ignore = "a control that repeats elections: every week"]
 fn without_a_grace_a_primary_cut_off_with_clients_on_its_side_leaves_two_inside() {
     for _ in 0..ATTEMPTS {
         let record = primary_is_cut_off(0);

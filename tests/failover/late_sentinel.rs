@@ -63,6 +63,7 @@ fn a_hold_that_came_late_is_not_revived_by_the_server_that_sentinels_promote() {
 }
 
 #[test]
+#[ignore = "a control that repeats elections: every week"]
 fn without_a_grace_a_hold_that_came_late_is_revived_by_the_server_that_sentinels_promote() {
     let run = || primary_is_cut_off_after_a_late_stream(SETTINGS.without_grace());
     assert!((0..ATTEMPTS).any(|_| run()));
