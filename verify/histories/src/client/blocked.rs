@@ -8,8 +8,8 @@ use mortise_harness::redis::Value;
 use super::job::Job;
 use super::request::{Reply, Request};
 use super::rounds::Waiting;
-use super::task::{REPLY, Task};
-use super::wire::Trouble;
+use super::task::Task;
+use super::wire::{REPLY, Trouble};
 use crate::history::{Way, now};
 
 pub(crate) struct Blocked;

@@ -5,8 +5,7 @@ use mortise_harness::redis::{Cmd, Value};
 use mortise_harness::{Conn, command};
 
 use super::job::{Confirming, Job, Marker};
-use super::task::REPLY;
-use super::wire::{Trouble, Wire, receive, redirection};
+use super::wire::{REPLY, Trouble, Wire, receive, redirection};
 use crate::history::now;
 
 /// How long WAIT waits for replicas, in milliseconds.

@@ -9,8 +9,8 @@ use mortise_harness::{command, int, is_nil};
 use super::confirm::{Hold, Unconfirmed};
 use super::job::Job;
 use super::request::Request;
-use super::task::{MILLI, REPLY, Task};
-use super::wire::Trouble;
+use super::task::{MILLI, Task};
+use super::wire::{REPLY, Trouble};
 use crate::history::{Granted, Outcome, Way, now};
 
 impl Task<'_> {

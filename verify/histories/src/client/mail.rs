@@ -10,8 +10,8 @@ use super::blocked::confirm;
 use super::job::Job;
 use super::request::{Reply, Request};
 use super::rounds::Waiting;
-use super::task::{REPLY, Task};
-use super::wire::{Trouble, Wire};
+use super::task::Task;
+use super::wire::{REPLY, Trouble, Wire};
 use crate::history::{Record, Way, now};
 
 /// How long one LOCK.MAIL waits for a letter, in milliseconds.

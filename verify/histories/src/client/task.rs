@@ -10,11 +10,9 @@ use super::confirm::{Confirmer, Hold, Unconfirmed};
 use super::job::Job;
 use super::request::Request;
 use super::stop::Stop;
-use super::wire::Wire;
+use super::wire::{REPLY, Wire};
 use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
 
-/// How long the reply to a command without a wait may take.
-pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
 /// How long a task tries to learn the outcome of a request: by then its lease is over.
 const LEAVING: u64 = 20_000;
 /// How often a task tries to confirm a grant.

@@ -8,6 +8,8 @@ use mortise_harness::{Conn, array, command, text};
 
 use super::job::{PRIMARY, Place};
 
+/// How long the reply to a command without a wait may take.
+pub(crate) const REPLY: Duration = Duration::from_millis(1_500);
 /// How long a Sentinel's reply may take.
 const SENTINEL: Duration = Duration::from_millis(500);
 
