@@ -7,8 +7,8 @@ use mortise_core::{AcquireError, Token, TokenTooHigh};
 /// An error reply. Its text names the argument and its bounds; nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Error {
-    WrongType,
-    ReadOnly,
+    /// One of the constants below.
+    Fixed(&'static str),
     /// An argument is out of its bounds.
     Bounds {
         argument: &'static str,
@@ -23,14 +23,8 @@ pub(crate) enum Error {
     NoValue(&'static str),
     /// Two options that exclude each other.
     Exclusive(&'static str, &'static str),
-    ModeNotNamed,
-    CountTooHigh,
-    OutOfTokens,
     /// The wait would close a cycle through these keys, and through so many others that the user may not read.
-    Deadlock {
-        keys: Vec<Vec<u8>>,
-        hidden: usize,
-    },
+    Deadlock { keys: Vec<Vec<u8>>, hidden: usize },
     /// This many requests wait already, which is the limit.
     MaxWaiters(u64),
     /// This many requests, letters and boxes exist already, which is the limit.
@@ -39,32 +33,12 @@ pub(crate) enum Error {
     BoxFull(u64),
     /// An option without the others that it needs.
     Needs(&'static str, &'static str),
-    /// The box belongs to another user.
-    NotYourBox,
-    /// The owner's hold on the key is revoked, so the owner is granted nothing more there.
-    Revoked,
-    /// The owner has left the key, and that time is not over.
-    Left,
     /// For so many milliseconds nothing is renewed: another primary may still be granting.
     TryAgain(u64),
     /// Nothing is granted for so many milliseconds.
     NotGranting(u64),
-    /// A hold cannot be passed on to an owner that holds.
-    AlreadyHeld,
-    /// The owner holds some of the keys that it asks for together, or not all of them by one token.
-    HoldsOne,
-    /// The owner waits at one of the keys that it asks for together.
-    WaitsHere,
-    /// The owner waits at the key for several keys together.
-    WaitsForSeveral,
     /// A key is named twice.
     KeyTwice(Vec<u8>),
-    /// The slot is on its way to or from this server, key by key.
-    SlotMoves,
-    /// Another module changed a key while several were granted.
-    KeysChanged,
-    /// The owner does not hold the lock by the token that it names.
-    NotHeld,
     /// A command that LOCK.GUARD may not run.
     NotInside(&'static str),
     /// There is no command of this name.
@@ -81,7 +55,57 @@ pub(crate) enum Error {
     Internal(&'static str),
     /// An effect that cannot be read.
     BadEffect(String),
-    Bug,
+}
+
+/// Errors that say nothing but what they are.
+impl Error {
+    pub(crate) const WRONG_TYPE: Self =
+        Self::Fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(crate) const READ_ONLY: Self = Self::Fixed("READONLY locks change only on the primary");
+    pub(crate) const MODE_NOT_NAMED: Self =
+        Self::Fixed("ERR the owner holds both modes: name READ or WRITE, or drop both with ALL");
+    pub(crate) const COUNT_TOO_HIGH: Self =
+        Self::Fixed("ERR the count of holds would exceed 2147483647");
+    pub(crate) const OUT_OF_TOKENS: Self = Self::Fixed("ERR no fencing token is left below 2^53");
+    /// The box belongs to another user.
+    pub(crate) const NOT_YOUR_BOX: Self = Self::Fixed("NOPERM the box belongs to another user");
+    /// The owner's hold on the key is revoked, so the owner is granted nothing more there.
+    pub(crate) const REVOKED: Self = Self::Fixed(
+        "REVOKED the owner's hold on this key was revoked: give it back with LOCK.LEAVE, \
+         or wait until its lease ends, and ask again then",
+    );
+    /// The owner has left the key, and that time is not over.
+    pub(crate) const LEFT: Self =
+        Self::Fixed("LEFT the owner has left this key: ask again under a new name");
+    /// A hold cannot be passed on to an owner that holds.
+    pub(crate) const ALREADY_HELD: Self = Self::Fixed("ERR newowner holds this lock already");
+    /// The owner holds some of the keys that it asks for together, or not all of them by one token.
+    pub(crate) const HOLDS_ONE: Self = Self::Fixed(
+        "ERR the owner holds one of these keys: LOCK.MACQUIRE is for an owner that holds none of them, or all of \
+         them for writing by one token",
+    );
+    /// The owner waits at one of the keys that it asks for together.
+    pub(crate) const WAITS_HERE: Self = Self::Fixed(
+        "ERR the owner waits at one of these keys already: only the same request by mail, for the same keys, may be \
+         sent again",
+    );
+    /// The owner waits at the key for several keys together.
+    pub(crate) const WAITS_FOR_SEVERAL: Self = Self::Fixed(
+        "ERR the owner waits at this key with LOCK.MACQUIRE, and may ask for nothing else here until that is answered",
+    );
+    /// The slot is on its way to or from this server, key by key.
+    pub(crate) const SLOT_MOVES: Self = Self::Fixed(
+        "TRYAGAIN the slot of the keys is being migrated: several of its keys cannot be granted together before that \
+         is done",
+    );
+    /// Another module changed a key while several were granted.
+    pub(crate) const KEYS_CHANGED: Self = Self::Fixed(
+        "TRYAGAIN another module changed one of the keys while they were granted: none is held",
+    );
+    /// The owner does not hold the lock by the token that it names.
+    pub(crate) const NOT_HELD: Self =
+        Self::Fixed("NOTHELD the owner does not hold the lock by this token");
+    pub(crate) const BUG: Self = Self::Fixed("ERR internal error, see the server's log");
 }
 
 impl Error {
@@ -104,13 +128,13 @@ impl Error {
 impl From<AcquireError> for Error {
     fn from(error: AcquireError) -> Self {
         match error {
-            AcquireError::CountTooHigh => Self::CountTooHigh,
-            AcquireError::Revoked => Self::Revoked,
-            AcquireError::HoldsOne => Self::HoldsOne,
+            AcquireError::CountTooHigh => Self::COUNT_TOO_HIGH,
+            AcquireError::Revoked => Self::REVOKED,
+            AcquireError::HoldsOne => Self::HOLDS_ONE,
             AcquireError::OutOfTokens
             | AcquireError::NotHeldByToken
             | AcquireError::NoRoom
-            | AcquireError::Busy(_) => Self::OutOfTokens,
+            | AcquireError::Busy(_) => Self::OUT_OF_TOKENS,
         }
     }
 }
@@ -127,10 +151,7 @@ fn shown(bytes: &[u8]) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongType => {
-                f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
-            }
-            Self::ReadOnly => f.write_str("READONLY locks change only on the primary"),
+            Self::Fixed(text) => f.write_str(text),
             Self::Bounds {
                 argument,
                 bounds,
@@ -146,10 +167,6 @@ impl fmt::Display for Error {
             Self::Exclusive(one, other) => {
                 write!(f, "ERR syntax error: {one} and {other} exclude each other")
             }
-            Self::ModeNotNamed => f.write_str(
-                "ERR the owner holds both modes: name READ or WRITE, or drop both with ALL",
-            ),
-            Self::CountTooHigh => f.write_str("ERR the count of holds would exceed 2147483647"),
             Self::Deadlock { keys, hidden } => {
                 f.write_str("DEADLOCK the wait would close a cycle of waits, through the keys")?;
                 keys.iter()
@@ -174,14 +191,6 @@ impl fmt::Display for Error {
             Self::Needs(option, others) => {
                 write!(f, "ERR syntax error: option {option} needs {others}")
             }
-            Self::NotYourBox => f.write_str("NOPERM the box belongs to another user"),
-            Self::Revoked => f.write_str(
-                "REVOKED the owner's hold on this key was revoked: give it back with LOCK.LEAVE, \
-                 or wait until its lease ends, and ask again then",
-            ),
-            Self::Left => {
-                f.write_str("LEFT the owner has left this key: ask again under a new name")
-            }
             Self::TryAgain(left) => write!(
                 f,
                 "TRYAGAIN another primary may still be granting: nothing is renewed for {left} ms"
@@ -190,8 +199,6 @@ impl fmt::Display for Error {
                 f,
                 "TRYAGAIN an owner unknown to this server may hold: nothing is granted for {left} ms"
             ),
-            Self::AlreadyHeld => f.write_str("ERR newowner holds this lock already"),
-            Self::NotHeld => f.write_str("NOTHELD the owner does not hold the lock by this token"),
             Self::NotInside(command) => {
                 write!(f, "ERR {command} is not allowed inside LOCK.GUARD")
             }
@@ -209,32 +216,12 @@ impl fmt::Display for Error {
                      ahead of the clock), got '{got}'"
                 )
             }
-            Self::HoldsOne => f.write_str(
-                "ERR the owner holds one of these keys: LOCK.MACQUIRE is for an owner that holds none of them, or all of \
-                 them for writing by one token",
-            ),
-            Self::WaitsHere => f.write_str(
-                "ERR the owner waits at one of these keys already: only the same request by mail, for the same keys, may be \
-                 sent again",
-            ),
-            Self::WaitsForSeveral => f.write_str(
-                "ERR the owner waits at this key with LOCK.MACQUIRE, and may ask for nothing else here until that is answered",
-            ),
             Self::KeyTwice(key) => write!(f, "ERR key {} is named twice", shown(key)),
-            Self::SlotMoves => f.write_str(
-                "TRYAGAIN the slot of the keys is being migrated: several of its keys cannot be granted together before that \
-                 is done",
-            ),
-            Self::KeysChanged => f.write_str(
-                "TRYAGAIN another module changed one of the keys while they were granted: none is held",
-            ),
-            Self::OutOfTokens => f.write_str("ERR no fencing token is left below 2^53"),
             Self::Internal(command) => write!(
                 f,
                 "ERR {command} is internal: only the primary and the AOF may send it"
             ),
             Self::BadEffect(why) => write!(f, "ERR LOCK.APPLY: the effect is refused: {why}"),
-            Self::Bug => f.write_str("ERR internal error, see the server's log"),
         }
     }
 }

@@ -98,7 +98,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
     }
     let mut names = call.named.as_slice().iter();
     if names.any(|key| has_left(ctx, *key, owner)) {
-        return Err(Error::Left);
+        return Err(Error::LEFT);
     }
     let mailbox = call
         .mailbox

@@ -6,7 +6,7 @@ use mortise_core::codec::{self, Arrival, Fact};
 use mortise_core::{Instant, Lock};
 
 use crate::error::Error;
-use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Kind, Value};
+use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Value};
 use crate::keys::{effect, first_lock, leases, tokens};
 use crate::time::{self, clock};
 use crate::work::queue::{self, EndedHolds, Work};
@@ -42,15 +42,12 @@ impl Command for Apply {
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::BadEffect(error.to_string()))?;
         tokens::load(ctx, last);
-        if let Fact::Heartbeat(_) = fact {
-            // Only replicas use it, and replicas of a replica get it from the primary's stream.
-            note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
-            ctx.reply_null();
-            return Ok(());
+        if !matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
+            apply(ctx, name, &fact, here.boot)?;
         }
-        apply(ctx, name, &fact, here.boot)?;
         note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
-        if !loading {
+        // Only replicas use a heartbeat, and replicas of a replica get it from the primary's stream.
+        if !loading && !matches!(fact, Fact::Heartbeat(_)) {
             effect::replicate_applied(ctx, name, &fact, &here);
         }
         ctx.reply_null();
@@ -84,21 +81,19 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arri
 }
 
 fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {
-    if matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
-        return Ok(());
-    }
-    if let Fact::Put(_, stake) | Fact::Sole(_, stake) = fact {
+    let hold = match fact {
+        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => Some((*owner, *stake)),
+        _ => None,
+    };
+    if let Some((_, stake)) = hold {
         time::note_deadline(ctx, stake.deadline);
     }
-    let mut key = ctx.open(name, Access::Write);
-    if key.kind() == Kind::Other {
-        return Err(Error::WrongType);
-    }
+    let mut key = ctx.open(name, Access::Write)?;
     ctx.signal_modified(name);
     let Some(value) = key.value() else {
-        if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
+        if let Some((owner, stake)) = hold {
             let mut lock = Lock::free();
-            lock.put(*owner, *stake);
+            lock.put(owner, stake);
             let value = Value::new(lock);
             leases::follow(ctx, ctx.key(name), &value, now);
             key.set(Box::new(value));
@@ -107,16 +102,13 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     };
     let remains = match fact {
         Fact::Sole(..) | Fact::Free => value.lock.clear(),
-        Fact::Put(..) | Fact::Drop(_) | Fact::Clock | Fact::Heartbeat(_) => None,
+        _ => None,
     };
-    match fact {
-        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => {
-            value.lock.put(*owner, *stake);
-        }
-        Fact::Drop(owner) => {
-            value.lock.remove(*owner);
-        }
-        Fact::Free | Fact::Clock | Fact::Heartbeat(_) => {}
+    if let Fact::Drop(owner) = fact {
+        value.lock.remove(*owner);
+    }
+    if let Some((owner, stake)) = hold {
+        value.lock.put(owner, stake);
     }
     // While the server reads a file, no timer drops anything later, and nobody waits for the server.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {

@@ -38,7 +38,7 @@ impl Command for Guard {
             command: parse.rest(),
         };
         if has_left(ctx, call.key, call.owner) {
-            return Err(Error::NotHeld);
+            return Err(Error::NOT_HELD);
         }
         let mut notices = Notices::default();
         let mut confirmed = call.confirm(ctx, &mut notices);
@@ -68,7 +68,7 @@ impl<'c> Call<'c> {
             check_renewable(ctx, lock.now)?;
             let confirmed = revivable(lock, self.owner)
                 .is_some_and(|mut live| live.confirm(self.owner, self.token));
-            confirmed.then_some(()).ok_or(Error::NotHeld)
+            confirmed.then_some(()).ok_or(Error::NOT_HELD)
         })?
     }
 

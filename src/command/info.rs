@@ -8,7 +8,7 @@ use mortise_core::{Count, Instant, Lock, Mode, OwnerRef, Queue, Stake, Waiter};
 
 use super::parse::Parse;
 use crate::error::Error;
-use crate::ffi::{Access, Args, Command, Context, Docs, Keys, Kind};
+use crate::ffi::{Access, Args, Command, Context, Docs, Keys};
 use crate::keys::leases;
 use crate::time::clock;
 use crate::waiting;
@@ -38,10 +38,7 @@ impl Command for Info {
                     || parse.option("COUNT", &mut count, Parse::shown)?,
             )
         })?;
-        let mut key = ctx.open(name, Access::Read);
-        if key.kind() == Kind::Other {
-            return Err(Error::WrongType);
-        }
+        let mut key = ctx.open(name, Access::Read)?;
         let now = clock::now();
         let value = key.value();
         if let Some(value) = &value

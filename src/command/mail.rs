@@ -9,10 +9,9 @@ use crate::config;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
-use crate::waiting;
 use crate::waiting::clients::MailCall;
-use crate::waiting::letters;
 use crate::waiting::mail::Mailbox;
+use crate::waiting::{self, letters};
 
 /// How many letters are delivered without COUNT.
 const DEFAULT_COUNT: usize = 100;

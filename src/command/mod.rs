@@ -43,7 +43,7 @@ fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
     if time::is_primary(ctx) {
         Ok(())
     } else {
-        Err(Error::ReadOnly)
+        Err(Error::READ_ONLY)
     }
 }
 

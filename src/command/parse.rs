@@ -169,7 +169,7 @@ impl<'c> Parse<'c> {
     /// HOLDS or LIMIT of a request.
     pub(crate) fn count(&mut self, name: &'static str) -> Result<Count, Error> {
         let count = self.number(name, 1, u64::from(Count::MAX.get()))?;
-        Count::new(count as u32).ok_or(Error::Bug)
+        Count::new(count as u32).ok_or(Error::BUG)
     }
 
     /// HOLDS of a release.

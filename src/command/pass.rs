@@ -48,12 +48,12 @@ fn pass(lock: &mut OpenLock<'_>, pass: &mortise_core::Pass<'_>) -> Result<Option
         return Err(Error::NotGranting(time::grace(ctx).left(now)));
     }
     if has_left(ctx, lock.name, pass.new_owner) {
-        return Err(Error::Left);
+        return Err(Error::LEFT);
     }
     match lock.pass(pass, clock::command_wall()) {
         Ok(passed) => Ok(Some(passed.token.get())),
         Err(PassError::NotHeld) => Ok(None),
-        Err(PassError::AlreadyHeld) => Err(Error::AlreadyHeld),
-        Err(PassError::OutOfTokens) => Err(Error::OutOfTokens),
+        Err(PassError::AlreadyHeld) => Err(Error::ALREADY_HELD),
+        Err(PassError::OutOfTokens) => Err(Error::OUT_OF_TOKENS),
     }
 }

@@ -29,7 +29,7 @@ impl Command for Release {
         change_hold(ctx, key, owner, |lock| match lock.release(&release) {
             Ok(released) => Ok(Some(released.left)),
             Err(ReleaseError::NotHeld) => Ok(None),
-            Err(ReleaseError::ModeNotNamed) => Err(Error::ModeNotNamed),
+            Err(ReleaseError::ModeNotNamed) => Err(Error::MODE_NOT_NAMED),
         })
     }
 }

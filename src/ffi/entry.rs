@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn command<C: Command>(
     if done.is_none() {
         catch("an error reply", || {
             // SAFETY: as above.
-            unsafe { Context::new(ctx) }.reply_error(&Error::Bug.to_string());
+            unsafe { Context::new(ctx) }.reply_error(&Error::BUG.to_string());
         });
     }
     raw::REDISMODULE_OK as c_int

@@ -45,7 +45,7 @@ impl Context<'_> {
                 ))
             });
             let Some(reply) = reply else {
-                return Err(Error::Bug);
+                return Err(Error::BUG);
             };
             let error = reply.error();
             match error

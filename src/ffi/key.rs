@@ -12,6 +12,7 @@ use super::context::Context;
 use super::main_thread::MainThread;
 use super::native_type;
 use super::value::Value;
+use crate::error::Error;
 
 /// What an opened key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +28,6 @@ impl Access {
             Self::Write => (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
         }
     }
-}
-
-/// What a key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Empty,
-    Lock,
-    Other,
 }
 
 /// Whether a key is open whose value can be borrowed.
@@ -64,7 +57,6 @@ impl Drop for Claim {
 #[derive(Debug)]
 pub(crate) struct Key<'c> {
     key: *mut raw::RedisModuleKey,
-    kind: Kind,
     /// `None` once it has no value to borrow: `delete` and `set` may lead to other commands, which open keys.
     claim: Option<Claim>,
     /// The lock it holds, null if it holds none. The server does not move or free it while the key is open, for
@@ -77,59 +69,62 @@ pub(crate) struct Key<'c> {
 
 impl Context<'_> {
     /// Opens the key, while no other one is open.
-    pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Key<'_> {
-        let claim = Claim::take(self);
-        // SAFETY: the name outlives the call; the key is closed before the context ends, for it
-        // borrows from it.
-        unsafe {
-            let key = api!(
-                RedisModule_OpenKey,
-                self.as_ptr(),
-                name.as_ptr(),
-                access.mode()
-            );
-            Key::new(key, claim)
+    ///
+    /// # Errors
+    /// [`Error::WRONG_TYPE`] if it holds something else than a lock.
+    pub(crate) fn open(&self, name: Arg<'_>, access: Access) -> Result<Key<'_>, Error> {
+        // SAFETY: the name outlives the call.
+        let key = unsafe { Key::new(self, name.as_ptr(), access) };
+        match key.has_other_type() {
+            true => Err(Error::WRONG_TYPE),
+            false => Ok(key),
         }
     }
 
-    /// Opens a key whose name is not an argument.
+    /// Opens a key whose name is not an argument. If it holds something else than a lock, it has no value.
     pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
-        let claim = Claim::take(self);
         let name = OwnString::new(name);
         // SAFETY: the name is freed after the key is closed.
-        unsafe {
-            let key = api!(
-                RedisModule_OpenKey,
-                self.as_ptr(),
-                name.as_ptr(),
-                access.mode()
-            );
-            let mut key = Key::new(key, claim);
-            key.own_name = Some(name);
-            key
-        }
+        let mut key = unsafe { Key::new(self, name.as_ptr(), access) };
+        key.own_name = Some(name);
+        key
     }
 }
 
 impl<'c> Key<'c> {
-    /// SAFETY: `key` was opened just now (null for an absent key opened to read), and is closed
-    /// by this value alone.
-    unsafe fn new(key: *mut raw::RedisModuleKey, claim: Claim) -> Self {
-        // SAFETY: promised by the caller.
-        let (kind, value) = unsafe { inspect(key) };
+    /// SAFETY: `name` is a string of the server that outlives the key.
+    unsafe fn new(ctx: &'c Context<'_>, name: *mut raw::RedisModuleString, access: Access) -> Self {
+        let claim = Some(Claim::take(ctx));
+        // SAFETY: promised by the caller. The key, null if it is absent and opened to read, is closed by this value alone, before the
+        // context ends, for it borrows from it. An empty key has no module type.
+        let (key, value) = unsafe {
+            let key = api!(RedisModule_OpenKey, ctx.as_ptr(), name, access.mode());
+            let is_lock = !key.is_null() && {
+                let found = api!(RedisModule_ModuleTypeGetType, key);
+                !found.is_null() && found == native_type::get()
+            };
+            match is_lock {
+                true => (key, api!(RedisModule_ModuleTypeGetValue, key).cast()),
+                false => (key, ptr::null_mut()),
+            }
+        };
         Self {
             key,
-            kind,
-            claim: Some(claim),
+            claim,
             value,
             own_name: None,
             call: PhantomData,
         }
     }
 
-    /// What it holds.
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
+    /// Whether it holds something else than a lock.
+    fn has_other_type(&self) -> bool {
+        // SAFETY: the key is open, unless it is null.
+        self.value.is_null()
+            && !self.key.is_null()
+            && unsafe {
+                api!(RedisModule_KeyType, self.key) != raw::REDISMODULE_KEYTYPE_EMPTY as c_int
+            }
     }
 
     /// The lock it holds.
@@ -172,7 +167,6 @@ impl<'c> Key<'c> {
 
     /// Deletes what it holds. Our `unlink` callback runs inside.
     pub(crate) fn delete(&mut self) {
-        self.kind = Kind::Empty;
         self.value = ptr::null_mut();
         self.claim = None;
         // SAFETY: open for writing, and no borrow of its value is left.
@@ -185,25 +179,6 @@ impl Drop for Key<'_> {
         if !self.key.is_null() {
             // SAFETY: opened by `new`'s caller and closed only here.
             unsafe { api!(RedisModule_CloseKey, self.key) };
-        }
-    }
-}
-
-/// SAFETY: `key` is null or open.
-unsafe fn inspect(key: *mut raw::RedisModuleKey) -> (Kind, *mut Value) {
-    if key.is_null() {
-        return (Kind::Empty, ptr::null_mut());
-    }
-    // SAFETY: promised by the caller. An empty key has no module type.
-    unsafe {
-        let found = api!(RedisModule_ModuleTypeGetType, key);
-        if !found.is_null() && found == native_type::get() {
-            let value = api!(RedisModule_ModuleTypeGetValue, key);
-            (Kind::Lock, value.cast())
-        } else if api!(RedisModule_KeyType, key) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
-            (Kind::Empty, ptr::null_mut())
-        } else {
-            (Kind::Other, ptr::null_mut())
         }
     }
 }

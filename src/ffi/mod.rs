@@ -56,7 +56,7 @@ pub(crate) use context::Context;
 pub(crate) use docs::{Docs, Keys};
 pub(crate) use entry::Command;
 pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Field, Handlers, Swap};
-pub(crate) use key::{Access, Key, Kind};
+pub(crate) use key::{Access, Key};
 pub(crate) use main_thread::MainThread;
 pub(crate) use registration::{Module, command};
 pub(crate) use server_info::Replica;

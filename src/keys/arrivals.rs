@@ -10,9 +10,7 @@ use std::cell::{LazyCell, RefCell};
 use mortise_core::{HomeKey, KeyId, KeyRef, Map};
 
 use crate::ffi::{Access, Context, MainThread, Source, Value};
-use crate::keys::effect;
-use crate::keys::first_lock;
-use crate::keys::leases;
+use crate::keys::{effect, first_lock, leases};
 use crate::time::{self, clock};
 use crate::work::queue::{self, Work};
 

@@ -17,10 +17,8 @@ use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
-use crate::keys::first_lock;
-use crate::keys::tokens;
-use crate::time::clock;
-use crate::time::{self, alarms};
+use crate::keys::{first_lock, tokens};
+use crate::time::{self, alarms, clock};
 
 static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
     buffer: RefCell::new(Vec::new()),

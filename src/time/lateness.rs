@@ -47,13 +47,18 @@ struct Window {
     acknowledged: Option<u64>,
 }
 
-impl Window {
-    const EMPTY: Self = Self {
-        promptest: i64::MAX,
-        latest: i64::MIN,
-        acknowledged: None,
-    };
+impl Default for Window {
+    /// Without any data.
+    fn default() -> Self {
+        Self {
+            promptest: i64::MAX,
+            latest: i64::MIN,
+            acknowledged: None,
+        }
+    }
+}
 
+impl Window {
     fn with(self, other: Self) -> Self {
         let acknowledged = [self.acknowledged, other.acknowledged];
         Self {
@@ -76,7 +81,7 @@ pub(crate) struct Promotion {
 }
 
 /// What is known of how late data came.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lateness {
     /// Whose clock the windows compare with.
     clock: Cell<Option<BootId>>,
@@ -93,21 +98,6 @@ pub(crate) struct Lateness {
     passed_on: Cell<Instant>,
     /// Holds from before the promotion that end by then are suspect.
     suspect_until: Cell<Instant>,
-}
-
-impl Default for Lateness {
-    fn default() -> Self {
-        Self {
-            clock: Cell::default(),
-            windows: Cell::new([Window::EMPTY; 2]),
-            turned: Cell::default(),
-            heard: Cell::default(),
-            unmeasured: Cell::default(),
-            earlier: Cell::default(),
-            passed_on: Cell::default(),
-            suspect_until: Cell::default(),
-        }
-    }
 }
 
 impl Lateness {
@@ -182,7 +172,7 @@ impl Lateness {
         let acknowledged = heartbeat.acknowledged_ms.filter(|ms| *ms <= since_first);
         self.note(Window {
             acknowledged: Some(acknowledged.unwrap_or(UNKNOWN)),
-            ..Window::EMPTY
+            ..Window::default()
         });
         if heartbeat.suspect_ms > 0 {
             let until = now.after(heartbeat.suspect_ms);
@@ -195,7 +185,7 @@ impl Lateness {
         let before = self.clock.replace(Some(clock));
         if before.is_some_and(|before| before != clock) {
             self.keep_earlier(self.late(false), last_deadline);
-            self.windows.set([Window::EMPTY; 2]);
+            self.windows.set([Window::default(); 2]);
             self.heard.set(None);
         }
     }
@@ -208,7 +198,7 @@ impl Lateness {
     fn measure(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
         if now.millis_since(self.turned.get()) >= config::max_lease(ctx) {
             self.turned.set(now);
-            self.windows.set([Window::EMPTY, self.windows.get()[0]]);
+            self.windows.set([Window::default(), self.windows.get()[0]]);
         }
         let difference = now.as_millis() as i64 - stamp.boot.as_millis() as i64;
         self.note(Window {

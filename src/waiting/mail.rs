@@ -149,11 +149,11 @@ impl<'c> Mailbox<'c> {
     /// The box `name`. It is not created yet, because a refused command must not leave one.
     ///
     /// # Errors
-    /// [`Error::NotYourBox`].
+    /// [`Error::NOT_YOUR_BOX`].
     pub(crate) fn find(ctx: &Context<'_>, name: &'c [u8]) -> Result<Self, Error> {
         let mail = boxes(ctx).mail.borrow();
         let found = mail.find(name, &ctx.user_name());
-        let id = found.map_err(|_| Error::NotYourBox)?;
+        let id = found.map_err(|_| Error::NOT_YOUR_BOX)?;
         Ok(Self { name, id })
     }
 

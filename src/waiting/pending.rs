@@ -198,7 +198,7 @@ fn repeat(
 /// The request of this owner for the same mode and for exactly these keys that waits by mail, if this one waits `by_mail`, too.
 ///
 /// # Errors
-/// [`Error::WaitsForSeveral`] or [`Error::WaitsHere`] if the owner waits at one of the keys for something else, and one of the two requests is
+/// [`Error::WAITS_FOR_SEVERAL`] or [`Error::WAITS_HERE`] if the owner waits at one of the keys for something else, and one of the two requests is
 /// for several keys.
 pub(crate) fn repeated(
     ctx: &Context<'_>,
@@ -224,8 +224,8 @@ pub(crate) fn repeated(
                     }
                 }
                 (Some(keys), Some(its)) if is_by_mail && its.is_same(keys) => return Ok(Some(id)),
-                (None, Some(_)) => return Err(Error::WaitsForSeveral),
-                (Some(_), _) => return Err(Error::WaitsHere),
+                (None, Some(_)) => return Err(Error::WAITS_FOR_SEVERAL),
+                (Some(_), _) => return Err(Error::WAITS_HERE),
             }
         }
     }

@@ -12,10 +12,9 @@ use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
-use crate::work::queue;
-use crate::work::refuse;
 use crate::work::scan::Scope;
 use crate::work::slice::measured;
+use crate::work::{queue, refuse};
 
 /// The module has been registered.
 pub(crate) fn on_load(ctx: &Context<'_>) {

@@ -75,7 +75,9 @@ fn enqueued<'c>(
 
 fn next_token(ctx: &Context<'_>, fence: Option<Token>) -> Result<Token, Error> {
     let mut tokens = tokens::clock(ctx).borrow_mut();
-    tokens.next(clock::wall(), fence).ok_or(Error::OutOfTokens)
+    tokens
+        .next(clock::wall(), fence)
+        .ok_or(Error::OUT_OF_TOKENS)
 }
 
 /// Whether the request is the first at the key, which is free.
@@ -104,7 +106,7 @@ fn is_ready<'c>(
 /// Grants several keys, which were free just now, to a request that has not waited. `may_overtake`: ahead of those that wait there, if any.
 ///
 /// # Errors
-/// [`Error::KeysChanged`] if one of them is not free any more, and [`Error::OutOfTokens`]. Nothing is held.
+/// [`Error::KEYS_CHANGED`] if one of them is not free any more, and [`Error::OUT_OF_TOKENS`]. Nothing is held.
 pub(crate) fn new<'c>(
     ctx: &'c Context<'c>,
     names: &[Arg<'c>],
@@ -127,7 +129,7 @@ pub(crate) fn new<'c>(
 /// and a callback of theirs may have changed another of the keys. Returns the hold at each of them.
 ///
 /// # Errors
-/// [`Error::KeysChanged`].
+/// [`Error::KEYS_CHANGED`].
 fn all<'c>(
     ctx: &'c Context<'c>,
     names: &[Arg<'c>],
@@ -136,7 +138,7 @@ fn all<'c>(
     notices: &mut Notices<'c>,
     grant: impl Fn(&mut OpenLock<'c>) -> Result<Stake, AcquireError>,
 ) -> Result<Stake, Error> {
-    let mut granted = Err(Error::KeysChanged);
+    let mut granted = Err(Error::KEYS_CHANGED);
     let mut of_keys = Vec::with_capacity(names.len());
     for (nth, name) in names.iter().enumerate().rev() {
         let mut of_key = Notices::default();
@@ -151,7 +153,7 @@ fn all<'c>(
             if let Ok(stake) = granted {
                 undo(ctx, &names[nth + 1..], owner, &stake, notices);
             }
-            granted = Err(Error::KeysChanged);
+            granted = Err(Error::KEYS_CHANGED);
             break;
         };
         granted = Ok(stake);

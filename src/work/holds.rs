@@ -78,7 +78,7 @@ impl OpenLock<'_> {
         let revoked = self.live()?.revoke(owner, token)?;
         if revoked.changed {
             self.replicate(owner);
-            waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::Revoked);
+            waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::REVOKED);
             totals::add(self.ctx, Total::Revocations);
             self.notify(Notice::Revoked);
         }

@@ -6,10 +6,8 @@ use mortise_core::codec::Effect;
 use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Remains, Stake};
 
 use crate::error::Error;
-use crate::ffi::{Access, Arg, Context, Key, Kind, Value};
-use crate::keys::effect;
-use crate::keys::first_lock;
-use crate::keys::leases;
+use crate::ffi::{Access, Arg, Context, Key, Value};
+use crate::keys::{effect, first_lock, leases};
 use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::notices::{Notice, Notices};
@@ -38,7 +36,7 @@ impl<'c> OpenLock<'c> {
     /// notifies subscribers.
     ///
     /// # Errors
-    /// [`Error::WrongType`] if the key holds something else.
+    /// [`Error::WRONG_TYPE`] if the key holds something else.
     pub(crate) fn with<T>(
         ctx: &'c Context<'c>,
         name: Arg<'c>,
@@ -63,10 +61,7 @@ impl<'c> OpenLock<'c> {
         notices: &mut Notices<'c>,
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
     ) -> Result<T, Error> {
-        let key = ctx.open(name, Access::Write);
-        if key.kind() == Kind::Other {
-            return Err(Error::WrongType);
-        }
+        let key = ctx.open(name, Access::Write)?;
         first_lock::subscribe_once(ctx);
         time::detect_stall(ctx, now);
         let mut lock = Self {

@@ -26,7 +26,7 @@ pub(crate) fn in_slot_that_left(ctx: &Context<'_>, slot: u16) {
 
 /// Refuses the requests for several keys of a slot that begins to move, key by key: they cannot be granted meanwhile.
 pub(super) fn several_in_slot(ctx: &Context<'_>, slot: u16) {
-    begin(ctx, Scope::Slot(slot), true, Error::SlotMoves);
+    begin(ctx, Scope::Slot(slot), true, Error::SLOT_MOVES);
 }
 
 /// Refuses everybody: this server is no primary any more.

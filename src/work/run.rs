@@ -11,9 +11,8 @@ use crate::time;
 use crate::waiting::{self, clients, letters, waiters};
 use crate::work::queue::{self, EndedHolds, Kind, Work};
 use crate::work::scan::{Scan, Step};
-use crate::work::settle_key;
 use crate::work::slice::Slice;
-use crate::work::{failing, refuse};
+use crate::work::{failing, refuse, settle_key};
 
 /// Does work until none is left that can be done now, or the slice is over.
 pub(crate) fn slice(ctx: &Context<'_>, now: Instant) {

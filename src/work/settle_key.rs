@@ -9,11 +9,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
 use crate::time::{self, alarms, clock};
 use crate::waiting::{self, undelivered, waiters};
-use crate::work::failing;
-use crate::work::queue;
-use crate::work::refuse;
-use crate::work::settle;
-use crate::work::slots;
+use crate::work::{failing, queue, refuse, settle, slots};
 
 /// Whether the module is about to run `LOCK.SETTLE`, which refuses everybody else.
 static IS_CALLING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
@@ -121,7 +117,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
     match refused.kind {
         Refusal::SlotElsewhere => {
             let error = match slots::is_moving(ctx, first) {
-                true => Error::SlotMoves,
+                true => Error::SLOT_MOVES,
                 false => refuse::SLOT_HAS_LEFT,
             };
             waiters::refuse(ctx, id, &error);

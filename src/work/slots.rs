@@ -11,9 +11,8 @@ use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
 use crate::time::hidden::{self, Hidden};
 use crate::waiting;
-use crate::work::queue;
-use crate::work::refuse;
 use crate::work::scan::Scope;
+use crate::work::{queue, refuse};
 
 static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
     MainThread::new(LazyCell::new(RefCell::default));

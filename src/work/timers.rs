@@ -18,13 +18,9 @@ use crate::keys::{effect, first_lock, leases};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{self, clock, failover};
 use crate::waiting;
-use crate::work::failing;
-use crate::work::queue;
-use crate::work::run;
 use crate::work::scan::{Scan, Scope};
-use crate::work::settle_key;
 use crate::work::slice::{Slice, measured};
-use crate::work::slots;
+use crate::work::{failing, queue, run, settle_key, slots};
 
 static SWEEPS: MainThread<Sweeps> = MainThread::new(Sweeps {
     polled: Cell::new(Instant::from_millis(0)),

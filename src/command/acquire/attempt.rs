@@ -145,7 +145,7 @@ fn several<'c>(
         .first()
         .is_some_and(|first| slots::is_moving(ctx, ctx.key(*first)))
     {
-        return Err(Error::SlotMoves);
+        return Err(Error::SLOT_MOVES);
     }
     let mut found = Vec::with_capacity(names.len());
     for name in names {
@@ -198,14 +198,14 @@ fn again<'c>(
     notices: &mut Notices<'c>,
 ) -> Result<Token, Error> {
     let holds: Option<Vec<Stake>> = found.iter().map(|found| found.hold).collect();
-    let holds = holds.ok_or(Error::HoldsOne)?;
+    let holds = holds.ok_or(Error::HOLDS_ONE)?;
     let token = holds[0].token;
     let same = |hold: &Stake| hold.write > 0 && hold.token == token;
     if !holds.iter().all(same) {
-        return Err(Error::HoldsOne);
+        return Err(Error::HOLDS_ONE);
     }
     if holds.iter().any(|hold| hold.revoked) {
-        return Err(Error::Revoked);
+        return Err(Error::REVOKED);
     }
     let now = clock::now();
     if time::grace(ctx).forbids_grants(now) {
@@ -216,7 +216,7 @@ fn again<'c>(
             lock.renew(request.owner, request.terms.lease, Some(token))
         })?;
         // Its lease has ended since the check.
-        renewed.ok_or(Error::HoldsOne)?;
+        renewed.ok_or(Error::HOLDS_ONE)?;
     }
     totals::add_grant(ctx, Grant::Reentry(token));
     Ok(token)
