@@ -19,6 +19,8 @@ pub(crate) struct Grant {
     pub(crate) since: BootInstant,
     /// How long it may be believed in.
     pub(crate) until: BootInstant,
+    /// The token that the server itself made; the client may have raised it since.
+    pub(crate) made: Token,
 }
 
 /// One key on one server, as far as it may be believed in.
@@ -78,6 +80,7 @@ impl Grant {
             token,
             since,
             until: lease.believed_until(since),
+            made: token,
         }
     }
 }
@@ -305,11 +308,7 @@ mod tests {
     }
 
     fn grant(token: u64, since: BootInstant) -> Grant {
-        Grant {
-            token: Token::new(token),
-            since,
-            until: lease().believed_until(since),
-        }
+        Grant::new(Token::new(token), since, lease())
     }
 
     fn belief(since: BootInstant) -> Belief {

@@ -120,11 +120,10 @@ impl Link {
         let mut answered = runtime.limited(limit, answer.as_mut()).await;
         // What has arrived by now, and was not read because this process had other work, is not late.
         let reading = (limit / READINGS).min(LONGEST_READING);
-        for _ in 0..READINGS {
+        let mut readings = 0..READINGS;
+        while answered.is_none() && readings.next().is_some() {
             let before = self.0.replies.load(Ordering::Relaxed);
-            if answered.is_none() {
-                answered = runtime.limited(reading, answer.as_mut()).await;
-            }
+            answered = runtime.limited(reading, answer.as_mut()).await;
             if self.0.replies.load(Ordering::Relaxed) == before {
                 break;
             }

@@ -1,15 +1,5 @@
-//! The one retry policy: what is tried again, after which pause, and until when. Pure.
-//!
-//! | what | how long one try may take | tried again |
-//! | --- | --- | --- |
-//! | opening a connection | `connect_timeout` (2 s; a quorum 500 ms) | by the next request |
-//! | a request, a renewal, a release | `response_timeout` (2 s), a renewal a third of its lease if that is shorter; a quorum `node_timeout` (50 ms) | see below |
-//! | collecting letters | 1 s and the `response_timeout` | until nobody waits |
-//! | an acquisition with `wait(limit)` | | after 20 ms, then twice as long each time up to 1 s, until the limit is over |
-//! | an acquisition without a limit | | the same, for ever |
-//! | `try_acquire`, `try_read` | | once, at once, if the connection broke |
-//! | a renewal | | after a twentieth of its lease (5 to 200 ms), until the deadline |
-//! | `LOCK.LEAVE` for what may be left | | after 20 ms up to 500 ms, until the lease is over and 5 s more |
+//! The one retry policy: what is tried again, after which pause, and until when. Pure. The crate's documentation has a table of what
+//! follows from it, "Time limits".
 //!
 //! Tried again is what a restart, a failover or a migration explains ([`Error::passes`]). Every other error is reported at once.
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 use crate::acquire::Won;
 use crate::error::{Error, NodeFailure, NodeReason};
 use crate::node::Node;
-use crate::quorum::votes::{self, Tally, majority};
+use crate::quorum::votes::{Tally, majority};
 use crate::time::BootInstant;
-use crate::token::Token;
 
 /// What a server has said.
 pub(crate) enum Vote {
     Unasked,
     Pending,
-    Held(Member),
+    Held(Won),
     /// Others hold the lock there.
     Busy,
     /// It may have granted it, and was left.
@@ -23,12 +22,6 @@ pub(crate) enum Vote {
     Unraised(Error),
     /// Refused, or never reached.
     Failed(Error),
-}
-
-/// What a server has granted, and the token that it made itself.
-pub(crate) struct Member {
-    pub(crate) won: Won,
-    pub(crate) made: Token,
 }
 
 /// The servers, in the order in which clients queue, and the vote of each.
@@ -96,7 +89,7 @@ impl Ballot {
     /// When the first server that holds it has granted it.
     pub(crate) fn oldest(&self) -> Option<BootInstant> {
         let held = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Held(member) => Some(member.won.grant.since),
+            Vote::Held(won) => Some(won.grant.since),
             _ => None,
         });
         held.min()
@@ -104,16 +97,13 @@ impl Ballot {
 
     /// The grants. A server that did not answer the last time decides nothing before it does.
     pub(crate) fn tally(&self) -> Tally {
-        let part = |vote: &Vote| match vote {
-            Vote::Held(Member { won, made }) => Some(votes::Part {
-                grant: won.grant,
-                made: *made,
-            }),
+        let grant = |vote: &Vote| match vote {
+            Vote::Held(won) => Some(won.grant),
             _ => None,
         };
         let pending = self.servers().filter(|server| self.may_answer(*server));
         Tally {
-            parts: self.votes.iter().map(part).collect(),
+            grants: self.votes.iter().map(grant).collect(),
             pending: pending.count(),
         }
     }

@@ -10,14 +10,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::Cmd;
 
-use crate::acquire::Attempt;
+use crate::acquire::{Attempt, Won};
 use crate::belief::{Belief, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
 use crate::hold::Hold;
 use crate::name::Bytes;
 use crate::node::Route;
-use crate::quorum::ballot::{Ballot, Member, Vote};
+use crate::quorum::ballot::{Ballot, Vote};
 use crate::quorum::votes::{Outcome, majority};
 use crate::request::{self, Name, Terms};
 use crate::share::Share;
@@ -61,10 +61,7 @@ impl<'a> Round<'a> {
         self.ballot.votes[server] = Vote::Pending;
         let asking = async move {
             let vote = match attempt.win(&core).await {
-                Ok(won) => {
-                    let made = won.grant.token;
-                    Vote::Held(Member { won, made })
-                }
+                Ok(won) => Vote::Held(won),
                 Err(Failed::Denied) => Vote::Busy,
                 Err(Failed::Refused(error)) => Vote::Failed(error),
                 Err(Failed::Unknown(error)) => Vote::Unknown(error),
@@ -105,9 +102,9 @@ impl<'a> Round<'a> {
     /// Raises the token of a server's grant. If that fails it is left, and the name is not used again.
     fn raise(&mut self, server: usize, token: Token) {
         let fence = |key: &Bytes, owner: &Bytes, _| request::fence(key, owner, token);
-        let raised = |mut member: Member, token| {
-            member.won.grant.token = Token::new(token);
-            Vote::Held(member)
+        let raised = |mut won: Won, token| {
+            won.grant.token = Token::new(token);
+            Vote::Held(won)
         };
         self.send(server, fence, raised, Vote::Unraised);
     }
@@ -116,8 +113,8 @@ impl<'a> Round<'a> {
     fn give_back(&mut self, server: usize) {
         let release =
             |key: &Bytes, owner: &Bytes, token| request::by(token, request::release(key, owner));
-        let released = |member: Member, _| {
-            member.won.settle();
+        let released = |won: Won, _| {
+            won.settle();
             Vote::Unasked
         };
         self.send(server, release, released, Vote::Unknown);
@@ -128,21 +125,21 @@ impl<'a> Round<'a> {
         &mut self,
         server: usize,
         command: impl FnOnce(&Bytes, &Bytes, Token) -> Cmd,
-        done: fn(Member, u64) -> Vote,
+        done: fn(Won, u64) -> Vote,
         failed: fn(Error) -> Vote,
     ) {
         let Vote::Held(_) = self.ballot.votes[server] else {
             return;
         };
         let vote = std::mem::replace(&mut self.ballot.votes[server], Vote::Pending);
-        let Vote::Held(member) = vote else { return };
-        let (core, place) = (self.core.clone(), member.won.place().clone());
-        let command = command(&place.key, &self.name.owner, member.won.grant.token);
+        let Vote::Held(won) = vote else { return };
+        let (core, place) = (self.core.clone(), won.place().clone());
+        let command = command(&place.key, &self.name.owner, won.grant.token);
         let sending = async move {
             let limit = core.settings.reply;
             let reply = core.servers.call(&place, &command, limit).await;
             let vote = match reply.and_then(|reply| request::number(reply.value)) {
-                Ok(number) => done(member, number),
+                Ok(number) => done(won, number),
                 Err(it) => failed(it.error(Error::Lost(Loss::Denied))),
             };
             (server, vote)
@@ -209,7 +206,7 @@ impl<'a> Round<'a> {
             .into_iter()
             .enumerate()
         {
-            if let Vote::Held(Member { won, .. }) = vote
+            if let Vote::Held(won) = vote
                 && !ahead.contains(&server)
             {
                 parts.push(Part::new(won.grant, lease));
@@ -235,7 +232,7 @@ async fn join_late(
 ) {
     let pending = core.pending();
     while let Some((_, vote)) = late.next().await {
-        if let Vote::Held(Member { won, .. }) = vote
+        if let Vote::Held(won) = vote
             && hold.join(won.place().clone(), won.grant)
         {
             won.settle();

@@ -28,25 +28,10 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// What a server has granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) grant: Grant,
-    /// The token that the server itself made, at `grant.since`; the client may have raised it since then.
-    pub(crate) made: Token,
-}
-
-impl From<Grant> for Part {
-    fn from(grant: Grant) -> Part {
-        let made = grant.token;
-        Part { grant, made }
-    }
-}
-
 /// The grants of one name, by server.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    pub(crate) parts: Vec<Option<Part>>,
+    pub(crate) grants: Vec<Option<Grant>>,
     /// How many servers have not answered yet.
     pub(crate) pending: usize,
 }
@@ -54,7 +39,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// What follows at this moment.
     pub(crate) fn outcome(&self, now: BootInstant) -> Outcome {
-        let majority = majority(self.parts.len());
+        let majority = majority(self.grants.len());
         let trusted = self.trusted(now);
         let held = || trusted.iter().flatten();
         let Some(until) = believed_until(held().map(|it| it.until), majority) else {
@@ -83,20 +68,19 @@ impl Tally {
     /// anew: those that came first may be the few that are behind.
     pub(crate) fn ahead(&self, now: BootInstant) -> impl Iterator<Item = usize> {
         // The token that the server would grant now.
-        let clock = move |part: &Part| {
-            let age = now.since(part.grant.since).as_micros() as u64;
-            part.made.get().saturating_add(age)
+        let clock = move |grant: &Grant| {
+            let age = now.since(grant.since).as_micros() as u64;
+            grant.made.get().saturating_add(age)
         };
-        let clocks = self.parts.iter().flatten().map(clock);
+        let clocks = self.grants.iter().flatten().map(clock);
         let limit = believable(clocks);
-        let is_ahead = move |part: &Option<Part>| part.as_ref().is_some_and(|it| clock(it) > limit);
-        let parts = self.parts.iter().enumerate();
-        parts.filter_map(move |(server, part)| is_ahead(part).then_some(server))
+        let is_ahead = move |grant: &Option<Grant>| grant.is_some_and(|it| clock(&it) > limit);
+        let grants = self.grants.iter().enumerate();
+        grants.filter_map(move |(server, grant)| is_ahead(grant).then_some(server))
     }
 
     fn trusted(&self, now: BootInstant) -> Vec<Option<Grant>> {
-        let grants = self.parts.iter().map(|part| part.map(|it| it.grant));
-        let mut trusted: Vec<Option<Grant>> = grants.collect();
+        let mut trusted = self.grants.clone();
         for server in self.ahead(now) {
             trusted[server] = None;
         }
@@ -125,28 +109,23 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn granted(token: u64, since: BootInstant) -> Option<Part> {
+    fn granted(token: u64, since: BootInstant) -> Option<Grant> {
         let lease = Lease::new(Duration::from_secs(10)).unwrap();
-        let grant = Grant {
-            token: Token::new(token),
-            since,
-            until: lease.believed_until(since),
-        };
-        Some(grant.into())
+        Some(Grant::new(Token::new(token), since, lease))
     }
 
-    fn tally(parts: &[Option<Part>], pending: usize) -> Tally {
-        let parts = parts.to_vec();
-        Tally { parts, pending }
+    fn tally(grants: &[Option<Grant>], pending: usize) -> Tally {
+        let grants = grants.to_vec();
+        Tally { grants, pending }
     }
 
     /// Grants of so many microseconds, each made so many seconds ago.
-    fn grants(votes: &[(u64, u64)]) -> (Vec<Option<Part>>, BootInstant) {
+    fn grants(votes: &[(u64, u64)]) -> (Vec<Option<Grant>>, BootInstant) {
         let now = BootInstant::now() + Duration::from_secs(100);
         let grant = |(token, age): &(u64, u64)| {
-            let mut part = granted(*token, now)?;
-            part.grant.since = now.back(Duration::from_secs(*age));
-            Some(part)
+            let mut grant = granted(*token, now)?;
+            grant.since = now.back(Duration::from_secs(*age));
+            Some(grant)
         };
         (votes.iter().map(grant).collect(), now)
     }
@@ -247,7 +226,7 @@ mod tests {
         // The second server granted it ten seconds after the first, whose token was raised to that.
         let (mut all, now) = grants(&[(5, 15), (10 * SECOND, 5)]);
         let token = Token::new(10 * SECOND);
-        all[0].as_mut().unwrap().grant.token = token;
+        all[0].as_mut().unwrap().token = token;
         assert_eq!(tally(&all, 0).outcome(now), Outcome::Won(token));
     }
 }

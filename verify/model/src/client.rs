@@ -63,11 +63,7 @@ pub(crate) fn lease() -> Lease {
 }
 
 fn grant(token: u8, sent: u8) -> Grant {
-    Grant {
-        token: Token::new(token.into()),
-        since: at(sent),
-        until: lease().believed_until(at(sent)),
-    }
+    Grant::new(Token::new(token.into()), at(sent), lease())
 }
 
 /// The client's belief in a hold: its parts are what servers granted or renewed.
@@ -88,11 +84,9 @@ fn belief(token: u8, shares: &[Share; NODES]) -> Belief {
 
 /// The client's votes: the tokens that servers have granted for requests sent at `sent`.
 pub(crate) fn tally(sent: u8, tokens: &[Option<u8>; NODES]) -> Tally {
-    let parts = tokens
-        .iter()
-        .map(|token| token.map(|it| grant(it, sent).into()));
+    let grants = tokens.iter().map(|token| token.map(|it| grant(it, sent)));
     Tally {
-        parts: parts.collect(),
+        grants: grants.collect(),
         pending: tokens.iter().filter(|token| token.is_none()).count(),
     }
 }
