@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -28,9 +29,8 @@ type node struct {
 	locks *Locks
 	name  string
 	queue []command
-	sends bool          // there is a pump
-	idle  bool          // it waits for more
-	more  chan struct{} // there is
+	sends bool       // there is a pump
+	more  *sync.Cond // there is more in the queue, or nothing is sent any more
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
@@ -53,10 +53,19 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.nodes[name] == nil {
-		l.nodes[name] = &node{locks: l, name: name, more: make(chan struct{}, 1), pending: map[string]*pending{}}
+	n := l.nodes[name]
+	if n == nil {
+		n = &node{locks: l, name: name, more: sync.NewCond(&l.mu), pending: map[string]*pending{}}
+		l.nodes[name] = n
+		context.AfterFunc(l.stopped, n.wake)
 	}
-	return l.nodes[name], nil
+	return n, nil
+}
+
+func (n *node) wake() {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	n.more.Broadcast()
 }
 
 // lookForServers asks which server serves which key now, ten times a second at most.
@@ -70,14 +79,11 @@ func (l *Locks) lookForServers(ctx context.Context) {
 // send queues the command, and delivers its reply, or an error if the server has none. The mutex is held.
 func (n *node) send(reply func(any), args ...any) {
 	n.queue = append(n.queue, command{words(args...), reply})
-	switch {
-	case !n.sends:
+	if !n.sends {
 		n.sends = true
 		go n.pump()
-	case n.idle:
-		n.idle = false
-		n.more <- struct{}{}
 	}
+	n.more.Signal()
 }
 
 // pump sends what is queued, then what was queued meanwhile, until nothing may be sent any more.
@@ -99,22 +105,17 @@ func (n *node) pump() {
 	}
 }
 
-// next waits for commands and takes them from the queue. A goroutine of its own for each would have to grow its stack each time.
+// next waits for commands and takes them from the queue; none if the queue is empty and nothing may be sent any more. A goroutine of its own
+// for each would have to grow its stack each time.
 func (n *node) next() []command {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	for len(n.queue) == 0 {
-		n.idle = true
-		n.locks.mu.Unlock()
-		select {
-		case <-n.more:
-		case <-n.locks.stopped.Done():
-		}
-		n.locks.mu.Lock()
-		if n.idle { // nothing has come, or will be sent
-			n.idle, n.sends = false, false
+		if n.locks.stopped.Err() != nil {
+			n.sends = false
 			return nil
 		}
+		n.more.Wait()
 	}
 	batch := n.queue[:min(len(n.queue), mostCommands)]
 	n.queue = n.queue[len(batch):]

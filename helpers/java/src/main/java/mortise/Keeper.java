@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Has every hold renewed in time, all of one server together, and notices lost ones. It sends and never waits: what a client may keep
- * waiting is the {@link Janitor}'s.
+ * waiting is the janitor's, in {@link Locks#leave}.
  */
 final class Keeper implements AutoCloseable {
     private static final long LONGEST = 1000; // ms between two looks

@@ -9,6 +9,8 @@ import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
@@ -32,6 +34,7 @@ public final class Locks implements AutoCloseable {
     static final long FIRST_PAUSE = 20;
     static final long LAST_PAUSE = 500;
     private static final Duration LEASE = Duration.ofSeconds(30);
+    private static final String AWAY = "60000"; // for how many ms late requests under a name that has left change nothing
 
     final Client client;
     final Others others = new Others(this);
@@ -45,7 +48,7 @@ public final class Locks implements AutoCloseable {
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     final Executor listeners = Threads.listeners();
     final Keeper keeper = new Keeper(this);
-    private final Janitor janitor = new Janitor(this);
+    private final ScheduledThreadPoolExecutor janitor = Threads.executor("mortise-janitor"); // of its own, because a client may block it
 
     private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node, of every hold and of the keeper
     private final Map<String, Node> nodes = new HashMap<>();
@@ -127,7 +130,7 @@ public final class Locks implements AutoCloseable {
         stopped.complete(null);
         with(() -> nodes.values().forEach(node -> node.send("PING", ""))); // wakes its thread, which ends
         keeper.close();
-        janitor.close();
+        janitor.shutdownNow();
         client.close();
     }
 
@@ -302,7 +305,27 @@ public final class Locks implements AutoCloseable {
 
     /** Sends LOCK.LEAVE for that name until it is answered, for each key. */
     void leave(List<String> keys, String owner) {
-        keys.forEach(key -> janitor.leave(key, owner));
+        for (String key : keys) {
+            job(+1);
+            janitor.execute(() -> leave(key, owner, FIRST_PAUSE));
+        }
+    }
+
+    private void leave(String key, String owner, long pause) {
+        CompletableFuture<Object> replied;
+        try {
+            replied = node(key).send("LOCK.LEAVE", key, owner, "FOR", AWAY);
+        } catch (LockException e) {
+            replied = CompletableFuture.completedFuture(e);
+        }
+        replied.thenAccept(reply -> {
+            if (reply instanceof LockException e && e.passes() && !isStopped()) {
+                refresh();
+                janitor.schedule(() -> leave(key, owner, Math.min(2 * pause, LAST_PAUSE)), pause, TimeUnit.MILLISECONDS);
+            } else {
+                job(-1);
+            }
+        });
     }
 
     /** Searches for the servers again, by one thread and ten times a second at most. */

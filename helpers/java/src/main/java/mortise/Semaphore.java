@@ -67,7 +67,7 @@ public final class Semaphore {
     }
 
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
-        return take(permits, timeout <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(timeout))), true);
+        return take(permits, Times.wait(timeout, unit), true);
     }
 
     private boolean takeUninterrupted(int permits, long wait) {

@@ -57,7 +57,7 @@ public final class ThreadLock implements Lock {
 
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        return take(millis(time, unit), Locks.FOREVER, true);
+        return take(Times.wait(time, unit), Locks.FOREVER, true);
     }
 
     /**
@@ -67,12 +67,7 @@ public final class ThreadLock implements Lock {
      */
     public boolean tryLock(long wait, long lease, TimeUnit unit) throws InterruptedException {
         long longest = lease == -1 ? Locks.FOREVER : Times.lease(Duration.ofNanos(unit.toNanos(lease)));
-        return take(millis(wait, unit), longest, true);
-    }
-
-    /** Rounded up: a wait of 0 would be none. */
-    private static long millis(long wait, TimeUnit unit) {
-        return wait <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(wait)));
+        return take(Times.wait(wait, unit), longest, true);
     }
 
     private boolean takeUninterrupted(long wait) {

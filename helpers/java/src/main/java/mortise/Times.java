@@ -1,6 +1,7 @@
 package mortise;
 
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 
 /** Times that callers give, in ms. */
 final class Times {
@@ -19,6 +20,11 @@ final class Times {
             throw new IllegalArgumentException(name + " must be at least " + least + " ms, got " + given);
         }
         return millis(given);
+    }
+
+    /** A wait as those of {@code java.util.concurrent} are given. */
+    static long wait(long wait, TimeUnit unit) {
+        return wait <= 0 ? 0 : Math.min(Locks.FOREVER, Math.max(1, unit.toMillis(wait)));
     }
 
     /** Rounded up: a wait of 0 would be none. */
