@@ -106,8 +106,11 @@ func (k *Lock) granted(token int64, begun time.Duration) {
 	k.extend(begun)
 }
 
-// start makes the lock the caller's, if the locks are not closed.
-func (l *Locks) start(ctx context.Context, k *Lock) context.Context {
+// start makes the lock the caller's, if there was no error and the locks are not closed.
+func (l *Locks) start(ctx context.Context, k *Lock, err error) context.Context {
+	if err != nil {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over(ctx) != nil {

@@ -147,12 +147,12 @@ func New(client Client) *Locks {
 // Lock takes the lock to write, exclusively. The context that it returns is cancelled when the lock is lost or unlocked, and when ctx ends.
 // Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.take(ctx, "LOCK.WLOCK", key, options)
+	return l.take(ctx, "LOCK.WLOCK", []string{key}, options)
 }
 
 // RLock takes the lock to read, beside other readers.
 func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.take(ctx, "LOCK.RLOCK", key, options)
+	return l.take(ctx, "LOCK.RLOCK", []string{key}, options)
 }
 
 // TryLock takes the lock to write if that is possible at once, else it returns ErrBusy.
@@ -171,7 +171,7 @@ func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (
 	if len(keys) == 0 {
 		return nil, nil, errors.New("mortise: LockAll needs a key")
 	}
-	return l.takeAll(ctx, "LOCK.MACQUIRE", slices.Clone(keys), options)
+	return l.take(ctx, "LOCK.MACQUIRE", slices.Clone(keys), options)
 }
 
 // TryLockAll takes the locks if that is possible at once, else it returns ErrBusy.
@@ -217,19 +217,11 @@ func (l *Locks) job(more int64) {
 	}
 }
 
-func (l *Locks) take(ctx context.Context, command, key string, options []Option) (*Lock, context.Context, error) {
-	return l.takeAll(ctx, command, []string{key}, options)
-}
-
-func (l *Locks) takeAll(ctx context.Context, command string, keys []string, options []Option) (*Lock, context.Context, error) {
+func (l *Locks) take(ctx context.Context, command string, keys []string, options []Option) (*Lock, context.Context, error) {
 	r, err := newRequest(command, keys, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.acquire(ctx, r)
-}
-
-func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context, error) {
 	l.job(+1)
 	defer l.job(-1)
 	waiting, cancel, end := r.limited(ctx)
@@ -238,10 +230,8 @@ func (l *Locks) acquire(ctx context.Context, r *request) (*Lock, context.Context
 	began := now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		lock, err := l.attempt(waiting, r, left(end))
-		if err == nil {
-			if held := l.start(ctx, lock); held != nil {
-				return lock, held, nil
-			}
+		if held := l.start(ctx, lock, err); held != nil {
+			return lock, held, nil
 		}
 		if over := l.over(ctx); over != nil {
 			if r.busy && over != ErrClosed {

@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -20,15 +21,10 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 	defer context.AfterFunc(l.ended, cancel)()
 	k := &Lock{locks: l, request: r, owner: l.name(r)}
 	err = k.takeOver(waiting, owner, token)
-	if err == nil {
-		if held := l.start(ctx, k); held != nil {
-			return k, held, nil
-		}
+	if held := l.start(ctx, k, err); held != nil {
+		return k, held, nil
 	}
-	if over := l.over(ctx); over != nil {
-		err = over
-	}
-	return nil, nil, err
+	return nil, nil, cmp.Or(l.over(ctx), err)
 }
 
 // Resume goes on with a lock that another program holds by the name owner and that token, under the same name: to unlock it here, say. The
@@ -46,17 +42,14 @@ func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, opti
 	}
 	k, sent := &Lock{locks: l, node: n, request: r, owner: owner}, now()
 	reply, err := l.ask(ctx, key, "LOCK.RENEW", key, owner, r.lease, "TOKEN", token)
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case reply == nil:
-		return nil, nil, ErrLost
+	if err == nil && reply == nil {
+		err = ErrLost
 	}
 	k.granted(token, sent)
-	if held := l.start(ctx, k); held != nil {
+	if held := l.start(ctx, k, err); held != nil {
 		return k, held, nil
 	}
-	return nil, nil, l.over(ctx)
+	return nil, nil, cmp.Or(err, l.over(ctx))
 }
 
 // takeOver asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed.

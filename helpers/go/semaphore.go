@@ -24,7 +24,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Loc
 	if s.limit < 1 || s.limit > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("mortise: the limit must be between 1 and %d, got %d", math.MaxInt32, s.limit)
 	}
-	return s.locks.take(ctx, "LOCK.RLOCK", s.key, append(options[:len(options):len(options)], func(r *request) { r.permits, r.limit = n, s.limit }))
+	return s.locks.take(ctx, "LOCK.RLOCK", []string{s.key}, append(options[:len(options):len(options)], func(r *request) { r.permits, r.limit = n, s.limit }))
 }
 
 // TryAcquire takes n permits if that is possible at once, else it returns ErrBusy.
