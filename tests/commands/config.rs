@@ -1,10 +1,9 @@
 //! The settings `lock.*`: where they can be set, and what is refused.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Builder, Conn, Server, Shutdown, as_map, cmd, eventually, hold_of, int, is_nil, text, try_cmd,
+    Builder, Conn, Server, Shutdown, as_map, cmd, hold_of, int, is_nil, text, try_cmd,
 };
 
 const DEFAULTS: [(&str, &str); 6] = [
@@ -246,42 +245,10 @@ fn config_rewrite_keeps_a_setting_that_overrides_an_argument() {
 }
 
 #[test]
-fn a_server_started_with_a_grace_grants_nothing_until_it_is_over() {
-    let launched = Instant::now();
-    let server = Server::builder().config("lock.grace", "700").start();
-    let mut conn = server.connect();
-    eventually("the grace is over", || {
-        !is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000))
-    });
-    assert!(launched.elapsed() >= Duration::from_millis(700));
-    assert_eq!(server.gauge("grace_left_ms"), 0);
-}
-
-#[test]
 fn a_grace_set_at_run_time_does_not_begin_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
     cmd!(conn, "CONFIG", "SET", "lock.grace", 60_000);
     assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
     assert_eq!(server.gauge("grace_left_ms"), 0);
-}
-
-#[test]
-fn setting_a_grace_shorter_than_the_longest_lease_logs_a_warning() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let warnings = |of: &str| server.log().matches(of).count();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
-    assert_eq!(warnings("less than lock.max-lease"), 0, "there is none");
-    cmd!(conn, "CONFIG", "SET", "lock.grace", 50);
-    eventually("the log says so", || {
-        warnings("lock.grace 50 is less than lock.max-lease 5000") == 1
-    });
-    cmd!(conn, "CONFIG", "SET", "maxmemory", "1gb");
-    cmd!(conn, "CONFIG", "SET", "lock.grace", 6_000);
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 9_000);
-    eventually("the log says so again", || {
-        warnings("lock.grace 6000 is less than lock.max-lease 9000") == 1
-    });
-    assert_eq!(warnings("less than lock.max-lease"), 2);
 }

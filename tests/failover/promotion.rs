@@ -1,10 +1,10 @@
 //! What a change of primary does to waiters, holds and tokens, and what `INFO lock` says about the settings.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mortise_harness::{
-    Builder, Conn, Link, Server, cmd, command, eventually, granted, hold_of, int, is_nil,
-    lock_info, send, try_cmd, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
+    Builder, Link, Server, cmd, command, eventually, granted, hold_of, int, is_nil, lock_info,
+    send, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
 };
 
 fn pair() -> (Server, Server) {
@@ -31,61 +31,6 @@ fn promote(server: &Server) {
 #[track_caller]
 fn demote(server: &Server, primary: &Server) {
     cmd!(server.connect(), "REPLICAOF", "127.0.0.1", primary.port());
-}
-
-#[track_caller]
-fn assert_unblocked(waiter: &mut Conn) {
-    let error = waiter.try_recv().expect_err("sent away");
-    assert!(error.starts_with("UNBLOCKED "), "{error}");
-}
-
-#[test]
-fn waiters_of_a_primary_that_becomes_a_replica_are_unblocked() {
-    let (old, new) = pair();
-    cmd!(old.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut write = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut read = waiter!(old, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 60_000);
-    wait_for_sync(&old, &new);
-    promote(&new);
-    demote(&old, &new);
-    for waiter in [&mut write, &mut read] {
-        // Some servers close the connection after that.
-        assert_unblocked(waiter);
-    }
-    let asked = try_cmd!(old.connect(), "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
-    let error = asked.unwrap_err();
-    assert!(error.starts_with("READONLY "), "{error}");
-    assert_eq!(old.gauge("waiters"), 0);
-    // They ask again at the new primary, where the holder still holds.
-    let mut again = waiter!(new, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    assert_eq!(int(&cmd!(new.connect(), "LOCK.RELEASE", "key", "a")), 0);
-    granted(&mut again);
-}
-
-#[test]
-fn a_failover_keeps_holds_and_unblocks_waiters() {
-    let (old, new) = pair();
-    let mut conn = old.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
-    cmd!(conn, "FAILOVER");
-    assert_unblocked(&mut b);
-    wait_for_sync(&new, &old);
-    let mut conn = new.connect();
-    let hold = hold_of(&mut conn, "key", "a").unwrap();
-    assert_eq!((hold.counts(), hold.token), ((2, 0), token));
-    assert!(hold.lease > lease - 10_000);
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.RENEW key a 60000 TOKEN {token}")),
-        token
-    );
-    cmd!(conn, "LOCK.RELEASE", "key", "a", "ALL");
-    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)) > token);
-    eventually("the old primary follows", || {
-        hold_of(&mut old.connect(), "key", "b").is_some()
-    });
 }
 
 #[test]
@@ -336,28 +281,4 @@ fn info_knows_of_long_leases_of_locks_that_were_renamed_or_moved() {
         cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
         assert_missing(&primary, None);
     }
-}
-
-#[test]
-fn waiters_keep_waiting_while_replicas_are_missing_and_are_granted_when_they_return() {
-    let (primary, replica) = pair();
-    let mut conn = primary.connect();
-    cmd!(conn, "CONFIG", "SET", "min-replicas-max-lag", 1);
-    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
-    eventually("the replica counts", || {
-        try_cmd!(conn, "SET", "x", "y").is_ok()
-    });
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 3_000);
-    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    replica.stop_signal();
-    eventually(
-        "the primary refuses writes",
-        || matches!(try_cmd!(conn, "SET", "x", "y"), Err(error) if error.starts_with("NOREPLICAS")),
-    );
-    eventually("the lease is over", || {
-        hold_of(&mut conn, "key", "a").is_none()
-    });
-    assert!(b.recv_within(Duration::from_millis(500)).is_none());
-    replica.cont_signal();
-    granted(&mut b);
 }

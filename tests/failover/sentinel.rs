@@ -8,73 +8,7 @@ use mortise_harness::{
     Server, Stay, cmd, command, eventually_within, int, is_nil, queue_of, try_cmd, waiter,
 };
 
-use crate::watched::{
-    LONG, NAME, PATIENCE, SAFE, Settings, Watched, assert_clean, assert_served, clients,
-};
-
-#[test]
-fn info_names_the_wrong_setting_under_sentinel_even_after_a_failover() {
-    let watched = Watched::start(SAFE);
-    assert_wrong_settings_are_named(&watched.primary, SAFE);
-    let promoted = watched.fail_over();
-    watched.await_demotion(&watched.primary, promoted);
-    assert_wrong_settings_are_named(promoted, SAFE);
-}
-
-/// Makes one setting after the other wrong on a server where all are right.
-#[track_caller]
-fn assert_wrong_settings_are_named(server: &Server, settings: Settings) {
-    let grace = settings.grace;
-    let wrong = [
-        ("lock.grace", 0, "lock.grace 0 is less than"),
-        ("lock.grace", grace - 1, "lock.grace 4999 is less than 5000"),
-        (
-            "lock.max-lease",
-            settings.max_lease + 1,
-            "lock.grace 5000 is less than 5001",
-        ),
-        ("min-replicas-to-write", 0, "min-replicas-to-write is 0"),
-        (
-            "min-replicas-to-write",
-            1,
-            "min-replicas-to-write 1 is less than the 2 replicas",
-        ),
-        ("min-replicas-max-lag", 0, "min-replicas-max-lag is 0"),
-        (
-            "min-replicas-max-lag",
-            2,
-            "lock.grace 5000 is less than 6000",
-        ),
-    ];
-    let right = [
-        ("lock.grace", grace),
-        ("lock.max-lease", settings.max_lease),
-        ("min-replicas-to-write", 2),
-        ("min-replicas-max-lag", 1),
-    ];
-    let mut conn = server.connect();
-    let verdict = |expected: Option<&str>| {
-        eventually_within(PATIENCE, "INFO lock tells the truth", || {
-            let lines = server.info("lock");
-            let missing = &lines["lock_failover_missing"];
-            let safe = lines["lock_failover_safe"] == "1";
-            match expected {
-                None if safe && missing.is_empty() => Ok(()),
-                Some(text) if !safe && missing.contains(text) => Ok(()),
-                _ => Err((safe, missing.clone(), expected.map(str::to_owned))),
-            }
-        });
-    };
-    for (name, value, missing) in wrong {
-        verdict(None);
-        cmd!(conn, "CONFIG", "SET", name, value);
-        verdict(Some(missing));
-        for (name, value) in right {
-            cmd!(conn, "CONFIG", "SET", name, value);
-        }
-    }
-    verdict(None);
-}
+use crate::watched::{LONG, NAME, PATIENCE, SAFE, Watched, assert_clean, assert_served, clients};
 
 #[test]
 fn a_primary_that_dies_and_comes_back_leaves_no_two_inside() {

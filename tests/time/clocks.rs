@@ -91,35 +91,6 @@ fn a_lease_goes_on_while_the_machine_is_suspended() {
     granted(&mut b);
 }
 
-#[test]
-fn a_step_forward_ends_the_lock_of_set_nx_px_and_not_this_one() {
-    let server = shimmed().start();
-    let mut conn = server.connect();
-    cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    server.step_clock(Forward(HOUR));
-    eventually("SET NX PX has lost its key", || {
-        is_nil(&cmd!(conn, "GET", "plain"))
-    });
-    assert!(!is_nil(&cmd!(conn, "SET plain b NX PX 60000")));
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 60_000)));
-    assert!(hold_of(&mut conn, "key", "a").is_some());
-}
-
-#[test]
-fn a_step_back_keeps_the_lock_of_set_nx_px_too_long_and_not_this_one() {
-    let server = shimmed().start();
-    let mut conn = server.connect();
-    cmd!(conn, "SET", "plain", "a", "NX", "PX", 100);
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 100);
-    server.step_clock(Back(HOUR));
-    eventually("the lease is over", || {
-        hold_of(&mut conn, "key", "a").is_none()
-    });
-    eventually("and swept", || int(&cmd!(conn, "EXISTS", "key")) == 0);
-    assert!(int(&cmd!(conn, "PTTL", "plain")) > 3_000_000);
-}
-
 /// How late waiters are granted whose leases or waits end shortly after each step, in milliseconds.
 fn lateness(server: &Server, mut one_round: impl FnMut(&Server) -> i64) -> Vec<i64> {
     STEPS
@@ -252,25 +223,6 @@ fn next_token(server: &Server, last: i64) -> i64 {
     cmd!(conn, "LOCK.RELEASE", "tokens", "a");
     assert!(token > last, "{token} is not past {last}");
     token
-}
-
-#[test]
-fn tokens_grow_over_backward_steps_flushes_and_reloads() {
-    let server = shimmed().start();
-    let mut conn = server.connect();
-    let mut last = next_token(&server, 0);
-    for step in [Back(HOUR), Forward(DAY), Back(DAY), Back(DAY)] {
-        server.step_clock(step);
-        last = next_token(&server, last);
-        cmd!(conn, "FLUSHALL");
-        last = next_token(&server, last);
-        cmd!(conn, "DEBUG", "RELOAD");
-        last = next_token(&server, last);
-        cmd!(conn, "FLUSHDB");
-        last = next_token(&server, last);
-        cmd!(conn, "DEL", "tokens");
-        last = next_token(&server, last);
-    }
 }
 
 #[test]

@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{
-    Conn, Server, array, cmd, error_line, eventually, hold_of, int, is_nil, lock_info, send, text,
-};
+use mortise_harness::{Conn, Server, array, cmd, error_line, eventually, int, is_nil, send};
 use redis::Value;
 
 /// Runs `commands` in a transaction in which `owner`'s lease on `key` has just ended, unswept.
@@ -74,22 +72,6 @@ fn a_lock_whose_lease_is_over_is_granted_to_the_next_request() {
 }
 
 #[test]
-fn an_owner_whose_lease_is_over_acquires_with_a_new_token_and_a_count_of_one() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10, "HOLDS", 5);
-    cmd!(conn, "DEBUG", "SLEEP", "0.011");
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10_000);
-    let replies = cmd!(conn, "EXEC");
-    let replies = array(&replies);
-    let (first, second) = (int(&replies[0]), int(&replies[2]));
-    assert!(second > first, "{second} > {first}");
-    let hold = hold_of(&mut conn, "key", "a").unwrap();
-    assert_eq!((hold.counts(), hold.token), ((1, 0), second));
-}
-
-#[test]
 fn a_lease_counts_down_to_one_and_then_ends_for_every_command_at_once() {
     let server = Server::start();
     let mut conn = server.connect();
@@ -119,23 +101,6 @@ fn a_lease_counts_down_to_one_and_then_ends_for_every_command_at_once() {
         assert!((1..=20).contains(&int(&replies[4])));
         cmd!(conn, "DEL", "key");
     }
-}
-
-#[test]
-fn a_reader_beside_an_expired_reader_is_the_only_one_and_can_upgrade() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 10_000);
-    cmd!(conn, "LOCK.RLOCK", "key", "b", 10);
-    cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000);
-    cmd!(conn, "DEBUG", "SLEEP", "0.011");
-    cmd!(conn, "LOCK.WLOCK", "key", "a", 10_000);
-    let replies = cmd!(conn, "EXEC");
-    let replies = array(&replies);
-    assert!(is_nil(&replies[2]), "{replies:?}");
-    assert!(int(&replies[4]) > int(&replies[0]), "{replies:?}");
-    assert_eq!(lock_info(&mut conn, "key").unwrap().holders, 1);
 }
 
 #[test]
@@ -204,20 +169,6 @@ fn thousands_of_leases_that_end_together_are_swept_while_the_server_keeps_replyi
         let left = int(&cmd!(conn, "DBSIZE"));
         if left == 0 { Ok(()) } else { Err(left) }
     });
-}
-
-#[test]
-fn a_longer_lease_of_another_hold_keeps_the_key() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.RLOCK", "key", "short", 30);
-    cmd!(conn, "LOCK.RLOCK", "key", "long", 60_000);
-    eventually("the shorter is over", || {
-        lock_info(&mut conn, "key").unwrap().holders == 1
-    });
-    let lock = lock_info(&mut conn, "key").unwrap();
-    assert_eq!(lock.holds[0].owner, b"long");
-    assert_eq!(text(&cmd!(conn, "TYPE", "key")), "mort-lock");
 }
 
 #[test]

@@ -74,52 +74,6 @@ fn every_acquire_is_denied_in_the_grace_and_granted_after_it() {
 }
 
 #[test]
-fn waiters_are_served_in_order_when_the_grace_ends() {
-    let server = with_grace(2_000, 1_000).start();
-    let began = Instant::now();
-    let mut conn = server.connect();
-    let mut first = waiter!(server, "LOCK.RLOCK", "key", "first", 1_000, "WAIT", 0);
-    let mut second = waiter!(server, "LOCK.RLOCK", "key", "second", 1_000, "WAIT", 0);
-    let mut writer = waiter!(server, "LOCK.WLOCK", "key", "writer", 1_000, "WAIT", 0);
-    let mut third = waiter!(server, "LOCK.RLOCK", "key", "third", 1_000, "WAIT", 0);
-    let mut elsewhere = waiter!(server, "LOCK.ACQUIRE", "other", "a", 1_000, "WAIT", 0);
-    let info = lock_info(&mut conn, "key").unwrap();
-    assert_eq!(
-        (info.mode.as_str(), info.holders, info.waiters),
-        ("none", 0, 4)
-    );
-    let asked = Instant::now();
-    let left = grace_left(&server);
-    assert!(granted(&mut first) < granted(&mut second));
-    let late = millis(asked) - left;
-    // The lease begins at the grant, so nearly all of it is left.
-    assert!(hold_of(&mut conn, "key", "first").unwrap().lease > 500);
-    assert!(
-        (-5..500).contains(&late),
-        "served {late} ms after the grace"
-    );
-    assert!(began.elapsed() > Duration::from_millis(1_000));
-    granted(&mut elsewhere);
-    assert_eq!(queue_of(&mut conn, "key"), ["writer", "third"]);
-    for owner in ["first", "second"] {
-        cmd!(conn, "LOCK.RELEASE", "key", owner);
-    }
-    granted(&mut writer);
-    cmd!(conn, "LOCK.RELEASE", "key", "writer");
-    granted(&mut third);
-}
-
-#[test]
-fn a_wait_shorter_than_the_grace_gets_null_on_time() {
-    let server = with_grace(5_000, 1_000).start();
-    let mut conn = server.connect();
-    let since = Instant::now();
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000 WAIT 300")));
-    assert!((299..2_000).contains(&millis(since)), "{since:?}");
-    assert!(queue_of(&mut conn, "key").is_empty());
-}
-
-#[test]
 fn after_a_start_known_holds_are_renewed_fenced_and_released_but_not_re_entered() {
     let mut server = Server::start();
     let mut conn = server.connect();
