@@ -126,7 +126,9 @@ fn in_transactions_and_scripts_the_permissions_are_the_callers() {
     let script = "return redis.call('LOCK.GUARD', KEYS[1], 'a', ARGV[1], unpack(ARGV, 2))";
     let read = cmd!(conn, "EVAL", script, 2, "key", "data", token, "GET", "data");
     assert_eq!(text(&read), "secret");
-    let written = try_cmd!(conn, "EVAL {script} 2 key data {token} SET data 1");
+    let written = try_cmd!(
+        conn, "EVAL", script, 2, "key", "data", token, "SET", "data", 1
+    );
     assert_no_permission(written);
     assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
 }
