@@ -18,13 +18,12 @@ use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
 use crate::keys::{first_lock, tokens};
-use crate::time::{self, alarms, clock};
+use crate::time::{self, clock};
 
 static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
     buffer: RefCell::new(Vec::new()),
     has_receivers: Cell::new(true),
     asked_for_replicas: Cell::new(Instant::from_millis(0)),
-    token_clock_due: Cell::new(false),
 });
 
 struct Effects {
@@ -34,8 +33,6 @@ struct Effects {
     has_receivers: Cell<bool>,
     /// When the server was last asked whether it has replicas.
     asked_for_replicas: Cell<Instant>,
-    /// The token clock has to be replicated.
-    token_clock_due: Cell<bool>,
 }
 
 /// The command that carries effects.
@@ -92,24 +89,10 @@ pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: 
     }
 }
 
-/// Replicates the token clock once the event loop turns.
-pub(crate) fn send_token_clock_later(ctx: &Context<'_>) {
-    EFFECTS.get(ctx).token_clock_due.set(true);
-    alarms::at_end_of_turn(ctx);
-}
-
-/// The token clock has to be replicated, and may be now.
-pub(crate) fn token_clock_is_due(ctx: &Context<'_>) -> bool {
-    EFFECTS.get(ctx).token_clock_due.get() && !ctx.avoid_replication_traffic()
-}
-
-/// Replicates the token clock, if that is due.
-pub(crate) fn send_token_clock_if_due(ctx: &Context<'_>) {
-    if token_clock_is_due(ctx) {
-        EFFECTS.get(ctx).token_clock_due.set(false);
-        let bytes = encode(ctx, &Effect::Clock, &clock::stamp());
-        ctx.replicate_named(APPLY, b"", &bytes);
-    }
+/// Replicates the token clock.
+pub(crate) fn send_token_clock(ctx: &Context<'_>) {
+    let bytes = encode(ctx, &Effect::Clock, &clock::stamp());
+    ctx.replicate_named(APPLY, b"", &bytes);
 }
 
 /// Sends a heartbeat to the replicas, and to the AOF if asked to.

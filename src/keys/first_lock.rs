@@ -6,18 +6,15 @@
 use std::cell::Cell;
 
 use crate::ffi::{Context, MainThread};
-use crate::time::alarms;
+use crate::work::queue::{self, Work};
 
 static STATE: MainThread<State> = MainThread::new(State {
     is_subscribed: Cell::new(false),
-    is_warning_due: Cell::new(false),
     has_warned: Cell::new(false),
 });
 
 struct State {
     is_subscribed: Cell<bool>,
-    /// The settings may have changed since they were last checked.
-    is_warning_due: Cell<bool>,
     /// The log says that the server may evict locks.
     has_warned: Cell<bool>,
 }
@@ -33,7 +30,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
              and report this line",
         );
     }
-    warn_later(ctx);
+    queue::push(ctx, Work::WarnOfEvictions);
 }
 
 /// Whether the module is subscribed to them.
@@ -48,25 +45,15 @@ pub(crate) fn may_be_evicted(ctx: &Context<'_>) -> bool {
     limit != Some(0) && policy.is_none_or(|policy| policy.starts_with(b"allkeys"))
 }
 
-/// Warns of evictions when the event loop turns, because callbacks must not ask the server: there is a first lock, or a setting
-/// has changed.
-pub(crate) fn warn_later(ctx: &Context<'_>) {
-    STATE.get(ctx).is_warning_due.set(true);
-    alarms::at_end_of_turn(ctx);
-}
-
-/// The event loop turns: warns if that is due. Once, until the settings allow no evictions any more.
-pub(crate) fn warn_if_due(ctx: &Context<'_>) {
-    let state = STATE.get(ctx);
-    if !state.is_warning_due.take() {
-        return;
-    }
+/// Warns if the server may evict locks: once, until its settings allow no evictions any more. Callbacks must not ask the server, so they queue
+/// this.
+pub(crate) fn warn_of_evictions(ctx: &Context<'_>) {
     let may = may_be_evicted(ctx);
-    if may && !state.has_warned.replace(may) {
+    let has_warned = STATE.get(ctx).has_warned.replace(may);
+    if may && !has_warned {
         ctx.warn(
             "maxmemory-policy allkeys-* may evict locks that are held, and others can then take them. Set noeviction or \
              volatile-*",
         );
     }
-    state.has_warned.set(may);
 }

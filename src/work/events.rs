@@ -12,6 +12,7 @@ use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
+use crate::work::queue::Work;
 use crate::work::scan::Scope;
 use crate::work::slice::measured;
 use crate::work::{queue, refuse};
@@ -74,12 +75,12 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
             if ctx.has_aof() {
-                effect::send_token_clock_later(ctx);
+                queue::push(ctx, Work::SendTokenClock);
             }
         }
         Event::Config => {
             time::grace(ctx).heartbeats.on_settings();
-            first_lock::warn_later(ctx);
+            queue::push(ctx, Work::WarnOfEvictions);
         }
     }
 }

@@ -37,6 +37,10 @@ pub(crate) enum Work {
     Enter(HomeKey),
     /// Replicate the leases of such a lock once more.
     ReplicateLeases(HomeKey),
+    /// Replicate the token clock.
+    SendTokenClock,
+    /// Warn if the server may evict locks that are held.
+    WarnOfEvictions,
     /// Drop some of the holds whose lease is over, of which the lock has very many.
     DropEnded(HomeKey),
     /// Count and free holds that have left their lock, one after the other.
@@ -57,6 +61,8 @@ pub(crate) enum Kind {
     Scan,
     Enter,
     ReplicateLeases,
+    SendTokenClock,
+    WarnOfEvictions,
     DropEnded,
     Free,
 }
@@ -66,6 +72,7 @@ const KINDS: usize = Kind::Free as usize + 1;
 /// What work is done on. Work of one kind is queued once for each target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
+    Server,
     Box(BoxId),
     Key(HomeKey),
     Scope(Scope),
@@ -108,6 +115,8 @@ impl Work {
             Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
             Self::Enter(_) => (Kind::Enter, None),
             Self::ReplicateLeases(key) => (Kind::ReplicateLeases, Some(Target::Key(key.clone()))),
+            Self::SendTokenClock => (Kind::SendTokenClock, Some(Target::Server)),
+            Self::WarnOfEvictions => (Kind::WarnOfEvictions, Some(Target::Server)),
             Self::DropEnded(key) => (Kind::DropEnded, Some(Target::Key(key.clone()))),
             Self::FreeHolds(_) | Self::FreeTables(_) | Self::FreeUndone(_) => (Kind::Free, None),
         }

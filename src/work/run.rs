@@ -6,7 +6,7 @@
 use mortise_core::{Instant, KeyId};
 
 use crate::ffi::{Context, Refusal};
-use crate::keys::{arrivals, leases};
+use crate::keys::{arrivals, effect, first_lock, leases};
 use crate::time;
 use crate::waiting::{self, clients, letters, waiters};
 use crate::work::queue::{self, EndedHolds, Kind, Work};
@@ -56,11 +56,13 @@ fn background(ctx: &Context<'_>) -> bool {
     waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(kind)
 }
 
-const BACKGROUND: [Kind; 6] = [
+const BACKGROUND: [Kind; 8] = [
+    Kind::SendTokenClock,
     Kind::Refuse,
     Kind::Scan,
     Kind::Enter,
     Kind::ReplicateLeases,
+    Kind::WarnOfEvictions,
     Kind::DropEnded,
     Kind::Free,
 ];
@@ -75,7 +77,7 @@ fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
         && match kind {
             Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
             // This passes no gate.
-            Kind::ReplicateLeases => !ctx.avoid_replication_traffic(),
+            Kind::ReplicateLeases | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
             _ => true,
         }
 }
@@ -107,6 +109,8 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
             settle_key::settle(ctx, &key);
         }
         Work::ReplicateLeases(key) => arrivals::replicate_again(ctx, &key),
+        Work::SendTokenClock => effect::send_token_clock(ctx),
+        Work::WarnOfEvictions => first_lock::warn_of_evictions(ctx),
         Work::DropEnded(key) => drop_ended(ctx, &queue::key_of(ctx, &key)),
         Work::FreeHolds(holds) => return free_one(ctx, holds).map(Work::FreeHolds),
         Work::FreeTables(mut tables) => {

@@ -4,6 +4,7 @@
 //! its own line of CLUSTER NODES: once for all slots, however many keys have waiters.
 
 use std::cell::{LazyCell, RefCell};
+use std::collections::BTreeSet;
 
 use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
 
@@ -23,9 +24,9 @@ struct Slots {
     /// Slots whose requests this server serves: its own, and those that are moving to it.
     here: SlotSet,
     /// Slots that are moving to it: it serves clients that follow an ASK.
-    importing: Vec<u16>,
+    importing: BTreeSet<u16>,
     /// Slots that are leaving it: it serves the keys that are still here.
-    migrating: Vec<u16>,
+    migrating: BTreeSet<u16>,
     /// When the server was asked for them.
     asked: Instant,
 }
@@ -47,7 +48,7 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// False if the server hides which slots it has.
+/// Asks the server for its slots. False if it hides them.
 fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
         hidden::note(ctx, Hidden::ClusterNodes);
@@ -56,39 +57,33 @@ fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     slots.asked = now;
     let before = SLOTS.get(ctx).replace(slots);
     let after = SLOTS.get(ctx).borrow();
-    let new = |slot: &&u16| !before.migrating.contains(slot);
-    let leaving = after.migrating.iter().filter(new);
-    let coming = |slot: &&u16| !before.importing.contains(slot);
-    let coming = after.importing.iter().filter(coming);
-    for slot in leaving.clone().chain(coming) {
+    let leaving = || after.migrating.difference(&before.migrating);
+    for slot in leaving().chain(after.importing.difference(&before.importing)) {
         // While keys move one by one, a missing key does not show who holds it.
         refuse::several_in_slot(ctx, *slot);
     }
-    let settled = before
-        .importing
-        .iter()
-        .filter(|slot| !after.importing.contains(slot));
-    for slot in leaving.chain(settled) {
+    for slot in leaving().chain(before.importing.difference(&after.importing)) {
         // Keys that were held back there may be settled now.
         queue::scan(ctx, Scope::Slot(*slot));
     }
     true
 }
 
+/// Whether the slots are known as they were a moment ago.
+fn are_known(ctx: &Context<'_>, now: Instant) -> bool {
+    let is_fresh = now.millis_since(SLOTS.get(ctx).borrow().asked) <= FRESH;
+    is_fresh || refresh(ctx, now)
+}
+
 /// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and
 /// the waiters wait for a holder.
 pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
-    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
-    if stale && !refresh(ctx, now) {
+    if !are_known(ctx, now) {
         return false;
     }
-    let comes = SLOTS
-        .get(ctx)
-        .borrow()
-        .importing
-        .contains(&slot_of(key.name));
-    comes && !admits_head(ctx, key, now)
+    let slots = SLOTS.get(ctx).borrow();
+    slots.importing.contains(&slot_of(key.name)) && !admits_head(ctx, key, now)
 }
 
 /// Whether the key's slot is on its way from or to this server, key by key; also true if the server hides that.
@@ -96,9 +91,7 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     if !ctx.is_cluster() {
         return false;
     }
-    let now = clock::now();
-    let stale = now.millis_since(SLOTS.get(ctx).borrow().asked) > FRESH;
-    if stale && !refresh(ctx, now) {
+    if !are_known(ctx, clock::now()) {
         return true;
     }
     let (slots, slot) = (SLOTS.get(ctx).borrow(), slot_of(key.name));
@@ -137,10 +130,10 @@ impl Slots {
     fn add(&mut self, part: &str) -> Option<()> {
         if let Some(moving) = part.strip_prefix('[') {
             if let Some((slot, _)) = moving.split_once("->-") {
-                self.migrating.push(slot.parse().ok()?);
+                self.migrating.insert(slot.parse().ok()?);
             } else if let Some((slot, _)) = moving.split_once("-<-") {
                 let slot = slot.parse().ok()?;
-                self.importing.push(slot);
+                self.importing.insert(slot);
                 self.here.insert(slot);
             }
             return Some(());

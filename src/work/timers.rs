@@ -14,7 +14,7 @@ use mortise_core::{Instant, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{effect, first_lock, leases};
+use crate::keys::{effect, leases};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{self, clock, failover};
 use crate::waiting;
@@ -22,17 +22,10 @@ use crate::work::scan::{Scan, Scope};
 use crate::work::slice::{Slice, measured};
 use crate::work::{failing, queue, run, settle_key, slots};
 
-static SWEEPS: MainThread<Sweeps> = MainThread::new(Sweeps {
-    polled: Cell::new(Instant::from_millis(0)),
-    unheld: RefCell::new(Scan::over(Scope::Unheld)),
-});
-
-struct Sweeps {
-    /// When the module last polled the state for which there is no event.
-    polled: Cell<Instant>,
-    /// The scan over the keys that nobody holds.
-    unheld: RefCell<Scan>,
-}
+/// When the module last polled the state for which there is no event.
+static POLLED: MainThread<Cell<Instant>> = MainThread::new(Cell::new(Instant::from_millis(0)));
+/// The scan over the keys that nobody holds, of which each poll does a slice.
+static UNHELD: MainThread<RefCell<Scan>> = MainThread::new(RefCell::new(Scan::over(Scope::Unheld)));
 
 /// How often a server that refused a hand-off is asked again, in milliseconds.
 const PROBE_EVERY: u64 = 50;
@@ -62,20 +55,18 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
 /// The event loop turns.
 fn turn(ctx: &Context<'_>) {
     alarms::end_of_turn_has_come(ctx);
-    first_lock::warn_if_due(ctx);
     work(ctx);
 }
 
 /// Does a slice of work, and arms the timers for what is left.
 fn work(ctx: &Context<'_>) {
-    effect::send_token_clock_if_due(ctx);
     let now = clock::now();
     if time::grace(ctx).is_newly_over(now) {
         queue::scan(ctx, Scope::All);
     }
     run::slice(ctx, now);
     waiting::arm(ctx);
-    if effect::token_clock_is_due(ctx) || run::is_urgent_left(ctx) {
+    if run::is_urgent_left(ctx) {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
     // While writes are refused the sweep tries again.
@@ -94,23 +85,19 @@ fn tick(ctx: &Context<'_>) {
     if alarms::any_at_once(ctx) {
         turn(ctx);
     }
-    // Put off by a pause.
-    if effect::token_clock_is_due(ctx) {
-        alarms::at_end_of_turn(ctx);
-    }
     waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());
     failing::retry_due(ctx, now);
     settle_key::try_held_back(ctx);
     if run::is_background_left(ctx) {
         alarms::at_end_of_turn(ctx);
     }
-    let sweeps = SWEEPS.get(ctx);
+    let polled = POLLED.get(ctx);
     let mut more = false;
     if time::is_primary(ctx) {
         check_replicas(ctx, now);
         // If the timer fires more often than that, it is because of leases.
-        if now.millis_since(sweeps.polled.get()) >= POLL_EVERY {
-            sweeps.polled.set(now);
+        if now.millis_since(polled.get()) >= POLL_EVERY {
+            polled.set(now);
             poll(ctx, now);
         }
         more = !ctx.avoid_replication_traffic() && sweep(ctx, now);
@@ -135,7 +122,7 @@ fn poll(ctx: &Context<'_>, now: Instant) {
 
 /// Settles keys that nobody holds, for a slice. No event shows that such a key became another type, because it loses no lock.
 fn check_unheld(ctx: &Context<'_>) {
-    let unheld = &SWEEPS.get(ctx).unheld;
+    let unheld = UNHELD.get(ctx);
     let mut slice = Slice::begin();
     let mut scan = unheld.replace(Scan::over(Scope::Unheld));
     while let Some(rest) = run::scan_step(ctx, scan) {
