@@ -62,8 +62,8 @@ pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Decided, Member, PendingKey, PendingRequest, Queue, Queues, Rank, Removed, Reserved, Settled,
-    Verdict, Wait, WaitPlan, Waiter, WaiterId, WaitingKeys,
+    Deadlock, Decided, Enqueued, Moves, PendingKey, PendingRequest, Queue, Queues, Rank, Removed,
+    Settled, Verdict, Visited, Waiter, WaiterId, WaitingKeys,
 };
 pub use remains::Remains;
 pub use request::{
@@ -71,7 +71,7 @@ pub use request::{
     Request, Revoked, Terms,
 };
 pub use short::ShortBytes;
-pub use slots::{SLOTS, SlotKey, SlotSet, slot_of};
+pub use slots::slot_of;
 pub use stake::{Stake, Touched};
 pub use token::{TokenClock, TokenTooHigh};
 pub use types::{Count, Instant, Lease, Micros, Mode, Sharing, Token};

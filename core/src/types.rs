@@ -43,8 +43,6 @@ pub struct Micros(pub u64);
 pub struct Lease(u64);
 
 impl Lease {
-    pub(crate) const SHORTEST: Self = Self(1);
-
     /// A lease of `ms` milliseconds; `None` for 0.
     pub const fn from_millis(ms: u64) -> Option<Self> {
         if ms == 0 { None } else { Some(Self(ms)) }

@@ -1,10 +1,10 @@
 //! A request that cannot be granted at once, for one key or for several: decides whether it may wait, and who gets its result.
 //!
-//! First the queues are searched for deadlocks, which changes nothing. Then there has to be room. Only then other requests move, and the request
-//! enters its queues.
+//! The request enters its queues, which are searched for deadlocks. Then there has to be room. If it may not wait, it leaves the queues as
+//! they were.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{KeyId, KeyList, PendingRequest, Queue, Request, WaitPlan, WaiterId};
+use mortise_core::{Deadlock, KeyId, KeyList, PendingRequest, Queue, Request, WaiterId};
 
 use crate::config;
 use crate::error::Error;
@@ -59,20 +59,30 @@ pub(crate) fn wait(
     if !(may_wait || is_free && is_behind_several(ctx, request)) {
         return Ok(Waits::No);
     }
-    let plan = waiting::queues(ctx).borrow_mut().plan(request);
-    if !may_wait && plan.deadlock.is_some() {
-        return Ok(Waits::No);
-    }
-    let plan = check(ctx, plan, |ctx| ctx.viewer())?;
-    if is_free && plan.is_first {
-        make_moves(ctx, &plan);
+    let enqueued = waiting::queues(ctx).borrow_mut().enqueue(request);
+    let enqueued = match enqueued {
+        Ok(enqueued) => enqueued,
+        Err(_) if !may_wait => return Ok(Waits::No),
+        Err(deadlock) => return Err(refuse(ctx, &deadlock, &ctx.viewer())),
+    };
+    if is_free && enqueued.is_first {
+        waiting::queues(ctx).borrow_mut().remove(enqueued.id);
+        settle_all(ctx, &enqueued.moved);
         return Ok(Waits::LetPast);
     }
-    match how {
-        How::Blocked => block(ctx, request, &plan),
-        How::ByMail(mailbox) => queue(ctx, request, &plan, mailbox),
+    let waits = match how {
+        How::Blocked => block(ctx, enqueued.id),
+        How::ByMail(mailbox) => queue(ctx, enqueued.id, request, mailbox),
         How::Never => Ok(Waits::No),
+    };
+    match waits {
+        Ok(Waits::Blocked | Waits::Queued(_)) => {
+            begin(ctx, request);
+            settle_all(ctx, &enqueued.moved);
+        }
+        _ => waiting::queues(ctx).borrow_mut().withdraw(enqueued),
     }
+    waits
 }
 
 /// Requests for several keys stand at one of its keys.
@@ -82,7 +92,7 @@ fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
     request.keys.iter().any(|key| several(&key.key).is_some())
 }
 
-fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result<Waits, Error> {
+fn block(ctx: &Context<'_>, id: WaiterId) -> Result<Waits, Error> {
     let max = config::max_waiters(ctx);
     if waiting::clients(ctx).borrow().waiting() as u64 >= max {
         return Err(Error::MaxWaiters(max));
@@ -90,7 +100,6 @@ fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result
     let Some(blocked) = ctx.block() else {
         return Ok(Waits::No);
     };
-    let id = enqueue(ctx, request, plan);
     waiting::clients(ctx).borrow_mut().add_waiter(blocked, id);
     waiting::arm(ctx);
     Ok(Waits::Blocked)
@@ -98,12 +107,11 @@ fn block(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> Result
 
 fn queue(
     ctx: &Context<'_>,
+    id: WaiterId,
     request: &PendingRequest,
-    plan: &WaitPlan,
     mailbox: Mailbox<'_>,
 ) -> Result<Waits, Error> {
     mailbox.check(ctx, request.keys.len() as u64, None)?;
-    let id = enqueue(ctx, request, plan);
     Ok(expect(ctx, id, request, mailbox))
 }
 
@@ -125,51 +133,32 @@ fn expect(
     Waits::Queued(mailbox)
 }
 
-/// Queues the request, and moves others as planned.
-fn enqueue(ctx: &Context<'_>, request: &PendingRequest, plan: &WaitPlan) -> WaiterId {
-    let mut queues = waiting::queues(ctx).borrow_mut();
-    let (id, moved) = queues.enqueue(request, plan);
+/// The request waits from now on.
+fn begin(ctx: &Context<'_>, request: &PendingRequest) {
     if time::grace(ctx).forbids_grants(request.since) {
         // Its owner may hold the lock, and gets its re-entry as soon as anything is granted.
+        let mut queues = waiting::queues(ctx).borrow_mut();
         for key in &request.keys {
             queues.recheck_holders(key.key.as_ref());
         }
     }
-    drop(queues);
-    mark(ctx, &moved);
-    id
 }
 
-/// Moves other requests as planned, and has their keys settled.
-pub(crate) fn make_moves(ctx: &Context<'_>, plan: &WaitPlan) {
-    let moved = waiting::queues(ctx).borrow_mut().make_moves(plan);
-    mark(ctx, &moved);
-}
-
-fn mark(ctx: &Context<'_>, keys: &[KeyId]) {
+/// Settles keys where requests have moved.
+pub(crate) fn settle_all(ctx: &Context<'_>, keys: &[KeyId]) {
     for key in keys {
         work::settle(ctx, key.as_ref());
     }
 }
 
-/// Refuses a wait that closes a cycle; `viewer` gets the error.
-///
-/// # Errors
-/// [`Error::Deadlock`].
-pub(crate) fn check(
-    ctx: &Context<'_>,
-    plan: WaitPlan,
-    viewer: impl FnOnce(&Context<'_>) -> Viewer,
-) -> Result<WaitPlan, Error> {
-    let Some(cycle) = &plan.deadlock else {
-        return Ok(plan);
-    };
+/// The error of a wait that would close a cycle, for `viewer`.
+pub(crate) fn refuse(ctx: &Context<'_>, deadlock: &Deadlock, viewer: &Viewer) -> Error {
     totals::add(ctx, Total::Deadlocks);
-    let viewer = viewer(ctx);
+    let cycle = &deadlock.keys;
     let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
     let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();
     let hidden = cycle.len() - keys.len();
-    Err(Error::Deadlock { keys, hidden })
+    Error::Deadlock { keys, hidden }
 }
 
 /// The request `id`, which waits by mail for these keys, is repeated. It keeps its place.

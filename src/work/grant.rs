@@ -51,7 +51,7 @@ fn enqueued<'c>(
         let (ctx, key) = (lock.ctx, lock.key_ref());
         lock.with_live(|live| {
             let mut queues = waiting::queues(ctx).borrow_mut();
-            queues.grant_last_member(key, id, live, token)
+            queues.grant_last_key(key, id, live, token)
         })
     })?;
     totals::add(ctx, Total::Handoffs);
@@ -92,7 +92,7 @@ fn is_ready<'c>(
         let key = lock.key_ref();
         lock.with_live(|live| {
             let mut queues = waiting::queues(ctx).borrow_mut();
-            queues.recheck_member(key, id, live)
+            queues.recheck_key(key, id, live)
         })
     });
     checked.unwrap_or_else(|error| {

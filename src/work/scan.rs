@@ -1,7 +1,7 @@
 //! A scan over the keys with waiters, a few keys at a time. It remembers the last key that it visited and goes on behind it,
 //! whatever came or went meanwhile.
 
-use mortise_core::{Db, KeyId, Queues, SlotKey, slot_of};
+use mortise_core::{Db, KeyId, Queues, Visited};
 
 /// Some of the keys with waiters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub(crate) enum Scope {
 pub(crate) struct Scan {
     scope: Scope,
     /// The last key that was visited.
-    last: Option<SlotKey>,
+    last: Option<Visited>,
 }
 
 /// One step of a scan.
@@ -44,35 +44,20 @@ impl Scan {
 
     /// Goes one key on.
     pub(crate) fn step(&mut self, queues: &Queues) -> Step {
-        let Some(next) = self.next(queues) else {
-            return Step::End;
-        };
-        self.last = Some(next.clone());
-        match &self.scope {
-            Scope::Database(db) if next.key.db != *db => Step::Passed,
-            _ => Step::Key(next.key),
-        }
-    }
-
-    fn next(&self, queues: &Queues) -> Option<SlotKey> {
-        let (keys, last) = (queues.waiting_keys(), self.last.as_ref());
-        match &self.scope {
+        let (keys, last) = (queues.waiting_keys(), self.last);
+        let next = match &self.scope {
             Scope::All | Scope::Database(_) => keys.after(last),
             Scope::Unheld => keys.unheld_after(last),
-            Scope::Slot(slot) => {
-                let next = match last {
-                    None => keys.first_of(*slot),
-                    Some(_) => keys.after(last),
-                };
-                next.filter(|next| next.slot == *slot)
-            }
-            Scope::Key(key) => {
-                let is_new = last.is_none() && queues.get(key.as_ref()).is_some();
-                is_new.then(|| SlotKey {
-                    slot: slot_of(&key.name),
-                    key: key.clone(),
-                })
-            }
+            Scope::Slot(slot) => keys.in_slot_after(*slot, last),
+            Scope::Key(key) => keys.find(key.as_ref()).filter(|_| last.is_none()),
+        };
+        let Some((visited, key)) = next else {
+            return Step::End;
+        };
+        self.last = Some(visited);
+        match &self.scope {
+            Scope::Database(db) if key.db != *db => Step::Passed,
+            _ => Step::Key(key.clone()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! and after it. Everything else comes from timers. They change locks through `LOCK.SETTLE` (`settle_call.rs`), so that the server can
 //! refuse the change like a client's write.
 
-use mortise_core::{Decided, Rank, Settled, Verdict, Wait, WaiterId};
+use mortise_core::{Decided, Settled, Verdict, WaiterId};
 
 use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
@@ -116,28 +116,18 @@ impl OpenLock<'_> {
     /// A waiter has become an upgrade, which may have closed a cycle. False if it had.
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
         let ctx = self.ctx;
-        let wait = {
-            let queues = waiting::queues(ctx).borrow();
-            let Some((key, waiter)) = queues.waiter(id) else {
-                return true;
-            };
-            Wait {
-                key: key.clone(),
-                owner: waiter.owner.clone(),
-                terms: waiter.terms,
-                rank: Rank::Upgrade,
-            }
+        let ended = {
+            let mut queues = waiting::queues(ctx).borrow_mut();
+            let ended = queues.end_cycles(id, self.now);
+            ended.map(|moves| queues.keys_of_moves(&moves))
         };
-        let held = self.observe();
-        let mut queues = waiting::queues(ctx).borrow_mut();
-        let plan = queues.plan_wait(wait, &held, self.now);
-        drop(queues);
-        match pending::check(ctx, plan, |ctx| waiters::viewer(ctx, id)) {
-            Ok(plan) => {
-                pending::make_moves(ctx, &plan);
+        match ended {
+            Ok(moved) => {
+                pending::settle_all(ctx, &moved);
                 true
             }
-            Err(error) => {
+            Err(deadlock) => {
+                let error = pending::refuse(ctx, &deadlock, &waiters::viewer(ctx, id));
                 waiters::refuse(ctx, id, &error);
                 false
             }

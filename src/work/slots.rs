@@ -5,8 +5,9 @@
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
-use mortise_core::{Instant, KeyRef, SlotSet, slot_of};
+use mortise_core::{Instant, KeyRef, slot_of};
 
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
@@ -22,7 +23,7 @@ static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
 #[derive(Debug, Default)]
 struct Slots {
     /// Slots whose requests this server serves: its own, and those that are moving to it.
-    here: SlotSet,
+    here: Vec<RangeInclusive<u16>>,
     /// Slots that are moving to it: it serves clients that follow an ASK.
     importing: BTreeSet<u16>,
     /// Slots that are leaving it: it serves the keys that are still here.
@@ -41,7 +42,8 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     }
     let gone: Vec<u16> = {
         let (queues, slots) = (waiting::queues(ctx).borrow(), SLOTS.get(ctx).borrow());
-        queues.waiting_keys().slots().without(&slots.here).collect()
+        let waiting = queues.waiting_keys().slots();
+        waiting.filter(|slot| !slots.are_here(*slot)).collect()
     };
     for slot in gone {
         refuse::in_slot_that_left(ctx, slot);
@@ -111,6 +113,10 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
 }
 
 impl Slots {
+    fn are_here(&self, slot: u16) -> bool {
+        self.here.iter().any(|range| range.contains(&slot))
+    }
+
     /// Reads the text of CLUSTER NODES, whose lines are `id address flags primary ping pong epoch link slot…`.
     fn read(nodes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(nodes).ok()?;
@@ -134,13 +140,13 @@ impl Slots {
             } else if let Some((slot, _)) = moving.split_once("-<-") {
                 let slot = slot.parse().ok()?;
                 self.importing.insert(slot);
-                self.here.insert(slot);
+                self.here.push(slot..=slot);
             }
             return Some(());
         }
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        (first..=last).for_each(|slot| self.here.insert(slot));
+        self.here.push(first..=last);
         Some(())
     }
 }

@@ -14,96 +14,42 @@
 //! ```
 //!
 //! A wait closes a cycle if a chain leads from it, through another task, back to its own task: to any owner of it at another key, or to its own owner
-//! at its own key. (A task's own holds and requests at one key are no deadlock.) A wait that stands ahead of others, because it was moved there or is found in
-//! the queue, closes one also if a chain leads from another wait of its task to its own owner at its own key.
+//! at its own key. (A task's own holds and requests at one key are no deadlock.) A wait ahead of which nobody is new, because it was moved there or its
+//! owner waits there already, closes one also if a chain leads from another wait of its task to its own owner at its own key.
 //!
-//! **The search** (`search.rs`) follows the graph from the wait on, breadth first, and only reads. Four facts keep it small:
+//! **The search** (`search.rs`, in the graph of `graph.rs`) starts once the request stands in its queues. It follows the graph forward, breadth first, and only reads.
+//! It never opens a key: for every key with waiters the queues keep what the last settle saw of the lock. Mostly nobody waits for the task, which costs
+//! two look-ups to find out: it holds no key where others wait, and stands ahead of nobody. Three facts keep the search small:
 //!
 //! * At one key all waits are nested. A writer waits for all holders and for all ahead. A reader waits for the last writer ahead of it, if there is one, and so
 //!   for all that a writer in the same place waits for. So a place in the queue and a class of holders say whom a request waits for, at once or through others at the same key,
 //!   and a request that reaches no further than an earlier one need not be followed.
-//! * From a queue only tasks lead on that wait at other keys, too. These are marked, so that a million others cost nothing.
-//! * A holder whose task waits nowhere leads nowhere. To find that out costs a step.
-//! * A task that was reached at two keys has been reached everywhere: at the first one it leads to its waits at all other keys, and at the second one to those at the first.
+//! * From a queue only tasks lead on that wait at other keys, too. There is an index of these, so that a million others cost nothing.
+//! * All requests of an owner in one queue count as standing where its first one does: when that is granted, they are decided.
 //!
-//! **Why it ends.** Each task is reached at most twice, what a key leads to only grows, and each look at a waiter, a holder or a key takes one of
-//! [`MOST_STEPS`](budget::MOST_STEPS). Long queues and many readers are followed a page at a time, in turn with all else, so that a crowd hides no small cycle elsewhere.
+//! **Why it ends.** Each owner at a key is followed once, what a key leads to only grows, and each look at a waiter, a holder or a key takes one of
+//! [`MOST_STEPS`]. Long queues and many readers are followed a page at a time, in turn with all else, so that a crowd hides no small cycle elsewhere.
+//! A ring of a thousand tasks that hold a lock and wait at a key takes two thousand steps.
 //!
-//! **Why what it reports is a cycle.** Each task is stored with the step that led to it: a request of a task that was reached before, and its key. A step is an edge of the graph,
-//! or several at one key. So from the step that closes the cycle the steps lead back to the wait.
-//!
-//! An owner's later requests in one queue stand, for this purpose, where its first one does: they are decided when that is granted, so they
-//! wait for nobody in between.
+//! **Why what it reports is a cycle.** Each owner that is followed is stored with the one whose wait led to it: that is an edge of the graph,
+//! or several at one key. So from the wait that closes the cycle these lead back to the start.
 //!
 //! **Requests for several keys** hold nothing while they wait. So a wait for one that stands ahead is not *firm*: it is given up before it makes a deadlock
 //! (`moves.rs`). A first search follows firm waits only; a cycle that it finds is a deadlock. A second one follows all.
 
-mod budget;
 mod graph;
 mod moves;
 mod search;
-mod wait;
 
-pub use moves::WaitPlan;
-pub use wait::Wait;
+pub use moves::{Deadlock, Moves};
 
-use budget::Budget;
-use graph::{Start, Step};
-use search::Search;
-use wait::Follow;
+/// How many steps all searches for one request take at most. One step looks at one waiter, holder or key.
+const MOST_STEPS: usize = 4_000;
 
-use super::Queues;
-use crate::key::KeyId;
-use crate::observed::Observed;
-use crate::types::Instant;
-
-/// A cycle that a wait closes.
-struct Cycle {
-    keys: Vec<KeyId>,
-    /// From the wait round to it, each with the task that it leads to.
-    steps: Vec<(Step, u32)>,
-    /// The slots of requests in it whose wait is not firm, with [`NIL`](crate::tree::NIL) for the one that is about to wait.
-    yielding: Vec<u32>,
-}
-
-impl Queues {
-    /// The keys of a cycle that `wait` closes, each once, from its own key on; `None` if it closes none, or the search gave up. And how many steps the search
-    /// took.
-    ///
-    /// `held` is who holds the wait's own key; the queues know the holders of other keys themselves.
-    pub fn find_cycle(
-        &self,
-        wait: &Wait,
-        held: &Observed,
-        now: Instant,
-    ) -> (Option<Vec<KeyId>>, usize) {
-        let budget = Budget::new();
-        let found = self.search(&Start::new(self, wait, held, now, &budget));
-        (found.map(|found| found.keys), budget.steps())
-    }
-
-    fn search(&self, start: &Start<'_>) -> Option<Cycle> {
-        // No move ends a deadlock, so it comes first.
-        let deadlock = self.search_for(Follow::Firm, start);
-        if deadlock.is_some() || self.bundles.is_empty() {
-            return deadlock;
-        }
-        self.search_for(Follow::Every, start)
-    }
-
-    fn search_for(&self, follow: Follow, start: &Start<'_>) -> Option<Cycle> {
-        if !start.is_waited_for() {
-            return None;
-        }
-        let mut search = Search::new(start, follow);
-        search.run();
-        let steps = search.steps()?;
-        let yields = |step: Step, to: u32| follow == Follow::Every && !start.is_firm(step, to);
-        let yielding = steps.iter().filter(|(step, to)| yields(*step, *to));
-        Some(Cycle {
-            keys: start.keys_of(&steps),
-            yielding: yielding.map(|(step, _)| step.slot).collect(),
-            steps,
-        })
-    }
+/// Which waits a search follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Follow {
+    Every,
+    /// Not those for a request for several keys that stands ahead.
+    Firm,
 }

@@ -1,6 +1,5 @@
-//! The keys with waiters: the roots of their queues, and the holders of their locks. No rules here.
+//! The keys with waiters, and the holders of their locks. No rules here.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
@@ -8,12 +7,13 @@ use std::ops::Bound;
 use super::waiter::WaiterId;
 use crate::key::{Db, KeyId, KeyRef};
 use crate::observed::Observed;
-use crate::owner::Owner;
+use crate::owner::{Owner, OwnerRef};
 use crate::slab::Slab;
-use crate::slots::{SlotKey, SlotSet, slot_of};
-use crate::table::{Chained, Table};
-use crate::tree::{self, Forest, Links, NIL};
+use crate::slots::slot_of;
 use crate::types::Instant;
+
+/// The number of a key, for as long as anybody waits there.
+pub(crate) type KeyNo = u32;
 
 /// What a settle has left for the next one.
 #[derive(Debug, Default)]
@@ -52,43 +52,25 @@ impl HoldersToRecheck {
     }
 }
 
+/// A key with waiters.
 #[derive(Debug)]
-pub(crate) struct KeyNode {
+pub(crate) struct WaitedKey {
     pub(crate) id: KeyId,
-    /// The root of its line, and how many stand there.
-    pub(crate) line: u32,
+    /// How many wait.
     pub(crate) len: u32,
     held: Observed,
     /// The count of changes of its database when its holders were observed.
     changes: u32,
-    /// What the holder's task hashes to, [`SHARED`] for several, [`FREE`] for none.
+    /// When it loses its first hold; [`Instant::NEVER`] for never.
+    deadline: Instant,
+    /// The hash of the task that holds it, or [`SHARED`] or [`FREE`].
     holder: u64,
-    deadline: Option<Instant>,
     pub(crate) unsettled: Option<Box<Unsettled>>,
-    slot: u16,
-    holders: Links,
-    deadlines: Links,
-    slots: Links,
-    link: u32,
 }
 
+/// In place of the hash of a task: nobody holds the key, or several owners do.
 const FREE: u64 = 0;
 const SHARED: u64 = 1;
-
-/// All keys by name.
-enum Name {}
-/// The keys that are held, by holder.
-enum Holder {}
-/// The keys that are held, by when they lose their first hold.
-enum Deadline {}
-/// All keys by cluster slot.
-enum Slot {}
-
-#[derive(Debug, Default)]
-struct Nodes {
-    slab: Slab<KeyNode>,
-    hasher: RandomState,
-}
 
 /// A database in which somebody waits.
 #[derive(Debug, Default)]
@@ -100,215 +82,194 @@ struct Database {
 }
 
 /// The keys with waiters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Keys {
-    nodes: Nodes,
-    names: Table,
-    holders: u32,
-    deadlines: u32,
-    by_slot: u32,
-    slots: SlotSet,
+    all: Slab<WaitedKey>,
+    by_slot: BTreeSet<Visited>,
     /// The keys that nobody holds, as far as is known.
-    unheld: BTreeSet<SlotKey>,
+    unheld: BTreeSet<Visited>,
+    /// The keys that are held, by the task that holds them.
+    held: BTreeSet<(u64, KeyNo)>,
+    /// When each loses its first hold.
+    deadlines: BTreeSet<(Instant, KeyNo)>,
     databases: BTreeMap<Db, Database>,
     /// Counts how often the locks of all databases went, or gave way to others.
     changes_of_all: u32,
-}
-
-impl Default for Keys {
-    fn default() -> Self {
-        Self {
-            nodes: Nodes::default(),
-            names: Table::default(),
-            holders: NIL,
-            deadlines: NIL,
-            by_slot: NIL,
-            slots: SlotSet::default(),
-            unheld: BTreeSet::new(),
-            databases: BTreeMap::new(),
-            changes_of_all: 0,
-        }
-    }
+    hasher: RandomState,
 }
 
 impl Keys {
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.slab.len()
+    pub(crate) fn get(&self, key: KeyNo) -> &WaitedKey {
+        &self.all[key]
     }
 
-    pub(crate) fn node(&self, key: u32) -> &KeyNode {
-        &self.nodes.slab[key]
+    pub(crate) fn get_mut(&mut self, key: KeyNo) -> &mut WaitedKey {
+        &mut self.all[key]
     }
 
-    pub(crate) fn node_mut(&mut self, key: u32) -> &mut KeyNode {
-        &mut self.nodes.slab[key]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyNo, &WaitedKey)> {
+        self.all.iter()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeyNode)> {
-        self.nodes.slab.iter()
-    }
-
-    pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<u32> {
-        if self.len() == 0 {
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<KeyNo> {
+        if self.by_slot.is_empty() {
             return None;
         }
-        let hash = self.nodes.hasher.hash_one(key);
-        self.names
-            .find::<Name>(&self.nodes, hash, |slot| self.node(slot).id.as_ref() == key)
+        let [first, last] = [KeyNo::MIN, KeyNo::MAX].map(|no| self.visit(key, no));
+        let mut found = self.by_slot.range(first..=last).map(|visited| visited.key);
+        found.find(|no| self.all[*no].id.as_ref() == key)
     }
 
-    pub(crate) fn find_or_insert(&mut self, key: KeyRef<'_>) -> u32 {
+    /// The place of the key in the order of slots. In a slot the order is that of a hash.
+    fn visit(&self, key: KeyRef<'_>, no: KeyNo) -> Visited {
+        Visited {
+            slot: slot_of(key.name),
+            hash: self.hasher.hash_one(key) as u32,
+            key: no,
+        }
+    }
+
+    pub(crate) fn find_or_insert(&mut self, key: KeyRef<'_>) -> KeyNo {
         if let Some(found) = self.find(key) {
             return found;
         }
-        let slot = slot_of(key.name);
         self.databases.entry(key.db).or_default().keys += 1;
-        let changes = self.changes_of(key.db);
-        let key = self.nodes.slab.insert(KeyNode {
+        let no = self.all.insert(WaitedKey {
             id: key.to_id(),
-            line: NIL,
             len: 0,
             held: Observed::Free,
-            changes,
+            changes: self.changes_of(key.db),
+            deadline: Instant::NEVER,
             holder: FREE,
-            deadline: None,
             unsettled: None,
-            slot,
-            holders: Links::NONE,
-            deadlines: Links::NONE,
-            slots: Links::NONE,
-            link: 0,
         });
-        self.names.insert::<Name>(&mut self.nodes, key);
-        tree::insert::<Slot>(&mut self.nodes, &mut self.by_slot, key);
-        self.slots.insert(slot);
-        key
+        self.by_slot.insert(self.visit(key, no));
+        no
     }
 
     /// Removes a key at which nobody waits any more.
-    pub(crate) fn remove(&mut self, key: u32) {
-        self.set_free(key);
-        self.set_unheld(key, false);
+    pub(crate) fn remove(&mut self, key: KeyNo) {
         self.set_deadline(key, None);
-        self.names.remove::<Name>(&mut self.nodes, key);
-        tree::remove::<Slot>(&mut self.nodes, &mut self.by_slot, key);
-        let node = self.nodes.slab.remove(key);
-        if let Some(KeyNode { id, .. }) = &node {
-            self.leave_database(id.db);
-        }
-        if self.len() == 0 {
-            self.slots = SlotSet::default();
-        } else if let Some(KeyNode { slot, .. }) = node
-            && self.first_of(slot).is_none()
-        {
-            self.slots.remove(slot);
-        }
-    }
-
-    /// A key of the database has no waiters any more.
-    fn leave_database(&mut self, db: Db) {
-        if let Some(database) = self.databases.get_mut(&db) {
+        self.set_holder(key, FREE);
+        let Some(WaitedKey { id, .. }) = self.all.remove(key) else {
+            return;
+        };
+        let visited = self.visit(id.as_ref(), key);
+        self.by_slot.remove(&visited);
+        self.unheld.remove(&visited);
+        if let Some(database) = self.databases.get_mut(&id.db) {
             database.keys -= 1;
             if database.keys == 0 {
-                self.databases.remove(&db);
+                self.databases.remove(&id.db);
             }
         }
     }
 
     /// When the first key loses a hold, and which that is.
-    pub(crate) fn first_deadline(&self) -> Option<(Instant, u32)> {
-        let first = tree::first::<Deadline>(&self.nodes, self.deadlines);
-        let deadline = (first != NIL).then(|| self.node(first).deadline)?;
-        Some((deadline?, first))
+    pub(crate) fn first_deadline(&self) -> Option<(Instant, KeyNo)> {
+        self.deadlines.first().copied()
     }
 
-    pub(crate) fn set_deadline(&mut self, key: u32, deadline: Option<Instant>) {
-        let before = self.node(key).deadline;
-        if before == deadline {
-            return;
+    pub(crate) fn set_deadline(&mut self, key: KeyNo, deadline: Option<Instant>) {
+        let deadline = deadline.unwrap_or(Instant::NEVER);
+        let before = std::mem::replace(&mut self.all[key].deadline, deadline);
+        if before != deadline {
+            self.deadlines.remove(&(before, key));
+            if deadline < Instant::NEVER {
+                self.deadlines.insert((deadline, key));
+            }
         }
-        if before.is_some() {
-            tree::remove::<Deadline>(&mut self.nodes, &mut self.deadlines, key);
+    }
+
+    fn set_holder(&mut self, key: KeyNo, holder: u64) {
+        let before = std::mem::replace(&mut self.all[key].holder, holder);
+        if before != holder {
+            self.held.remove(&(before, key));
+            if holder != FREE {
+                self.held.insert((holder, key));
+            }
         }
-        self.node_mut(key).deadline = deadline;
-        if deadline.is_some() {
-            tree::insert::<Deadline>(&mut self.nodes, &mut self.deadlines, key);
-        }
+    }
+
+    /// The keys that `owner`'s task holds alone, or held recently.
+    pub(crate) fn held_by_task(&self, owner: OwnerRef<'_>) -> impl Iterator<Item = KeyNo> {
+        self.with_holder(self.task(owner))
+    }
+
+    /// The keys that several owners hold, or held recently.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = KeyNo> {
+        self.with_holder(SHARED)
+    }
+
+    fn with_holder(&self, holder: u64) -> impl Iterator<Item = KeyNo> {
+        let held = self.held.range((holder, KeyNo::MIN)..=(holder, KeyNo::MAX));
+        held.map(|(_, key)| *key)
+    }
+
+    fn task(&self, owner: OwnerRef<'_>) -> u64 {
+        self.hasher.hash_one(owner.task_owner()).max(SHARED + 1)
     }
 
     /// Who holds the key, as far as is known.
-    pub(crate) fn held(&self, key: u32) -> &Observed {
+    pub(crate) fn held(&self, key: KeyNo) -> &Observed {
         match self.has_changed(key) {
             true => &Observed::Free,
-            false => &self.node(key).held,
+            false => &self.all[key].held,
         }
     }
 
     /// Whether the lock of the key may be another one than when its holders were observed.
-    fn has_changed(&self, key: u32) -> bool {
-        let node = self.node(key);
-        node.changes != self.changes_of(node.id.db)
+    fn has_changed(&self, key: KeyNo) -> bool {
+        let key = &self.all[key];
+        key.changes != self.changes_of(key.id.db)
     }
 
     /// The next settle decides the requests of all holders.
-    pub(crate) fn recheck_holders(&mut self, key: u32) {
-        let unsettled = self.node_mut(key).unsettled.get_or_insert_default();
+    pub(crate) fn recheck_holders(&mut self, key: KeyNo) {
+        let unsettled = self.all[key].unsettled.get_or_insert_default();
         unsettled.holders = HoldersToRecheck::All;
     }
 
     /// What the last settle of the key has left to do, and what a change of its whole database has added to it.
-    pub(crate) fn take_unsettled(&mut self, key: u32) -> Unsettled {
+    pub(crate) fn take_unsettled(&mut self, key: KeyNo) -> Unsettled {
         if self.has_changed(key) {
             self.recheck_holders(key);
         }
-        let unsettled = self.node_mut(key).unsettled.take();
+        let unsettled = self.all[key].unsettled.take();
         unsettled.map_or_else(Unsettled::default, |unsettled| *unsettled)
     }
 
-    /// `hash_of` gives an owner's task a hash.
-    pub(crate) fn observe(
-        &mut self,
-        key: u32,
-        held: Observed,
-        hash_of: impl FnOnce(&Owner) -> u64,
-    ) {
-        let holder = match &held {
-            Observed::Free => FREE,
-            Observed::Many(_) => SHARED,
-            Observed::One { owner, .. } => hash_of(owner).max(SHARED + 1),
-        };
+    /// The key is held like this now.
+    pub(crate) fn observe(&mut self, key: KeyNo, held: Observed) {
         if self.has_changed(key) {
             self.recheck_holders(key);
         }
-        let changes = self.changes_of(self.node(key).id.db);
-        let node = self.node_mut(key);
-        (node.held, node.changes) = (held, changes);
-        self.set_holder(key, holder);
-        self.set_unheld(key, holder == FREE);
-    }
-
-    /// The key has lost its lock.
-    pub(crate) fn set_free(&mut self, key: u32) {
-        self.node_mut(key).held = Observed::Free;
-        self.set_holder(key, FREE);
-        self.set_unheld(key, true);
-    }
-
-    fn set_unheld(&mut self, key: u32, unheld: bool) {
-        if !unheld && self.unheld.is_empty() {
-            return;
-        }
-        let KeyNode { slot, id, .. } = self.node(key);
-        let (slot, id) = (*slot, id.clone());
-        let key = SlotKey { slot, key: id };
-        match unheld {
-            true => self.unheld.insert(key),
-            false => self.unheld.remove(&key),
+        let changes = self.changes_of(self.all[key].id.db);
+        let holder = match &held {
+            Observed::Free => FREE,
+            Observed::Many(_) => SHARED,
+            Observed::One { owner, .. } => self.task(owner.as_ref()),
         };
+        self.set_holder(key, holder);
+        if holder == FREE || !self.unheld.is_empty() {
+            let visited = self.visit(self.all[key].id.as_ref(), key);
+            match holder {
+                FREE => self.unheld.insert(visited),
+                _ => self.unheld.remove(&visited),
+            };
+        }
+        let found = &mut self.all[key];
+        (found.held, found.changes) = (held, changes);
+    }
+
+    /// The key has lost its lock, and may have another one: the next settle decides the requests of its holders.
+    pub(crate) fn forget_holders(&mut self, key: KeyNo) {
+        self.observe(key, Observed::Free);
+        self.recheck_holders(key);
     }
 
     /// The database, or every one, has lost its locks or got others. O(1): each key notices at the next visit.
-    pub(crate) fn forget_holders(&mut self, db: Option<Db>) {
+    pub(crate) fn forget_all_holders(&mut self, db: Option<Db>) {
         let changes = match db {
             Some(db) => self.databases.get_mut(&db).map(|db| &mut db.changes),
             None => Some(&mut self.changes_of_all),
@@ -322,41 +283,6 @@ impl Keys {
         let changes = self.databases.get(&db).map_or(0, |db| db.changes);
         changes.wrapping_add(self.changes_of_all)
     }
-
-    fn set_holder(&mut self, key: u32, holder: u64) {
-        let before = self.node(key).holder;
-        if before == holder {
-            return;
-        }
-        if before != FREE {
-            tree::remove::<Holder>(&mut self.nodes, &mut self.holders, key);
-        }
-        self.node_mut(key).holder = holder;
-        if holder != FREE {
-            tree::insert::<Holder>(&mut self.nodes, &mut self.holders, key);
-        }
-    }
-
-    /// The keys that a single owner holds, or held recently, whose task has that hash.
-    pub(crate) fn held_by(&self, hash: u64) -> impl Iterator<Item = u32> {
-        self.with_holder(hash.max(SHARED + 1))
-    }
-
-    /// The keys that several owners hold, or held recently.
-    pub(crate) fn shared(&self) -> impl Iterator<Item = u32> {
-        self.with_holder(SHARED)
-    }
-
-    fn with_holder(&self, holder: u64) -> impl Iterator<Item = u32> {
-        let mut at = tree::first_from::<Holder>(&self.nodes, self.holders, |key| {
-            self.node(key).holder >= holder
-        });
-        std::iter::from_fn(move || {
-            let found = (at != NIL && self.node(at).holder == holder).then_some(at)?;
-            at = tree::next::<Holder>(&self.nodes, at);
-            Some(found)
-        })
-    }
 }
 
 /// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A walk remembers the last key that it visited and
@@ -364,107 +290,74 @@ impl Keys {
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingKeys<'a>(pub(super) &'a Keys);
 
+/// How far a walk over the keys with waiters has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Visited {
+    slot: u16,
+    hash: u32,
+    key: KeyNo,
+}
+
+impl Visited {
+    const fn start_of(slot: u16) -> Self {
+        Self {
+            slot,
+            hash: 0,
+            key: KeyNo::MIN,
+        }
+    }
+}
+
 impl<'a> WaitingKeys<'a> {
-    /// The slots of them all.
-    pub fn slots(self) -> &'a SlotSet {
-        &self.0.slots
+    /// Each slot with waiters once, in ascending order.
+    pub fn slots(self) -> impl Iterator<Item = u16> + 'a {
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let mut found = self.0.by_slot.range(Visited::start_of(next?)..);
+            let slot = found.next()?.slot;
+            next = slot.checked_add(1);
+            Some(slot)
+        })
+    }
+
+    /// This key, if anybody waits there.
+    pub fn find(self, key: KeyRef<'_>) -> Option<(Visited, &'a KeyId)> {
+        let found = self.0.find(key)?;
+        self.visit(Some(&self.0.visit(key, found)))
     }
 
     /// The first one after `last`, or the first of all.
-    pub fn after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
-        let keys = self.0;
-        let found = tree::first_from::<Slot>(&keys.nodes, keys.by_slot, |key| {
-            let node = keys.node(key);
-            last.is_none_or(|last| (last.slot, &last.key) < (node.slot, &node.id))
-        });
-        keys.slot_key(found)
+    pub fn after(self, last: Option<Visited>) -> Option<(Visited, &'a KeyId)> {
+        self.first_after(&self.0.by_slot, last)
     }
 
-    /// The first one after `last`, or the first of all, of those that nobody holds as far as is known.
-    pub fn unheld_after(self, last: Option<&SlotKey>) -> Option<SlotKey> {
+    /// The same for the keys that nobody holds, as far as is known.
+    pub fn unheld_after(self, last: Option<Visited>) -> Option<(Visited, &'a KeyId)> {
+        self.first_after(&self.0.unheld, last)
+    }
+
+    /// The same for the keys of `slot`.
+    pub fn in_slot_after(self, slot: u16, last: Option<Visited>) -> Option<(Visited, &'a KeyId)> {
+        let from = match last {
+            Some(last) => Bound::Excluded(last),
+            None => Bound::Included(Visited::start_of(slot)),
+        };
+        let mut found = self.0.by_slot.range((from, Bound::Unbounded));
+        self.visit(found.next().filter(|found| found.slot == slot))
+    }
+
+    fn first_after(
+        self,
+        order: &'a BTreeSet<Visited>,
+        last: Option<Visited>,
+    ) -> Option<(Visited, &'a KeyId)> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = self.0.unheld.range((from, Bound::Unbounded));
-        found.next().cloned()
+        self.visit(order.range((from, Bound::Unbounded)).next())
     }
 
-    /// The first one of `slot`.
-    pub fn first_of(self, slot: u16) -> Option<SlotKey> {
-        self.0.first_of(slot)
-    }
-}
-
-impl Keys {
-    fn first_of(&self, slot: u16) -> Option<SlotKey> {
-        let found =
-            tree::first_from::<Slot>(&self.nodes, self.by_slot, |key| self.node(key).slot >= slot);
-        self.slot_key(found).filter(|found| found.slot == slot)
-    }
-
-    fn slot_key(&self, key: u32) -> Option<SlotKey> {
-        let node = (key != NIL).then(|| self.node(key))?;
-        Some(SlotKey {
-            slot: node.slot,
-            key: node.id.clone(),
-        })
-    }
-}
-
-impl Forest<Slot> for Nodes {
-    fn links(&self, slot: u32) -> &Links {
-        &self.slab[slot].slots
-    }
-
-    fn links_mut(&mut self, slot: u32) -> &mut Links {
-        &mut self.slab[slot].slots
-    }
-
-    fn order(&self, one: u32, other: u32) -> Ordering {
-        let (one, other) = (&self.slab[one], &self.slab[other]);
-        (one.slot, &one.id).cmp(&(other.slot, &other.id))
-    }
-}
-
-impl Chained<Name> for Nodes {
-    fn link(&self, slot: u32) -> u32 {
-        self.slab[slot].link
-    }
-
-    fn set_link(&mut self, slot: u32, link: u32) {
-        self.slab[slot].link = link;
-    }
-
-    fn hash(&self, slot: u32) -> u64 {
-        self.hasher.hash_one(self.slab[slot].id.as_ref())
-    }
-}
-
-impl Forest<Holder> for Nodes {
-    fn links(&self, slot: u32) -> &Links {
-        &self.slab[slot].holders
-    }
-
-    fn links_mut(&mut self, slot: u32) -> &mut Links {
-        &mut self.slab[slot].holders
-    }
-
-    fn order(&self, one: u32, other: u32) -> Ordering {
-        let by_holder = self.slab[one].holder.cmp(&self.slab[other].holder);
-        by_holder.then(one.cmp(&other))
-    }
-}
-
-impl Forest<Deadline> for Nodes {
-    fn links(&self, slot: u32) -> &Links {
-        &self.slab[slot].deadlines
-    }
-
-    fn links_mut(&mut self, slot: u32) -> &mut Links {
-        &mut self.slab[slot].deadlines
-    }
-
-    fn order(&self, one: u32, other: u32) -> Ordering {
-        let (one, other) = (&self.slab[one], &self.slab[other]);
-        (one.deadline, &one.id).cmp(&(other.deadline, &other.id))
+    fn visit(self, found: Option<&Visited>) -> Option<(Visited, &'a KeyId)> {
+        let visited = *found?;
+        Some((visited, &self.0.get(visited.key).id))
     }
 }
 
@@ -481,9 +374,9 @@ mod tests {
         let mut keys = Keys::default();
         for db in (0..100).map(Db) {
             let key = keys.find_or_insert(KeyRef { db, name: b"key" });
-            keys.forget_holders(Some(db));
+            keys.forget_all_holders(Some(db));
             keys.remove(key);
-            keys.forget_holders(Some(db));
+            keys.forget_all_holders(Some(db));
         }
         assert!(keys.databases.is_empty(), "{:?}", keys.databases);
     }
@@ -497,14 +390,14 @@ mod tests {
             keys.find_or_insert(key(b"b")),
         );
         assert!(keys.take_unsettled(one).is_empty());
-        keys.forget_holders(Some(Db(0)));
+        keys.forget_all_holders(Some(Db(0)));
         let late = keys.find_or_insert(key(b"c"));
         assert!(
             keys.take_unsettled(late).is_empty(),
             "it came after the change"
         );
         for changed in [one, other] {
-            keys.observe(changed, Observed::Free, |_| 0);
+            keys.observe(changed, Observed::Free);
             let unsettled = keys.take_unsettled(changed);
             assert!(matches!(unsettled.holders, HoldersToRecheck::All));
             assert!(keys.take_unsettled(changed).is_empty());
@@ -516,24 +409,18 @@ mod tests {
         let unheld = |keys: &Keys| {
             let mut last = None;
             std::iter::from_fn(|| {
-                last = WaitingKeys(keys).unheld_after(last.as_ref());
-                last.clone()
+                let (visited, _) = WaitingKeys(keys).unheld_after(last)?;
+                last = Some(visited);
+                last
             })
             .count()
         };
         let mut keys = Keys::default();
-        let key = keys.find_or_insert(KeyRef {
-            db: Db(0),
-            name: b"a",
-        });
-        let other = keys.find_or_insert(KeyRef {
-            db: Db(1),
-            name: b"a",
-        });
+        let [key, other] = [Db(0), Db(1)].map(|db| keys.find_or_insert(KeyRef { db, name: b"a" }));
         let held = Lock::free().observe();
-        keys.observe(key, held.clone(), |_| 0);
+        keys.observe(key, held.clone());
         assert_eq!(unheld(&keys), 1);
-        keys.observe(other, held, |_| 0);
+        keys.observe(other, held);
         assert_eq!(unheld(&keys), 2);
         let mut lock = Lock::free();
         let stake = Stake {
@@ -546,9 +433,9 @@ mod tests {
             revoked: false,
         };
         lock.put(OwnerRef::new(b"a").expect("short"), stake);
-        keys.observe(key, lock.observe(), |_| 0);
+        keys.observe(key, lock.observe());
         assert_eq!(unheld(&keys), 1);
-        keys.set_free(key);
+        keys.forget_holders(key);
         assert_eq!(unheld(&keys), 2);
         for key in [key, other] {
             keys.remove(key);

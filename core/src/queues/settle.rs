@@ -11,14 +11,12 @@
 //! One call makes a bounded number of decisions. It notes at the key where it stopped, and the next call goes on
 //! from there before it admits anybody else.
 
-mod holders;
-
 use std::ops::ControlFlow;
 
-use super::keys::Unsettled;
-use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
-use super::waiters::Position;
-use super::{Queues, WaiterId};
+use super::keys::{HoldersToRecheck, KeyNo, Unsettled};
+use super::position::Position;
+use super::waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
+use super::{Queues, Rank};
 use crate::admission::Turn;
 use crate::key::KeyRef;
 use crate::live::Live;
@@ -26,7 +24,6 @@ use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
 use crate::request::{AcquireError, Busy};
 use crate::token::TokenClock;
-use crate::tree::NIL;
 use crate::types::{Instant, Micros};
 
 /// Visiting this few costs less than recording where the settle stopped.
@@ -41,7 +38,7 @@ type Progress = ControlFlow<BudgetSpent>;
 /// A key that is being settled.
 struct Settling<'a> {
     queues: &'a mut Queues,
-    key: u32,
+    key: KeyNo,
     /// Decisions that may still be made.
     left: usize,
     /// It has come to hold, but not by a grant.
@@ -70,7 +67,7 @@ impl Queues {
         let Some(key) = self.keys.find(key) else {
             return;
         };
-        let unsettled = self.keys.node_mut(key).unsettled.get_or_insert_default();
+        let unsettled = self.keys.get_mut(key).unsettled.get_or_insert_default();
         match unsettled.own {
             None => unsettled.own = Some(owner.to_owner()),
             // There is room for one owner, so the next settle rechecks all holders.
@@ -107,7 +104,7 @@ impl Queues {
         };
         settling.settle_lost(holds);
         let Settling { key, settled, .. } = settling;
-        self.observe_at(key, lock.observe());
+        self.keys.observe(key, lock.observe());
         self.drop_if_empty(key);
         settled
     }
@@ -129,11 +126,11 @@ impl Queues {
             mut settled,
             ..
         } = settling;
-        self.observe_at(key, live.observe());
+        self.keys.observe(key, live.observe());
         self.keys.set_deadline(key, live.next_deadline());
         if let Some(owner) = new_holder {
-            let moved = self.end_cycles_of_holder(key, owner, live.now());
-            settled.left.extend(moved);
+            let moves = self.end_cycles_of_holder(key, &owner, live.now());
+            settled.left.extend(self.keys_of_moves(&moves));
         }
         self.drop_if_empty(key);
         settled
@@ -181,48 +178,27 @@ impl Settling<'_> {
     fn keep(&mut self, unsettled: Unsettled, progress: Progress) {
         self.settled.more = progress.is_break();
         if !unsettled.is_empty() {
-            self.queues.keys.node_mut(self.key).unsettled = Some(Box::new(unsettled));
+            self.queues.keys.get_mut(self.key).unsettled = Some(Box::new(unsettled));
         }
     }
 
-    fn root(&self) -> u32 {
-        self.queues.keys.node(self.key).line
-    }
-
-    /// The waiter leaves the queue with this verdict.
-    fn decided(&mut self, slot: u32, verdict: Verdict) {
+    /// The request leaves all its queues with this verdict.
+    fn decided(&mut self, id: WaiterId, verdict: Verdict) {
         self.left -= 1;
-        let node = self.queues.waiters.node(slot);
-        if node.is_member() {
-            return self.decided_at_all_keys(node.waiter.id, verdict);
-        }
-        if let Some(waiter) = self.queues.unlink(self.key, slot) {
-            let waiter = Box::new(waiter);
-            let keys = None;
-            let decided = Decided {
-                waiter,
-                keys,
-                verdict,
-            };
-            self.settled.decided.push(decided);
-        }
-    }
-
-    /// A request for several keys leaves all its queues with this verdict.
-    fn decided_at_all_keys(&mut self, id: WaiterId, verdict: Verdict) {
-        let Some(removed) = self.queues.remove_several(id, self.key) else {
+        let Some(waiting) = self.queues.take(id, Some(self.key)) else {
             return;
         };
-        let own = self.queues.keys.node(self.key).id.clone();
-        let others = removed.keys().iter().filter(|key| **key != own);
-        self.settled.left.extend(others.cloned());
-        let Removed { waiter, keys, .. } = removed;
-        let decided = Decided {
-            waiter,
+        let keys = waiting.key_list();
+        if let Some(keys) = &keys {
+            let own = &self.queues.keys.get(self.key).id;
+            let others = keys.as_slice().iter().filter(|key| *key != own);
+            self.settled.left.extend(others.cloned());
+        }
+        self.settled.decided.push(Decided {
+            waiter: Box::new(waiting.waiter),
             keys,
             verdict,
-        };
-        self.settled.decided.push(decided);
+        });
     }
 
     /// Answers the upgrades whose owner no longer holds, wherever they stand.
@@ -231,26 +207,22 @@ impl Settling<'_> {
         unsettled: &mut Unsettled,
         holds: impl Fn(OwnerRef<'_>) -> bool,
     ) -> Progress {
-        let from = unsettled.upgrades.take();
-        let from = from.map_or(Position::FIRST, |last| Position::of_upgrade(last).behind());
-        let waiters = &self.queues.waiters;
-        let mut at = waiters.line_from(self.root(), from);
+        let last = unsettled.upgrades.take();
+        let mut from = last.map_or(Position::FIRST, |last| Position::of_upgrade(last).behind());
         let mut checks = self.left.max(FEW);
-        let mut last = None;
-        while at != NIL && self.queues.waiters.node(at).is_upgrade() {
+        while let Some(upgrade) = self.queues.waiters.first_from(self.key, from)
+            && upgrade.position.is_upgrade()
+        {
+            let id = upgrade.waiter.id;
             if checks == 0 || self.left == 0 {
-                unsettled.upgrades = last;
+                unsettled.upgrades = Some(WaiterId(id.0 - 1));
                 return Progress::Break(BudgetSpent);
             }
             checks -= 1;
-            let node = self.queues.waiters.node(at);
-            last = Some(node.waiter.id);
-            let is_lost = !holds(node.waiter.owner.as_ref());
-            let next = self.queues.waiters.next_in_line(at);
-            if is_lost {
-                self.decided(at, Verdict::Denied);
+            from = upgrade.position.behind();
+            if !holds(upgrade.waiter.owner.as_ref()) {
+                self.decided(id, Verdict::Denied);
             }
-            at = next;
         }
         Progress::Continue(())
     }
@@ -262,29 +234,180 @@ impl Settling<'_> {
         live: &mut Live<'_>,
         decide: &mut impl Decide,
     ) -> Progress {
-        loop {
-            let head = self.queues.waiters.line_from(self.root(), Position::FIRST);
-            if head == NIL {
-                return Progress::Continue(());
-            }
+        while let Some(head) = self.queues.waiters.first_from(self.key, Position::FIRST) {
             if self.left == 0 {
                 return Progress::Break(BudgetSpent);
             }
-            let node = self.queues.waiters.node(head);
-            if node.is_member() {
-                // It waits until its request can get all of its keys.
-                self.queues.check_first_member(head, live);
-                return Progress::Continue(());
+            let id = head.waiter.id;
+            if head.is_for_several() {
+                // It waits until it can get all of its keys.
+                let ready = live.admits(&head.waiter.request());
+                self.queues.waiters.set_ready(id, self.key, ready);
+                break;
             }
-            let owner = node.waiter.owner.clone();
-            let Ok(verdict) = decide(&node.waiter, live) else {
-                return Progress::Continue(());
+            let owner = head.waiter.owner.clone();
+            let Ok(verdict) = decide(&head.waiter, live) else {
+                break;
             };
-            self.decided(head, verdict);
+            self.decided(id, verdict);
             if matches!(verdict, Verdict::Granted { .. }) {
                 self.decide_requests_of(owner, unsettled, live, decide)?;
             }
         }
+        Progress::Continue(())
+    }
+}
+
+/// Decides the requests of owners that have come to hold, wherever these stand in the queue: as re-entry, or they become
+/// upgrades. A waiter between them would wait for an owner that waits for it.
+impl Settling<'_> {
+    /// An owner came to hold, and the last settle has not decided all its requests.
+    fn decide_requests_of_new_holder(
+        &mut self,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        match unsettled.own.take() {
+            Some(owner) if live.hold(owner.as_ref()).is_some() => {
+                self.new_holder = Some(owner.clone());
+                self.decide_requests_of(owner, unsettled, live, decide)
+            }
+            _ => Progress::Continue(()),
+        }
+    }
+
+    /// Decides the requests of holders that may have come neither through the queue nor by a command.
+    fn recheck_holders(
+        &mut self,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        loop {
+            let last = match std::mem::take(&mut unsettled.holders) {
+                HoldersToRecheck::None => return Progress::Continue(()),
+                HoldersToRecheck::All => None,
+                HoldersToRecheck::Behind(last) => Some(last),
+            };
+            if self.queues.keys.get(self.key).len as usize <= FEW {
+                return self.recheck_few_waiters(unsettled, live, decide);
+            }
+            self.recheck_page(last, unsettled, live, decide)?;
+        }
+    }
+
+    /// Some holders, after `last`.
+    fn recheck_page(
+        &mut self,
+        mut last: Option<Owner>,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        if self.left == 0 {
+            unsettled.holders = HoldersToRecheck::behind(last);
+            return Progress::Break(BudgetSpent);
+        }
+        // A page counts as a decision, so that a crowd of holders takes several calls.
+        self.left -= 1;
+        let page = live.holders_behind(last.as_ref(), FEW);
+        let more = page.len() == FEW;
+        let progress = page.into_iter().try_for_each(|owner| {
+            if live.hold(owner.as_ref()).is_some() {
+                self.decide_requests_of(owner.clone(), unsettled, live, decide)?;
+            }
+            last = Some(owner);
+            Progress::Continue(())
+        });
+        if more || progress.is_break() {
+            unsettled.holders = HoldersToRecheck::behind(last);
+        }
+        progress
+    }
+
+    /// The same if few wait: goes through the waiters, in their order.
+    fn recheck_few_waiters(
+        &mut self,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        let waiters = &self.queues.waiters;
+        let line = waiters.line(self.key, Position::FIRST, Position::END);
+        let line: Vec<_> = line.map(|(_, waiting)| waiting.waiter.id).collect();
+        for id in line {
+            let waiting = self.queues.waiters.get(id);
+            let owner = waiting.map(|waiting| waiting.waiter.owner.as_ref());
+            if owner.is_none_or(|owner| live.hold(owner).is_none()) {
+                continue;
+            }
+            if self.left == 0 {
+                unsettled.holders = HoldersToRecheck::All;
+                return Progress::Break(BudgetSpent);
+            }
+            self.decide_request_of_holder(id, live, decide);
+        }
+        Progress::Continue(())
+    }
+
+    /// Decides the requests of `owner`, which holds, as if it sent them now.
+    fn decide_requests_of(
+        &mut self,
+        owner: Owner,
+        unsettled: &mut Unsettled,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> Progress {
+        let name = self.queues.waiters.name(owner.as_ref());
+        let mut from = Position::FIRST;
+        while let Some(position) = self.queues.waiters.request_from(self.key, name, from)
+            && let Some(id) = self.queues.waiters.at(position).map(|it| it.waiter.id)
+        {
+            if self.left == 0 {
+                unsettled.own = Some(owner);
+                return Progress::Break(BudgetSpent);
+            }
+            let waits_on = self.decide_request_of_holder(id, live, decide);
+            from = match waits_on && position.is_upgrade() {
+                // All upgrades of this owner wait on, too.
+                true => Position::BEHIND_UPGRADES,
+                false => position.behind(),
+            };
+        }
+        Progress::Continue(())
+    }
+
+    /// True if the request waits on.
+    fn decide_request_of_holder(
+        &mut self,
+        id: WaiterId,
+        live: &mut Live<'_>,
+        decide: &mut impl Decide,
+    ) -> bool {
+        let Some(waiting) = self.queues.waiters.get(id) else {
+            return false;
+        };
+        let verdict = match waiting.is_for_several() {
+            true => Ok(Verdict::Refused(AcquireError::HoldsOne)),
+            false => decide(&waiting.waiter, live),
+        };
+        match verdict {
+            Ok(verdict) => {
+                self.decided(id, verdict);
+                return false;
+            }
+            Err(Busy::Upgrade) if !waiting.position.is_upgrade() => self.becomes_upgrade(id),
+            Err(_) => {}
+        }
+        true
+    }
+
+    fn becomes_upgrade(&mut self, id: WaiterId) {
+        self.left -= 1;
+        let position = Rank::Upgrade.position(id);
+        self.queues.waiters.set_position(id, position);
+        self.settled.upgrading.push(id);
     }
 }
 

@@ -1,8 +1,10 @@
 //! A waiting request, and its outcome.
 
+use super::keys::KeyNo;
+use super::position::Position;
 use crate::key::{KeyId, KeyList};
 use crate::owner::Owner;
-use crate::request::{AcquireError, Grant, Request, Terms};
+use crate::request::{AcquireError, Busy, Grant, Request, Terms};
 use crate::stake::Stake;
 use crate::types::Instant;
 
@@ -31,6 +33,87 @@ impl Waiter {
         Request {
             owner: self.owner.as_ref(),
             terms: self.terms,
+        }
+    }
+}
+
+/// Where a request joins its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Ahead of all others, behind earlier upgrades.
+    Upgrade,
+    /// Behind all.
+    Last,
+}
+
+impl Rank {
+    /// Where the request `id` stands.
+    pub(super) fn position(self, id: WaiterId) -> Position {
+        match self {
+            Self::Upgrade => Position::of_upgrade(id),
+            Self::Last => Position::of_regular(id),
+        }
+    }
+}
+
+impl From<Busy> for Rank {
+    /// The rank of a request that has to wait for this reason.
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::Upgrade => Self::Upgrade,
+            Busy::Held => Self::Last,
+        }
+    }
+}
+
+/// A request, and where it waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) waiter: Waiter,
+    pub(crate) position: Position,
+    pub(super) place: Place,
+}
+
+/// The queues in which a request stands.
+#[derive(Debug)]
+pub(super) enum Place {
+    One(KeyNo),
+    Several(Box<Several>),
+}
+
+/// The keys of a request for several.
+#[derive(Debug)]
+pub(super) struct Several {
+    pub(super) list: KeyList,
+    /// Where it still waits, in the order of the list. While it is granted, the last ones go first.
+    pub(super) keys: Vec<KeyNo>,
+    /// A bit for each of them: the request is the first in that queue, and the lock admits it, as far as is known.
+    pub(super) ready: u16,
+}
+
+impl Several {
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.count_ones() as usize == self.list.as_slice().len()
+    }
+}
+
+impl Waiting {
+    pub(super) fn keys(&self) -> &[KeyNo] {
+        match &self.place {
+            Place::One(key) => std::slice::from_ref(key),
+            Place::Several(several) => &several.keys,
+        }
+    }
+
+    pub(crate) fn is_for_several(&self) -> bool {
+        matches!(self.place, Place::Several(_))
+    }
+
+    /// All its keys, if they are several.
+    pub(super) fn key_list(&self) -> Option<KeyList> {
+        match &self.place {
+            Place::One(_) => None,
+            Place::Several(several) => Some(several.list.clone()),
         }
     }
 }

@@ -1,172 +1,160 @@
-//! All waiters, indexed by queue, task, limit and id. No rules here.
+//! All waiting requests, and the orders in which they are searched. No rules here.
 //!
-//! Each waiter lies in a slot and is linked into these orders from there. So a waiter takes the same memory however many there are, and a
-//! task that waits only once allocates nothing more.
+//! A request is kept once, whether it asks for one key or for several. Every order is one B-tree for all keys together: a key with a single
+//! waiter has no tree of its own, and no step copies a large table.
 
-mod node;
-mod position;
-mod task;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 
-use std::collections::BTreeMap;
-
-use super::waiter::{Waiter, WaiterId};
+use super::keys::KeyNo;
+use super::position::{Head, Position};
+use super::waiter::{Place, Several, Waiter, WaiterId, Waiting};
+use crate::owner::OwnerRef;
 use crate::request::Terms;
-use crate::table::Table;
-use crate::tree::{self, Links, NIL};
-use crate::types::{Instant, Lease};
+use crate::types::{Instant, Lease, Mode};
 
-use node::{Flags, Id, Limit, Line, Nodes, hash_of};
-use position::Class;
-
-pub(crate) use node::{EXCLUSIVE, Head, LIMITED, MEMBER, Node, SEVERAL_KEYS, WRITES};
-pub(crate) use position::Position;
-pub use position::{Rank, Reserved};
-
-/// All waiters.
-#[derive(Debug)]
-pub(crate) struct Waiters {
-    pub(crate) nodes: Nodes,
-    ids: Table,
-    /// The roots of the tasks' trees.
-    tasks: Table,
-    limits: u32,
-    /// For each length of lease, how many ask for it.
-    leases: BTreeMap<Lease, u32>,
+/// An owner, as hashes. That two share one is less likely than a failure of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) task: u64,
+    pub(crate) owner: u64,
 }
 
-impl Default for Waiters {
-    fn default() -> Self {
+/// A request in the queue of a key, by its task and its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct OfTask {
+    task: u64,
+    key: KeyNo,
+    owner: u64,
+    reads: bool,
+    position: Position,
+}
+
+impl OfTask {
+    const fn first(key: KeyNo, name: Name, reads: bool, position: Position) -> Self {
         Self {
-            nodes: Nodes::default(),
-            ids: Table::default(),
-            tasks: Table::default(),
-            limits: NIL,
-            leases: BTreeMap::new(),
+            task: name.task,
+            key,
+            owner: name.owner,
+            reads,
+            position,
         }
     }
+}
+
+/// An owner in the queue of a key. All its requests there count as standing where the first one does: when that is granted, they are decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stand {
+    pub(crate) key: KeyNo,
+    pub(crate) name: Name,
+    /// Where its first request stands.
+    pub(crate) position: Position,
+    /// Any of its requests is to write.
+    pub(crate) writes: bool,
+}
+
+/// All waiting requests.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    by_id: BTreeMap<WaiterId, Box<Waiting>>,
+    /// The queue of each key.
+    lines: BTreeSet<(KeyNo, Position)>,
+    /// The requests that were moved to the head of their queues.
+    moved: BTreeMap<Position, WaiterId>,
+    of_tasks: BTreeSet<OfTask>,
+    /// The stands of owners that ask to write.
+    writers: BTreeSet<(KeyNo, Position)>,
+    /// The same for requests for several keys at once. Their owners have no other request at these keys.
+    several: BTreeSet<(KeyNo, Position)>,
+    /// The tasks that wait at several keys, at each of these.
+    spread: BTreeSet<(KeyNo, u64)>,
+    /// The requests for several keys that are ready at all of them.
+    due: BTreeSet<WaiterId>,
+    limits: BTreeSet<(Instant, WaiterId)>,
+    /// For each length of lease, how many ask for it.
+    leases: BTreeMap<Lease, u32>,
+    pub(super) head: Head,
+    hasher: RandomState,
 }
 
 impl Waiters {
     pub(crate) fn len(&self) -> usize {
-        self.nodes.slab.len()
+        self.by_id.len()
     }
 
-    pub(crate) fn node(&self, slot: u32) -> &Node {
-        &self.nodes.slab[slot]
+    pub(crate) fn get(&self, id: WaiterId) -> Option<&Waiting> {
+        self.by_id.get(&id).map(|waiting| &**waiting)
     }
 
-    pub(crate) fn find(&self, id: WaiterId) -> Option<u32> {
-        self.ids.find::<Id>(&self.nodes, hash_of(id), |slot| {
-            self.node(slot).waiter.id == id
-        })
-    }
-
-    /// `waiter` begins to wait in the line of `root`, which is that of `key`. Returns its slot.
-    pub(crate) fn insert(&mut self, root: &mut u32, key: u32, waiter: Waiter, rank: Rank) -> u32 {
-        let place = self.nodes.take_place(rank, waiter.id);
-        let class = self.nodes.set_order(waiter.id, place);
-        self.insert_at(root, key, waiter, class, true)
-    }
-
-    /// A request that waits already waits in the line of `root`, too.
-    pub(crate) fn insert_member(&mut self, root: &mut u32, key: u32, waiter: Waiter) -> u32 {
-        self.insert_at(root, key, waiter, Class::Regular, false)
-    }
-
-    /// `is_first`: no other slot has this request, so it is found by its id and by its time limit.
-    fn insert_at(
-        &mut self,
-        root: &mut u32,
-        key: u32,
-        waiter: Waiter,
-        class: Class,
-        is_first: bool,
-    ) -> u32 {
-        *self.leases.entry(waiter.terms.lease).or_default() += 1;
-        let slot = self.nodes.slab.insert(Node {
-            waiter,
-            key,
-            class,
-            flags: 0,
-            flags_below: 0,
-            write_below: false,
-            first_below: NIL,
-            line: Links::NONE,
-            task: Links::NONE,
-            limit: Links::NONE,
-            id_link: 0,
-            task_link: 0,
-        });
-        if is_first {
-            self.ids.insert::<Id>(&mut self.nodes, slot);
-            self.enter_limits(slot);
-        }
-        tree::insert::<Line>(&mut self.nodes, root, slot);
-        self.enter_task(slot);
-        slot
-    }
-
-    /// The waiter in `slot` is the one by which its request is found.
-    fn is_first(&self, slot: u32) -> bool {
-        let node = self.node(slot);
-        !node.is_member() || self.find(node.waiter.id) == Some(slot)
-    }
-
-    /// The waiter in `slot` leaves the queue of `root`.
-    pub(crate) fn remove(&mut self, root: &mut u32, slot: u32) -> Option<Waiter> {
-        self.leave_task(slot);
-        tree::remove::<Line>(&mut self.nodes, root, slot);
-        if self.is_first(slot) {
-            self.leave_limits(slot);
-            self.ids.remove::<Id>(&mut self.nodes, slot);
-            self.nodes.forget_order(self.node(slot).waiter.id);
-        }
-        let Node { waiter, .. } = self.nodes.slab.remove(slot)?;
-        self.forget_lease(waiter.terms.lease);
-        Some(waiter)
-    }
-
-    /// The waiter in `slot` leaves its place in the line of `root`, to come back at another.
-    pub(crate) fn step_out(&mut self, root: &mut u32, slot: u32) {
-        self.leave_task(slot);
-        tree::remove::<Line>(&mut self.nodes, root, slot);
-    }
-
-    /// The request `id`, all of whose waiters have stepped out, is to stand at `position`.
-    pub(crate) fn set_position(&mut self, id: WaiterId, slots: &[u32], position: Position) {
-        let class = self.nodes.set_order(id, position);
-        for slot in slots {
-            self.nodes.slab[*slot].class = class;
+    pub(crate) fn name(&self, owner: OwnerRef<'_>) -> Name {
+        Name {
+            task: self.hasher.hash_one(owner.task_owner()),
+            owner: self.hasher.hash_one(owner),
         }
     }
 
-    /// The place of the request `id` if it gets that rank. Nobody else gets it.
-    pub(crate) fn take_place(&mut self, id: WaiterId, rank: Rank) -> Position {
-        self.nodes.take_place(rank, id)
+    pub(super) fn insert(&mut self, waiting: Waiting) {
+        let id = waiting.waiter.id;
+        let Waiter { terms, until, .. } = waiting.waiter;
+        *self.leases.entry(terms.lease).or_default() += 1;
+        if until < Instant::NEVER {
+            self.limits.insert((until, id));
+        }
+        if let Place::Several(several) = &waiting.place {
+            if several.is_ready() {
+                self.due.insert(id);
+            }
+        }
+        self.by_id.insert(id, Box::new(waiting));
+        self.enter_all(id);
     }
 
-    /// The waiter in `slot` takes its place in the line of `root`.
-    pub(crate) fn step_in(&mut self, root: &mut u32, slot: u32) {
-        tree::insert::<Line>(&mut self.nodes, root, slot);
-        self.enter_task(slot);
+    /// The request leaves all its queues.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Box<Waiting>> {
+        self.leave_all(id);
+        let waiting = self.by_id.remove(&id)?;
+        let Waiter { terms, until, .. } = waiting.waiter;
+        if until < Instant::NEVER {
+            self.limits.remove(&(until, id));
+        }
+        self.forget_lease(terms.lease);
+        self.moved.remove(&waiting.position);
+        if waiting.is_for_several() {
+            self.due.remove(&id);
+        }
+        Some(waiting)
     }
 
-    /// The request in `slot` is made again, on other terms and until another moment, and keeps its place.
-    pub(crate) fn take_over(&mut self, slot: u32, terms: Terms, until: Instant) {
-        self.leave_limits(slot);
-        self.leave_task(slot);
-        let waiter = &mut self.nodes.slab[slot].waiter;
+    /// The request stands at `position` from now on, in all its queues.
+    pub(super) fn set_position(&mut self, id: WaiterId, position: Position) {
+        self.leave_all(id);
+        if let Some(waiting) = self.by_id.get_mut(&id) {
+            self.moved.remove(&waiting.position);
+            waiting.position = position;
+            if position.id().is_none() {
+                self.moved.insert(position, id);
+            }
+        }
+        self.enter_all(id);
+    }
+
+    /// The request is repeated, on other terms and until another moment. True if the terms differ.
+    pub(super) fn take_over(&mut self, id: WaiterId, terms: Terms, until: Instant) -> bool {
+        let Some(waiting) = self.by_id.get_mut(&id) else {
+            return false;
+        };
+        let waiter = &mut waiting.waiter;
         let before = std::mem::replace(&mut waiter.terms, terms);
-        waiter.until = until;
-        self.enter_task(slot);
-        self.enter_limits(slot);
+        let limit = std::mem::replace(&mut waiter.until, until);
+        if limit < Instant::NEVER {
+            self.limits.remove(&(limit, id));
+        }
+        if until < Instant::NEVER {
+            self.limits.insert((until, id));
+        }
         *self.leases.entry(terms.lease).or_default() += 1;
         self.forget_lease(before.lease);
-    }
-
-    /// The longest lease that anybody waits for.
-    pub(crate) fn longest_lease(&self) -> Option<Lease> {
-        self.leases.last_key_value().map(|(lease, _)| *lease)
+        before != terms
     }
 
     fn forget_lease(&mut self, lease: Lease) {
@@ -178,79 +166,261 @@ impl Waiters {
         }
     }
 
+    /// The longest lease that anybody waits for.
+    pub(crate) fn longest_lease(&self) -> Option<Lease> {
+        self.leases.last_key_value().map(|(lease, _)| *lease)
+    }
+
     /// The waiter whose time is up first, and when that is.
     pub(crate) fn first_limit(&self) -> Option<(Instant, WaiterId)> {
-        let first = tree::first::<Limit>(&self.nodes, self.limits);
-        let waiter = (first != NIL).then(|| &self.node(first).waiter)?;
-        Some((waiter.until, waiter.id))
+        self.limits.first().copied()
     }
 
-    fn enter_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.until < Instant::NEVER && self.is_first(slot) {
-            tree::insert::<Limit>(&mut self.nodes, &mut self.limits, slot);
+    fn enter_all(&mut self, id: WaiterId) {
+        for nth in 0.. {
+            let Some(key) = self.nth_key(id, nth) else {
+                break;
+            };
+            self.change(id, key, true);
         }
     }
 
-    fn leave_limits(&mut self, slot: u32) {
-        if self.node(slot).waiter.until < Instant::NEVER && self.is_first(slot) {
-            tree::remove::<Limit>(&mut self.nodes, &mut self.limits, slot);
+    fn leave_all(&mut self, id: WaiterId) {
+        for nth in 0.. {
+            let Some(key) = self.nth_key(id, nth) else {
+                break;
+            };
+            self.change(id, key, false);
         }
+    }
+
+    fn nth_key(&self, id: WaiterId, nth: usize) -> Option<KeyNo> {
+        self.get(id)?.keys().get(nth).copied()
+    }
+
+    /// The request enters or leaves the queue of `key`.
+    fn change(&mut self, id: WaiterId, key: KeyNo, enters: bool) {
+        let Some(waiting) = self.by_id.get(&id) else {
+            return;
+        };
+        let (position, several) = (waiting.position, waiting.is_for_several());
+        let reads = waiting.waiter.terms.mode() == Mode::Read;
+        let name = self.name(waiting.waiter.owner.as_ref());
+        if let Some(before) = self.stand(key, name).filter(|stand| stand.writes) {
+            self.writers_mut(several).remove(&(key, before.position));
+        }
+        let of_task = OfTask::first(key, name, reads, position);
+        if enters {
+            self.lines.insert((key, position));
+            self.of_tasks.insert(of_task);
+        } else {
+            self.lines.remove(&(key, position));
+            self.of_tasks.remove(&of_task);
+        }
+        if let Some(after) = self.stand(key, name).filter(|stand| stand.writes) {
+            self.writers_mut(several).insert((key, after.position));
+        }
+        self.update_spread(key, name.task);
+    }
+
+    fn writers_mut(&mut self, several: bool) -> &mut BTreeSet<(KeyNo, Position)> {
+        match several {
+            true => &mut self.several,
+            false => &mut self.writers,
+        }
+    }
+
+    /// The task has begun or ceased to wait at `key` with one of its requests.
+    fn update_spread(&mut self, key: KeyNo, task: u64) {
+        let all = OfTask::first(KeyNo::MIN, Name { task, owner: 0 }, false, Position::FIRST);
+        let end = Name {
+            task,
+            owner: u64::MAX,
+        };
+        let end = OfTask::first(KeyNo::MAX, end, true, Position::END);
+        let mut waits = self.of_tasks.range(all..=end).map(|found| found.key);
+        let first = waits.next();
+        let last = waits.next_back().or(first);
+        let is_here = self.next_stand(task, key, None).is_some();
+        for key in [first, last, Some(key).filter(|_| is_here)] {
+            let Some(key) = key else { continue };
+            if first == last {
+                self.spread.remove(&(key, task));
+            } else {
+                self.spread.insert((key, task));
+            }
+        }
+        if !is_here {
+            self.spread.remove(&(key, task));
+        }
+    }
+
+    /// Where the owner stands at the key.
+    pub(crate) fn stand(&self, key: KeyNo, name: Name) -> Option<Stand> {
+        let first = |reads| self.request_of(key, name, reads, Position::FIRST);
+        let (write, read) = (first(false), first(true));
+        Some(Stand {
+            key,
+            name,
+            position: write.into_iter().chain(read).min()?,
+            writes: write.is_some(),
+        })
+    }
+
+    fn request_of(&self, key: KeyNo, name: Name, reads: bool, from: Position) -> Option<Position> {
+        let from = OfTask::first(key, name, reads, from);
+        let to = OfTask::first(key, name, reads, Position::END);
+        self.of_tasks
+            .range(from..=to)
+            .next()
+            .map(|found| found.position)
+    }
+
+    /// Whether the owner has no more than one request at the key.
+    pub(crate) fn is_alone(&self, key: KeyNo, name: Name) -> bool {
+        let first = OfTask::first(key, name, false, Position::FIRST);
+        let last = OfTask::first(key, name, true, Position::END);
+        self.of_tasks.range(first..=last).nth(1).is_none()
+    }
+
+    /// The first request of the owner at the key in or behind `from`.
+    pub(crate) fn request_from(&self, key: KeyNo, name: Name, from: Position) -> Option<Position> {
+        let [write, read] = [false, true].map(|reads| self.request_of(key, name, reads, from));
+        write.into_iter().chain(read).min()
+    }
+
+    /// The first owner of the task that stands at `key`, or the next one after that with the hash `last`.
+    pub(crate) fn next_stand(&self, task: u64, key: KeyNo, last: Option<u64>) -> Option<Stand> {
+        self.next_stand_from(task, key, last)
+            .filter(|stand| stand.key == key)
+    }
+
+    /// The same; after the last one at `key` those at further keys follow.
+    pub(crate) fn next_stand_from(
+        &self,
+        task: u64,
+        key: KeyNo,
+        last: Option<u64>,
+    ) -> Option<Stand> {
+        let from = match last {
+            None => OfTask::first(key, Name { task, owner: 0 }, false, Position::FIRST),
+            Some(owner) => OfTask::first(key, Name { task, owner }, true, Position::END),
+        };
+        let found = self.of_tasks.range(from..).next()?;
+        let name = Name {
+            task,
+            owner: found.owner,
+        };
+        let is_of_task = found.task == task;
+        is_of_task.then(|| self.stand(found.key, name)).flatten()
+    }
+
+    /// The requests at the key from `from` to before `to`, the next one first.
+    pub(crate) fn line(
+        &self,
+        key: KeyNo,
+        from: Position,
+        to: Position,
+    ) -> impl Iterator<Item = (Position, &Waiting)> {
+        let line = self.lines.range((key, from)..(key, to));
+        line.filter_map(|(_, position)| Some((*position, self.at(*position)?)))
+    }
+
+    /// The request that stands at `position`.
+    pub(crate) fn at(&self, position: Position) -> Option<&Waiting> {
+        let moved = || self.moved.get(&position).copied();
+        self.get(position.id().or_else(moved)?)
+    }
+
+    /// The first request at the key in or behind `from`.
+    pub(crate) fn first_from(&self, key: KeyNo, from: Position) -> Option<&Waiting> {
+        self.line(key, from, Position::END)
+            .next()
+            .map(|(_, first)| first)
+    }
+
+    /// Where the last owner that asks to write one key stands ahead of `to`.
+    pub(crate) fn last_writer_before(&self, key: KeyNo, to: Position) -> Option<Position> {
+        last_before(&self.writers, key, to)
+    }
+
+    /// Where the last request for several keys stands ahead of `to`.
+    pub(crate) fn last_several_before(&self, key: KeyNo, to: Position) -> Option<Position> {
+        last_before(&self.several, key, to)
+    }
+
+    pub(super) fn first_several(&self, key: KeyNo) -> Option<Position> {
+        let mut found = self
+            .several
+            .range((key, Position::FIRST)..=(key, Position::END));
+        found.next().map(|(_, position)| *position)
+    }
+
+    /// The next task after `last` that waits at this key and at others.
+    pub(crate) fn next_spread(&self, key: KeyNo, last: Option<u64>) -> Option<u64> {
+        let from = match last {
+            None => (key, 0),
+            Some(last) => (key, last.checked_add(1)?),
+        };
+        let mut found = self.spread.range(from..=(key, u64::MAX));
+        found.next().map(|(_, task)| *task)
     }
 }
 
-/// In the line of `root`.
+/// Requests for several keys.
 impl Waiters {
-    /// The first one in or behind `position`, or [`NIL`].
-    pub(crate) fn line_from(&self, root: u32, position: Position) -> u32 {
-        tree::first_from::<Line>(&self.nodes, root, |slot| self.position(slot) >= position)
+    pub(super) fn any_several(&self) -> bool {
+        !self.several.is_empty()
     }
 
-    /// Where the waiter in `slot` stands.
-    pub(crate) fn position(&self, slot: u32) -> Position {
-        self.nodes.position(slot)
-    }
-
-    pub(crate) fn next_in_line(&self, slot: u32) -> u32 {
-        tree::next::<Line>(&self.nodes, slot)
-    }
-
-    /// Whether any has any of `flags`.
-    pub(crate) fn any_flagged(&self, root: u32, flags: Flags) -> bool {
-        root != NIL && self.node(root).flags_below & flags != 0
-    }
-
-    /// The first one with any of `flags`, or [`NIL`].
-    pub(crate) fn first_flagged(&self, root: u32, flags: Flags) -> u32 {
-        let first = self.line_from(root, Position::FIRST);
-        if first == NIL || self.has(first, flags) {
-            return first;
+    pub(super) fn several_of(&self, id: WaiterId) -> Option<&Several> {
+        match &self.get(id)?.place {
+            Place::One(_) => None,
+            Place::Several(several) => Some(several),
         }
-        self.next_flagged(first, flags)
     }
 
-    /// The first one with any of `flags` behind `slot`, or [`NIL`].
-    pub(crate) fn next_flagged(&self, slot: u32, flags: Flags) -> u32 {
-        let below = |slot: u32| self.node(slot).flags_below & flags != 0;
-        tree::next_with::<Line>(&self.nodes, slot, |slot| self.has(slot, flags), below)
-    }
-
-    /// The last one with any of `flags` ahead of `position`, or [`NIL`].
-    pub(crate) fn last_flagged_before(&self, root: u32, position: Position, flags: Flags) -> u32 {
-        let last =
-            tree::last_before::<Line>(&self.nodes, root, |slot| self.position(slot) < position);
-        if last == NIL || self.has(last, flags) {
-            return last;
+    pub(super) fn set_ready(&mut self, id: WaiterId, key: KeyNo, ready: bool) {
+        let waiting = self.by_id.get_mut(&id);
+        let Some(Place::Several(several)) = waiting.map(|waiting| &mut waiting.place) else {
+            return;
+        };
+        let Some(nth) = several.keys.iter().position(|its| *its == key) else {
+            return;
+        };
+        several.ready = several.ready & !(1 << nth) | u16::from(ready) << nth;
+        if several.is_ready() {
+            self.due.insert(id);
+        } else {
+            self.due.remove(&id);
         }
-        self.previous_flagged(last, flags)
     }
 
-    /// The last one with any of `flags` ahead of `slot`, or [`NIL`].
-    pub(crate) fn previous_flagged(&self, slot: u32, flags: Flags) -> u32 {
-        let below = |slot: u32| self.node(slot).flags_below & flags != 0;
-        tree::previous_with::<Line>(&self.nodes, slot, |slot| self.has(slot, flags), below)
+    /// The request leaves the queue of its last key. Once it stands in no queue, it is gone.
+    pub(super) fn leave_last_key(&mut self, id: WaiterId) {
+        let Some(last) = self.several_of(id).and_then(|several| several.keys.last()) else {
+            return;
+        };
+        self.change(id, *last, false);
+        let waiting = self.by_id.get_mut(&id);
+        if let Some(Place::Several(several)) = waiting.map(|waiting| &mut waiting.place) {
+            several.keys.pop();
+            if several.keys.is_empty() {
+                self.remove(id);
+            }
+        }
     }
 
-    pub(crate) fn has(&self, slot: u32, flags: Flags) -> bool {
-        self.node(slot).flags & flags != 0
+    pub(super) fn pop_due(&mut self) -> Option<WaiterId> {
+        self.due.pop_first()
     }
+
+    pub(super) fn any_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+}
+
+fn last_before(order: &BTreeSet<(KeyNo, Position)>, key: KeyNo, to: Position) -> Option<Position> {
+    let mut before = order.range((key, Position::FIRST)..(key, to));
+    before.next_back().map(|(_, position)| *position)
 }

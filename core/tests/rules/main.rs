@@ -11,6 +11,7 @@ mod lease_tables;
 mod locks;
 mod mail;
 mod observed;
+mod pending;
 mod queues;
 mod requests;
 mod several;

@@ -1,114 +1,219 @@
-//! The search from one wait to the owners that it waits for, and on.
+//! The search for a cycle: see `deadlock.rs`.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::super::waiters::{MEMBER, Position, SEVERAL_KEYS};
-use super::graph::{Holders, Place, Reach, START, Start, Step};
-use super::wait::Follow;
-use crate::observed::{Observed, ObservedReaders};
+use super::super::Queues;
+use super::super::keys::KeyNo;
+use super::super::position::Position;
+use super::super::waiter::WaiterId;
+use super::super::waiters::{Name, Stand};
+use super::Follow;
+use super::graph::{Graph, Holders, Reach};
+use crate::key::KeyId;
+use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
-use crate::tree::NIL;
+use crate::types::{Instant, Mode};
 
-/// How many requests of a task, places in a queue or readers of a lock are followed before the search turns to others.
+/// So many readers, waiters or owners of a task are followed before the others have their turn.
 const PAGE: usize = 16;
 
-/// A task for which others wait.
-struct Reached {
-    first: Step,
-    /// A task that waits for it at another key waits for what it waits for at the first one, too.
-    second: Option<Step>,
+/// What a search starts from: an owner that waits at a key, or has come to hold it.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) key: KeyNo,
+    pub(super) owner: Owner,
+    pub(super) name: Name,
+    /// Its request, unless it has come to hold.
+    pub(super) request: Option<WaiterId>,
+    /// The request is new, and the only one of its owner there: nobody waits for it yet.
+    pub(super) is_new: bool,
 }
 
-/// At which keys a task's requests are followed.
+/// An owner in a queue, and the one whose wait led to it.
 #[derive(Clone, Copy)]
-enum Keys {
-    Except(u32),
-    At(u32),
+struct Step {
+    stand: Stand,
+    from: Option<usize>,
 }
 
-/// The requests of a task, from the one in slot `at` on.
-#[derive(Clone, Copy)]
-struct Requests {
-    /// The task, or [`START`] in its place.
-    from: u32,
-    /// The root of its waits.
-    task: u32,
-    at: u32,
-    keys: Keys,
-}
-
-/// What is still to be followed.
+/// What is still to be followed. `from` is the step that led there.
 enum Visit {
-    Requests(Requests),
-    /// One request, whose task was reached as a holder of the key where it stands.
-    Upgrade {
-        task: u32,
-        slot: u32,
+    Step(usize),
+    /// The owners of a task at other keys than that of `from`, after `last`.
+    Task {
+        from: usize,
+        task: u64,
+        last: Option<(KeyNo, u64)>,
     },
-    /// The tasks ahead of `to` in a queue, up to `from`.
+    /// The tasks in the queue ahead of `to` that wait elsewhere, too.
     Queue {
-        step: Step,
-        from: Position,
+        from: usize,
         to: Position,
+        last: Option<u64>,
     },
-    /// The readers of the key after that one.
+    /// The readers of the key, after `last` if there is one.
     Readers {
-        step: Step,
-        after: Owner,
+        from: usize,
+        last: Option<Owner>,
     },
+}
+
+/// A wait in a cycle.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The request that waits.
+    pub(super) id: WaiterId,
+    pub(super) key: KeyNo,
+    pub(super) position: Position,
+    /// The task that it waits for.
+    pub(super) to: u64,
+    /// It waits only because it stands behind a request for several keys.
+    pub(super) yields: bool,
+}
+
+/// A cycle that a wait closes.
+#[derive(Debug)]
+pub(super) struct Cycle {
+    /// Each once, from the wait's own key on.
+    pub(super) keys: Vec<KeyId>,
+    pub(super) links: Vec<Link>,
 }
 
 pub(super) struct Search<'a> {
-    start: &'a Start<'a>,
-    follow: Follow,
-    /// Steps to the own task at other keys close no cycle, but only those to the own owner at its own key.
+    graph: Graph<'a>,
+    start: &'a Start,
+    /// Only a wait for the own owner at its own key closes a cycle.
     only_at_own_key: bool,
-    /// Every task for which others wait, by its root.
-    reached: HashMap<u32, Reached>,
+    steps: Vec<Step>,
+    /// The owners in `steps`.
+    known: HashSet<(KeyNo, Position)>,
+    /// The tasks for which others wait, and at which keys.
+    reached: HashSet<(KeyNo, u64)>,
     /// What has been followed at each key.
-    followed: HashMap<u32, Reach>,
-    upgrades: HashSet<u32>,
-    /// Tasks that stand first in a queue with a request for several keys: where another one of theirs stands, and at which key.
-    behind_own: Vec<(u32, Position, u32)>,
+    followed: HashMap<KeyNo, Reach>,
     pending: VecDeque<Visit>,
-    /// The last step of a cycle.
-    closed: Option<Step>,
+    /// The step that closes a cycle.
+    closed: Option<usize>,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(start: &'a Start<'a>, follow: Follow) -> Self {
-        Self {
+    /// The cycle that leads back to `start`, if there is one. `taken` counts the steps of all searches for one request.
+    pub(super) fn run(
+        queues: &'a Queues,
+        start: &'a Start,
+        follow: Follow,
+        now: Instant,
+        taken: &mut usize,
+    ) -> Option<Cycle> {
+        let mut search = Self {
+            graph: Graph {
+                queues,
+                now,
+                follow,
+                taken: *taken,
+            },
             start,
-            follow,
             only_at_own_key: false,
-            reached: HashMap::new(),
+            steps: Vec::new(),
+            known: HashSet::new(),
+            reached: HashSet::new(),
             followed: HashMap::new(),
-            upgrades: HashSet::new(),
-            behind_own: Vec::new(),
             pending: VecDeque::new(),
             closed: None,
+        };
+        search.follow_start();
+        let cycle = search.cycle();
+        *taken = search.graph.taken;
+        cycle
+    }
+
+    fn follow_start(&mut self) {
+        if !self.is_waited_for() {
+            return;
+        }
+        let (key, name) = (self.start.key, self.start.name);
+        if let Some(own) = self.own_stand() {
+            self.add(own, None);
+        }
+        self.follow_pending();
+        if !self.start.is_new {
+            // What was followed leads to no owner of the task, so it need not be followed again.
+            self.only_at_own_key = true;
+            let mut last = None;
+            while let Some(stand) = self.next_of_task(name.task, last) {
+                last = Some((stand.key, stand.name.owner));
+                if self.is_over() {
+                    return;
+                }
+                if stand.key != key {
+                    self.add(stand, None);
+                }
+            }
+            self.follow_pending();
         }
     }
 
-    /// Searches until a cycle is found, nothing is left to follow, or the budget is spent.
-    pub(super) fn run(&mut self) {
-        let start = self.start;
+    /// Whether anybody may wait for the task: mostly nobody does. It holds where others wait, or stands in a queue ahead of others.
+    fn is_waited_for(&self) -> bool {
+        let (keys, waiters) = (&self.graph.queues.keys, self.graph.waiters());
+        let (key, owner) = (self.start.key, self.start.owner.as_ref());
+        let elsewhere = |other: &KeyNo| *other != key;
+        if !self.start.is_new || self.graph.held(key).holds(owner, self.graph.now) {
+            return true;
+        }
+        let mut shared = keys.shared().filter(elsewhere);
+        let holds = |key: KeyNo| {
+            let held = self.graph.held(key);
+            held.holds_for_task(owner, None, self.graph.now)
+        };
+        let task = self.start.name.task;
+        let next = |last: Option<(KeyNo, u64)>| {
+            let stand = self.next_of_task(task, last)?;
+            Some((stand, (stand.key, stand.name.owner)))
+        };
+        let first = next(None);
+        let mut stands = std::iter::successors(first, |(_, last)| next(Some(*last)));
+        let is_ahead = |stand: &Stand| {
+            let behind = stand.position.behind();
+            stand.key != key && waiters.first_from(stand.key, behind).is_some()
+        };
+        keys.held_by_task(owner).any(|key| elsewhere(&key))
+            || shared.by_ref().take(PAGE).any(holds)
+            || shared.next().is_some()
+            || stands
+                .by_ref()
+                .take(PAGE)
+                .any(|(stand, _)| is_ahead(&stand))
+            || stands.next().is_some()
+    }
+
+    /// The request that the search starts from. Earlier ones of its owner wait with or without it.
+    fn own_stand(&self) -> Option<Stand> {
+        let Start { key, name, .. } = *self.start;
+        let request = self.graph.waiters().get(self.start.request?)?;
+        let owner = request.waiter.owner.as_ref();
         // Re-entry only waits for the end of a grace.
-        if start.wait.is_upgrade() || !start.held.holds(start.owner(), start.now) {
-            self.follow_place(&start.place());
-            self.follow_pending();
-        }
-        if start.is_ahead_of_others() {
-            // What was followed leads to no owner of the task, so it need not be followed again.
-            self.only_at_own_key = true;
-            self.add_requests(START, start.task, Keys::Except(start.key));
-            self.follow_pending();
-        }
+        let waits =
+            request.position.is_upgrade() || !self.graph.held(key).holds(owner, self.graph.now);
+        let stand = self.graph.waiters().stand(key, name).filter(|_| waits)?;
+        Some(Stand {
+            writes: request.waiter.terms.mode() == Mode::Write,
+            ..stand
+        })
     }
 
     fn is_over(&self) -> bool {
-        self.closed.is_some() || self.start.budget.is_spent()
+        self.closed.is_some() || self.graph.is_spent()
+    }
+
+    /// The owner that stands there is followed later, if it is new.
+    fn add(&mut self, stand: Stand, from: Option<usize>) {
+        if self.known.insert((stand.key, stand.position)) {
+            self.pending.push_back(Visit::Step(self.steps.len()));
+            self.steps.push(Step { stand, from });
+        } else {
+            self.graph.spend();
+        }
     }
 
     fn follow_pending(&mut self) {
@@ -116,293 +221,241 @@ impl<'a> Search<'a> {
             && let Some(visit) = self.pending.pop_front()
         {
             match visit {
-                Visit::Requests(requests) => self.follow_requests(requests),
-                Visit::Upgrade { task, slot } => {
-                    self.start.budget.step(1);
-                    self.follow_place(&self.start.place_of(task, slot));
-                }
-                Visit::Queue { step, from, to } => self.follow_queue(step, from, to),
-                Visit::Readers { step, after } => {
-                    if let Observed::Many(readers) = self.start.held(step.key) {
-                        self.follow_readers(step, readers, Some(&after));
-                    }
-                }
+                Visit::Step(step) => self.follow_step(step),
+                Visit::Task { from, task, last } => self.follow_task(from, task, last),
+                Visit::Queue { from, to, last } => self.follow_queue(from, to, last),
+                Visit::Readers { from, last } => self.follow_readers(from, last),
             }
         }
     }
 
-    fn add_requests(&mut self, from: u32, task: u32, keys: Keys) {
-        let key = match keys {
-            Keys::Except(_) => 0,
-            Keys::At(key) => key,
+    /// Reaches those for whom the owner waits.
+    fn follow_step(&mut self, step: usize) {
+        self.graph.spend();
+        let stand = self.steps[step].stand;
+        let held = self.graph.held(stand.key);
+        let Some(request) = self.graph.request(&stand) else {
+            return;
         };
-        let at = self.start.queues.waiters.key_from(task, key);
-        let requests = Requests {
-            from,
-            task,
-            at,
-            keys,
-        };
-        self.pending.push_back(Visit::Requests(requests));
-    }
-
-    /// Follows some requests of a task.
-    fn follow_requests(&mut self, requests: Requests) {
-        let Requests {
-            from,
-            task,
-            mut at,
-            keys,
-        } = requests;
-        let waiters = &self.start.queues.waiters;
-        for _ in 0..PAGE {
-            if at == NIL || self.is_over() {
-                return;
-            }
-            let key = waiters.node(at).key;
-            match keys {
-                Keys::Except(other) if key == other => {
-                    at = waiters.key_from(task, key + 1);
-                    continue;
-                }
-                Keys::At(only) if key != only => return,
-                Keys::Except(_) | Keys::At(_) => {}
-            }
-            self.start.budget.step(1);
-            self.follow_place(&self.start.place_of(from, at));
-            at = match self.leads_no_further(key) {
-                true => waiters.key_from(task, key + 1),
-                false => waiters.next_owner(task, at),
-            };
-        }
-        self.pending
-            .push_back(Visit::Requests(Requests { at, ..requests }));
-    }
-
-    /// Whether no request at the key leads to anybody who has not been reached.
-    fn leads_no_further(&self, key: u32) -> bool {
-        let start = self.start;
-        let waiters = &start.queues.waiters;
-        self.followed(key).holders == Holders::All
-            && key != start.key
-            && !waiters.any_flagged(start.line(key), SEVERAL_KEYS)
-            && (start.task == NIL || waiters.first_of(start.task, key) == NIL)
-    }
-
-    /// Reaches those for whom the request in that place waits.
-    fn follow_place(&mut self, place: &Place<'a>) {
-        let (start, key) = (self.start, place.step.key);
-        let reach = start.reach_of(place, self.follow);
-        let before = self.followed(key);
-        if reach.ahead_of <= before.ahead_of && reach.holders <= before.holders {
+        let owner = request.owner.as_ref();
+        if !stand.position.is_upgrade() && held.holds(owner, self.graph.now) {
+            // Re-entry: only a grace makes it wait, and when that is over it is decided first.
             return;
         }
+        let reach = self.graph.reach_of(&stand, self.graph.follow);
+        let before = self.followed.get(&stand.key).copied();
+        let mut after = before.unwrap_or(Reach {
+            ahead_of: Position::FIRST,
+            holders: Holders::None,
+        });
+        let before = after;
+        after.ahead_of = reach.ahead_of.max(before.ahead_of);
+        if !stand.position.is_upgrade() {
+            // A holder does not wait for itself, and another one may.
+            after.holders = reach.holders.max(before.holders);
+        }
+        self.followed.insert(stand.key, after);
         if reach.holders > before.holders {
-            start.budget.step(1);
-            if !place.position.is_upgrade() && start.held(key).holds(place.owner, start.now) {
-                // Only a grace makes it wait, and when that is over it is decided first.
-                return;
-            }
-            self.reach_holders(place, reach.holders);
+            self.reach_holders(step, owner, reach.holders);
         }
-        let holders = match place.step.task == START || place.position.is_upgrade() {
-            // The holder does not wait for itself, and another may.
-            true => before.holders,
-            false => reach.holders.max(before.holders),
-        };
-        let ahead_of = reach.ahead_of.max(before.ahead_of);
-        self.followed.insert(key, Reach { ahead_of, holders });
-        self.reach_queue(place.step, before.ahead_of, reach.ahead_of);
+        if reach.ahead_of > before.ahead_of && !self.is_over() {
+            self.reach_queue(step, reach.ahead_of);
+        }
     }
 
-    fn followed(&self, key: u32) -> Reach {
-        self.followed.get(&key).copied().unwrap_or(Reach::NOBODY)
-    }
-
-    /// Reaches those who stand from `from` to before `to`.
-    fn reach_queue(&mut self, step: Step, from: Position, to: Position) {
-        if to <= from || self.is_over() {
-            return;
-        }
-        let is_target = step.key == self.start.key || !self.only_at_own_key;
-        if is_target && self.start.stands(START, step.key, from..to, self.follow) {
-            self.closed = Some(step);
-            return;
-        }
-        for nth in 0..self.behind_own.len() {
-            let (key, position, task) = self.behind_own[nth];
-            if key == step.key && (from..to).contains(&position) {
-                self.reach(task, step);
+    fn reach_holders(&mut self, step: usize, waiter: OwnerRef<'_>, holders: Holders) {
+        let held = self.graph.held(self.steps[step].stand.key);
+        match (held, holders) {
+            (Observed::One { owner, .. }, _) if held.holds(owner.as_ref(), self.graph.now) => {
+                self.reach_holder(step, waiter, owner.as_ref());
             }
-        }
-        self.follow_queue(step, from, to);
-    }
-
-    /// Reaches some of those who wait at other keys, too.
-    fn follow_queue(&mut self, step: Step, from: Position, to: Position) {
-        let start = self.start;
-        let (waiters, line) = (&start.queues.waiters, start.line(step.key));
-        if !waiters.any_flagged(line, SEVERAL_KEYS) {
-            return;
-        }
-        // The last one first: what the others wait for is mostly part of what it waits for.
-        let mut at = waiters.last_flagged_before(line, to, SEVERAL_KEYS);
-        for _ in 0..PAGE {
-            if at == NIL || waiters.position(at) < from || self.is_over() {
-                return;
-            }
-            start.budget.step(1);
-            let task = waiters.task_at(at);
-            if self.follow == Follow::Every || !waiters.has(at, MEMBER) {
-                self.reach(task, step);
-            } else if let Some(firm) = start.first_firm(task, step.key, Position::FIRST) {
-                match firm < self.followed(step.key).ahead_of {
-                    true => self.reach(task, step),
-                    false => self.behind_own.push((step.key, firm, task)),
+            (Observed::Many(_), Holders::All) => {
+                self.graph.spend();
+                match self.closes_at_readers(step, held) {
+                    true => self.closed = Some(step),
+                    false => self.follow_readers(step, None),
                 }
             }
-            at = waiters.previous_flagged(at, SEVERAL_KEYS);
-        }
-        if at != NIL {
-            let to = waiters.position(at).behind();
-            self.pending.push_back(Visit::Queue { step, from, to });
-        }
-    }
-
-    fn reach_holders(&mut self, place: &Place<'a>, holders: Holders) {
-        let now = self.start.now;
-        let held = self.start.held(place.step.key);
-        match (held, holders) {
-            (Observed::One { owner, .. }, _) if held.holds(owner.as_ref(), now) => {
-                self.reach_holder(place, owner.as_ref());
-            }
-            (Observed::Many(readers), Holders::All) => self.reach_readers(place, readers),
             (Observed::Many(_), Holders::Only) => {
-                if let Some((owner, _)) = held.only_reader(now) {
-                    self.reach_holder(place, owner.as_ref());
+                if let Some((owner, _)) = held.only_reader(self.graph.now) {
+                    self.reach_holder(step, waiter, owner.as_ref());
                 }
             }
             (Observed::Free | Observed::One { .. } | Observed::Many(_), _) => {}
         }
     }
 
-    fn reach_holder(&mut self, place: &Place<'a>, holder: OwnerRef<'_>) {
-        if holder == place.owner {
+    /// Whether the own task is among the readers for which `step` waits, so that it closes a cycle.
+    fn closes_at_readers(&self, step: usize, held: &Observed) -> bool {
+        let Step { stand, from } = self.steps[step];
+        let own = self.start.owner.as_ref();
+        match stand.key == self.start.key {
+            // The start does not wait for its own hold.
+            true => from.is_some() && held.holds(own, self.graph.now),
+            false => !self.only_at_own_key && held.holds_for_task(own, None, self.graph.now),
+        }
+    }
+
+    fn reach_holder(&mut self, step: usize, waiter: OwnerRef<'_>, holder: OwnerRef<'_>) {
+        if holder == waiter {
             return;
         }
-        self.start.budget.step(1);
-        if !self.start.is_own_task(holder) {
-            self.reach(self.start.queues.waiters.task_of(holder), place.step);
-        } else if self.is_target(place.step, holder) {
-            self.closed = Some(place.step);
+        self.graph.spend();
+        let name = self.graph.waiters().name(holder);
+        if self.is_own(name, self.steps[step].stand.key) {
+            self.closed = Some(step);
+        } else {
+            self.reach_owner(step, name);
         }
     }
 
-    /// Whether a step to `owner`, which is of the own task and holds, closes a cycle.
-    fn is_target(&self, step: Step, owner: OwnerRef<'_>) -> bool {
-        match step.key == self.start.key {
-            true => step.task != START && owner == self.start.owner(),
-            false => !self.only_at_own_key,
-        }
-    }
-
-    fn reach_readers(&mut self, place: &Place<'a>, readers: &ObservedReaders) {
-        let (start, step) = (self.start, place.step);
-        let owner = start.owner();
-        if self.is_target(step, owner) {
-            start.budget.step(1);
-            let holds = match step.key == start.key {
-                true => readers.holds(owner, start.now),
-                false => readers.holds_for_task(owner, None, start.now),
-            };
-            if holds {
-                self.closed = Some(step);
-                return;
-            }
-        }
-        self.reach_upgrades(place, readers);
-        self.follow_readers(step, readers, None);
-    }
-
-    /// Reaches the readers that wait for an upgrade: what they wait for here, the others do not wait for.
-    fn reach_upgrades(&mut self, place: &Place<'a>, readers: &ObservedReaders) {
-        let start = self.start;
-        let waiters = &start.queues.waiters;
-        let mut at = waiters.line_from(start.line(place.step.key), Position::FIRST);
-        while at != NIL && waiters.node(at).is_upgrade() && !self.is_over() {
-            start.budget.step(2);
-            let owner = waiters.node(at).waiter.owner.as_ref();
-            let task = waiters.task_at(at);
-            let is_other = owner != place.owner && task != start.task;
-            if is_other && readers.holds(owner, start.now) && self.upgrades.insert(at) {
-                self.reach(task, place.step);
-                self.pending.push_back(Visit::Upgrade { task, slot: at });
-            }
-            at = waiters.next_in_line(at);
+    /// Whether a wait for that owner at the key closes a cycle.
+    fn is_own(&self, name: Name, key: KeyNo) -> bool {
+        match key == self.start.key {
+            true => name == self.start.name,
+            false => !self.only_at_own_key && name.task == self.start.name.task,
         }
     }
 
     /// Reaches some of the readers.
-    fn follow_readers(&mut self, step: Step, readers: &ObservedReaders, after: Option<&Owner>) {
-        let start = self.start;
-        let waiters = &start.queues.waiters;
-        let walker = match step.slot {
-            NIL => start.owner(),
-            slot => waiters.node(slot).waiter.owner.as_ref(),
+    fn follow_readers(&mut self, from: usize, last: Option<Owner>) {
+        let stand = self.steps[from].stand;
+        let Observed::Many(readers) = self.graph.held(stand.key) else {
+            return;
         };
-        let mut page = readers.page(after, PAGE);
-        start.budget.step(page.len());
-        for (reader, is_live) in page
-            .iter()
-            .map(|(reader, stake)| (reader.as_ref(), !stake.is_over(start.now)))
-        {
-            if is_live && reader != walker {
-                self.reach(waiters.task_of(reader), step);
+        let mut page = readers.page(last.as_ref(), PAGE);
+        for (reader, stake) in &page {
+            self.graph.spend();
+            let name = self.graph.waiters().name(reader.as_ref());
+            if name != stand.name && !stake.is_over(self.graph.now) {
+                self.reach_owner(from, name);
             }
         }
-        if page.len() == PAGE
-            && let Some((after, _)) = page.pop()
-        {
-            self.pending.push_back(Visit::Readers { step, after });
+        if page.len() == PAGE {
+            let last = page.pop().map(|(last, _)| last);
+            self.pending.push_back(Visit::Readers { from, last });
         }
     }
 
-    /// `step` leads to the task at `task`, if that waits anywhere.
-    fn reach(&mut self, task: u32, step: Step) {
-        if task == NIL || task == self.start.task {
+    /// Reaches an owner that holds.
+    fn reach_owner(&mut self, from: usize, name: Name) {
+        let key = self.steps[from].stand.key;
+        if name.task == self.start.name.task || self.next_of_task(name.task, None).is_none() {
             return;
         }
-        let keys = match self.reached.entry(task) {
-            Entry::Vacant(entry) => {
-                let (first, second) = (step, None);
-                entry.insert(Reached { first, second });
-                Keys::Except(step.key)
-            }
-            Entry::Occupied(mut entry) => {
-                let known = entry.get_mut();
-                if known.second.is_some() || known.first.key == step.key {
-                    return;
-                }
-                known.second = Some(step);
-                Keys::At(known.first.key)
-            }
-        };
-        self.add_requests(task, task, keys);
+        if let Some(own) = self.graph.waiters().stand(key, name)
+            && own.position.is_upgrade()
+        {
+            // It waits for holders for whom the others may not wait.
+            self.add(own, Some(from));
+        }
+        self.reach_task(from, name.task);
     }
 
-    /// The steps of the cycle, from the own task round to it, each with the task that it leads to.
-    pub(super) fn steps(&self) -> Option<Vec<(Step, u32)>> {
-        let mut step = self.closed?;
-        let mut steps = vec![(step, START)];
-        while step.task != START {
-            let (reached, to) = (self.reached.get(&step.task)?, step.task);
-            step = match reached.second {
-                Some(second) if reached.first.key == step.key => second,
-                _ => reached.first,
-            };
-            steps.push((step, to));
+    /// `from` waits for the task, so it waits for what that waits for at other keys, too.
+    fn reach_task(&mut self, from: usize, task: u64) {
+        let key = self.steps[from].stand.key;
+        if task != self.start.name.task && self.reached.insert((key, task)) {
+            self.follow_task(from, task, None);
         }
-        steps.reverse();
-        Some(steps)
+    }
+
+    fn next_of_task(&self, task: u64, last: Option<(KeyNo, u64)>) -> Option<Stand> {
+        let (key, last) = match last {
+            Some((key, owner)) => (key, Some(owner)),
+            None => (KeyNo::MIN, None),
+        };
+        self.graph.waiters().next_stand_from(task, key, last)
+    }
+
+    /// Follows some of the owners of the task at other keys than that of `from`.
+    fn follow_task(&mut self, from: usize, task: u64, mut last: Option<(KeyNo, u64)>) {
+        let key = self.steps[from].stand.key;
+        for _ in 0..PAGE {
+            let Some(stand) = self.next_of_task(task, last) else {
+                return;
+            };
+            if stand.key == key {
+                last = Some((key, u64::MAX));
+            } else {
+                last = Some((stand.key, stand.name.owner));
+                self.add(stand, Some(from));
+            }
+        }
+        self.pending.push_back(Visit::Task { from, task, last });
+    }
+
+    /// Reaches those who stand ahead of `to`.
+    fn reach_queue(&mut self, step: usize, to: Position) {
+        let key = self.steps[step].stand.key;
+        let own = match key == self.start.key {
+            true => self.graph.waiters().stand(key, self.start.name),
+            false if self.only_at_own_key => None,
+            false => self.graph.first_of_task(self.start.name.task, key),
+        };
+        let own = own.filter(|own| self.graph.counts(own));
+        if own.is_some_and(|own| own.position < to) {
+            self.closed = Some(step);
+        } else {
+            self.follow_queue(step, to, None);
+        }
+    }
+
+    /// Reaches some of those ahead of `to` that wait at other keys, too.
+    fn follow_queue(&mut self, from: usize, to: Position, mut last: Option<u64>) {
+        let key = self.steps[from].stand.key;
+        for _ in 0..PAGE {
+            let Some(task) = self.graph.waiters().next_spread(key, last) else {
+                return;
+            };
+            if self.is_over() {
+                return;
+            }
+            self.graph.spend();
+            last = Some(task);
+            let first = match self.reached.contains(&(key, task)) {
+                true => None,
+                false => self.graph.first_of_task(task, key),
+            };
+            if first.is_some_and(|first| first.position < to) {
+                self.reach_task(from, task);
+            }
+        }
+        self.pending.push_back(Visit::Queue { from, to, last });
+    }
+
+    /// Whether `stand` waits for `to` only because it stands behind a request for several keys.
+    fn yields(&mut self, stand: &Stand, to: Name, owner: OwnerRef<'_>) -> bool {
+        let is_own = to == self.start.name && stand.key == self.start.key;
+        self.graph.follow == Follow::Every && !self.graph.is_firm(stand, to, owner, is_own)
+    }
+
+    /// The cycle that was found.
+    fn cycle(&mut self) -> Option<Cycle> {
+        let mut links = Vec::new();
+        let (mut to, mut owner) = (self.start.name, self.start.owner.as_ref());
+        let mut next = Some(self.closed?);
+        while let Some(step) = next {
+            let Step { stand, from } = self.steps[step];
+            let request = self.graph.request(&stand)?;
+            links.push(Link {
+                id: request.id,
+                key: stand.key,
+                position: stand.position,
+                to: to.task,
+                yields: self.yields(&stand, to, owner),
+            });
+            (to, owner, next) = (stand.name, request.owner.as_ref(), from);
+        }
+        links.reverse();
+        let mut keys: Vec<KeyNo> = links.iter().map(|link| link.key).collect();
+        if let Some(own) = keys.iter().position(|key| *key == self.start.key) {
+            keys.rotate_left(own);
+        }
+        let mut seen = HashSet::new();
+        keys.retain(|key| seen.insert(*key));
+        let id = |key: KeyNo| self.graph.queues.keys.get(key).id.clone();
+        let keys = keys.into_iter().map(id).collect();
+        Some(Cycle { keys, links })
     }
 }

@@ -161,7 +161,7 @@ fn a_queued_request_that_becomes_an_upgrade_closes_a_cycle() {
     let key = key_id(0);
     story.server.queues.recheck_holders(key.as_ref());
     assert_eq!(story.server.settle(0).upgrading, [id]);
-    assert_eq!(story.server.cycle_of_upgrade(id), Some(vec![0, 1]));
+    assert_eq!(story.server.cycle_of(id), Some(vec![0, 1]));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn upgrades_that_wait_during_a_grace_close_a_cycle_when_it_ends() {
     let second = story.waits(B, Write, 0);
     story.server.grace = false;
     assert_eq!(story.server.settle(0).upgrading, [first, second]);
-    assert_eq!(story.server.cycle_of_upgrade(first), Some(vec![0]));
+    assert_eq!(story.server.cycle_of(first), Some(vec![0]));
     story.leaves(first);
-    assert_eq!(story.server.cycle_of_upgrade(second), None);
+    assert_eq!(story.server.cycle_of(second), None);
 }

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, Queues, Rank, Sharing, Stake,
-    Terms, Token, Touched, Wait as CoreWait, Waiter, WaiterId,
+    Count, Db, Instant, KeyId, Lease, Lock, Mode, Observed, Owner, OwnerRef, PendingRequest, Rank,
+    Sharing, Stake, Terms, Token, Touched,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
+use crate::pending::for_one;
 use crate::queues::server::{KEYS, Server, key_id, owner};
 
 /// The last four are two tasks.
@@ -218,15 +219,9 @@ impl World {
         let mut lock = Lock::free();
         lock.put(holder, stake(true, 1, false));
         for waiter in waiters {
-            push_to(
-                &mut self.server.queues,
-                &key,
-                waiter,
-                terms(How::Write),
-                false,
-            );
+            let request = for_one(&key, waiter, terms(How::Write), lock.observe(), NOW);
+            self.server.queues.push(&request);
         }
-        self.server.queues.observe(key.as_ref(), lock.observe());
     }
 }
 
@@ -291,7 +286,8 @@ impl World {
                 };
                 let ask = world.ask(key, queued.owner, queued.how);
                 if all.in_grace || !world.reenters(key, ask) {
-                    let id = push(&mut world.server.queues, key, ask, queued.how);
+                    let request = pending(key, ask, queued.how, Observed::Free);
+                    let id = world.server.queues.push(&request);
                     if queued.gone {
                         gone.push(id);
                     } else {
@@ -359,18 +355,14 @@ impl World {
             ask,
             is_queued: false,
         };
-        let core = CoreWait {
-            key: key_id(key),
-            owner: owner(asker),
-            terms: terms(how),
-            rank: rank(ask.upgrade),
-        };
-        let keys = self.server.find_cycle(&core);
+        let held = self.server.locks.get(&key).map(Lock::observe);
+        let request = pending(key, ask, how, held.unwrap_or_default());
+        let keys = self.server.find_cycle(&request);
         check_answer(&self.scenes, wait, keys.as_deref());
 
-        let id = push(&mut self.server.queues, key, ask, how);
+        let id = self.server.queues.push(&request);
         wait.is_queued = true;
-        let keys = self.server.find_cycle(&core);
+        let keys = self.server.cycle_of(id);
         let mut scenes = self.scenes.clone();
         scenes[key].push(ask);
         check_answer(&scenes, wait, keys.as_deref());
@@ -395,33 +387,12 @@ fn terms(how: How) -> Terms {
     }
 }
 
-fn push(queues: &mut Queues, key: usize, ask: Ask, how: How) -> WaiterId {
-    let (key, asker) = (key_id(key), owner(ask.owner));
-    push_to(queues, &key, asker, terms(how), ask.upgrade)
-}
-
-fn push_to(
-    queues: &mut Queues,
-    key: &KeyId,
-    owner: Owner,
-    terms: Terms,
-    upgrade: bool,
-) -> WaiterId {
-    let waiter = Waiter {
-        id: queues.next_id(),
-        owner,
-        terms,
-        since: NOW,
-        until: Instant::NEVER,
-    };
-    let id = waiter.id;
-    queues.push(key.as_ref(), waiter, rank(upgrade));
-    id
-}
-
-fn rank(upgrade: bool) -> Rank {
-    match upgrade {
-        true => Rank::Upgrade,
-        false => Rank::Last,
+fn pending(key: usize, ask: Ask, how: How, held: Observed) -> PendingRequest {
+    PendingRequest {
+        rank: match ask.upgrade {
+            true => Rank::Upgrade,
+            false => Rank::Last,
+        },
+        ..for_one(&key_id(key), owner(ask.owner), terms(how), held, NOW)
     }
 }

@@ -1,15 +1,16 @@
 //! The rules of the queue, one by one.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, KeyRef, Lease, Lock, Micros, Mode, Queues, Rank,
-    SlotKey, SlotSet, Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, Waiter, WaiterId,
-    slot_of,
+    AcquireError, Db, How, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, PendingRequest,
+    Queues, Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
 use super::server::{Answer, Asked, Handed, Patience, Server, key_id, owner};
+use crate::pending::for_one;
 
 fn asked(owner: usize, write: bool) -> Asked {
     Asked {
@@ -286,22 +287,7 @@ fn the_last_database_costs_no_more_than_the_first() {
         db: Db(u32::MAX),
         name: Rc::from(*b""),
     };
-    let waiter = Waiter {
-        id: queues.next_id(),
-        owner: owner(0),
-        terms: Terms {
-            sharing: Mode::Write.into(),
-            lease: Lease::from_millis(1).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
-        },
-        since: Instant::default(),
-        until: Instant::NEVER,
-    };
-    let id = waiter.id;
-    queues.push(key.as_ref(), waiter, Rank::Last);
+    let id = queues.push(&pending(&key));
     assert!(queues.get(key.as_ref()).is_some());
     let (found, _) = queues.waiter(id).expect("it waits");
     assert_eq!(*found, key);
@@ -317,57 +303,50 @@ fn the_last_database_costs_no_more_than_the_first() {
     nothing_is_left(&queues);
 }
 
+fn pending(key: &KeyId) -> PendingRequest {
+    let terms = Terms {
+        sharing: Mode::Write.into(),
+        lease: Lease::from_millis(1).expect("at least 1"),
+        holds: None,
+        fence: None,
+        token: None,
+        client: 0,
+    };
+    for_one(key, owner(0), terms, Observed::Free, Instant::default())
+}
+
 #[test]
 fn a_walk_over_the_keys_continues_after_the_last_key() {
     let mut queues = Queues::new();
     for number in 0..100_u32 {
-        let waiter = Waiter {
-            id: queues.next_id(),
-            owner: owner(0),
-            terms: Terms {
-                sharing: Mode::Write.into(),
-                lease: Lease::from_millis(1).expect("at least 1"),
-                holds: None,
-                fence: None,
-                token: None,
-                client: 0,
-            },
-            since: Instant::default(),
-            until: Instant::NEVER,
-        };
-        let name = number.to_string();
-        let key = KeyRef {
+        queues.push(&pending(&KeyId {
             db: Db(number % 2),
-            name: name.as_bytes(),
-        };
-        queues.push(key, waiter, Rank::Last);
+            name: number.to_string().into_bytes().into(),
+        }));
     }
-    let mut walked = 0;
-    let mut last: Option<SlotKey> = None;
-    while let Some(next) = queues.waiting_keys().after(last.as_ref()) {
-        assert!(last.is_none_or(|last| last < next), "each once");
-        let first = queues.waiting_keys().first_of(next.slot);
-        assert!(first.is_some_and(|first| first <= next && first.slot == next.slot));
-        last = Some(next);
-        walked += 1;
+    let slots: Vec<u16> = queues.waiting_keys().slots().collect();
+    assert!(slots.is_sorted_by(|one, other| one < other), "each once");
+    let mut in_slots = 0;
+    for slot in slots {
+        let mut last = None;
+        while let Some((visited, key)) = queues.waiting_keys().in_slot_after(slot, last) {
+            assert_eq!(slot_of(&key.name), slot);
+            last = Some(visited);
+            in_slots += 1;
+        }
     }
-    assert_eq!(walked, 100);
-    let mut seen = 0;
-    let mut last: Option<SlotKey> = None;
-    while let Some(next) = queues.waiting_keys().after(last.as_ref()) {
-        assert!(last.is_none_or(|last| last < next));
-        assert_eq!(next.slot, slot_of(&next.key.name));
-        assert!(queues.waiting_keys().slots().contains(next.slot));
-        let queue = queues.get(next.key.as_ref());
+    assert_eq!(in_slots, 100);
+    let (mut seen, mut last) = (BTreeSet::new(), None);
+    while let Some((visited, key)) = queues.waiting_keys().after(last) {
+        let key = key.clone();
+        assert!(seen.insert(key.clone()), "each once");
+        let queue = queues.get(key.as_ref());
         let id = queue.and_then(|queue| queue.iter().next()).map(|it| it.id);
         assert!(queues.remove(id.expect("somebody waits")).is_some());
-        let first = queues.waiting_keys().first_of(next.slot);
-        assert!(first.is_none_or(|other| other.key != next.key && other.slot == next.slot));
-        last = Some(next);
-        seen += 1;
+        last = Some(visited);
     }
-    assert_eq!(seen, 100);
-    assert_eq!(*queues.waiting_keys().slots(), SlotSet::default());
+    assert_eq!(seen.len(), 100);
+    assert_eq!(queues.waiting_keys().slots().next(), None);
     nothing_is_left(&queues);
 }
 

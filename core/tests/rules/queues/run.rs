@@ -242,7 +242,7 @@ impl Run {
         let Some(waiter) = queue.find(|waiter| waiter.id == id).copied() else {
             return;
         };
-        let keys = self.server.cycle_of_upgrade(WaiterId(id));
+        let keys = self.server.cycle_of(WaiterId(id));
         check_answer(
             &self.scenes(key),
             wait(key, waiter.asked, true, true),
@@ -278,13 +278,13 @@ impl Run {
     /// The first due key, reported once.
     fn due(&mut self) -> Option<usize> {
         let now = self.model.now;
-        let deadlines = self.model.keys.iter().enumerate();
+        let deadlines = self.model.keys.iter();
         let first = deadlines
-            .filter_map(|(key, it)| Some((it.deadline.filter(|at| *at <= now)?, key)))
+            .filter_map(|it| it.deadline.filter(|at| *at <= now))
             .min();
         let due = self.server.queues.due(self.server.now);
         let due = due.map(|id| key_number(&id));
-        assert_eq!(due, first.map(|(_, key)| key));
+        assert_eq!(due.and_then(|key| self.model.keys[key].deadline), first);
         self.model.keys[due?].deadline = None;
         due
     }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Busy, Count, Db, Decided, Grant, How, Instant, KeyId, Lease, Live, Lock, Micros,
-    Mode, Owner, OwnerRef, Pass, PassError, Passed, Queues, Rank, Release, ReleaseError, Released,
-    Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn, Verdict, Wait, Waiter,
-    WaiterId,
+    AcquireError, Busy, Count, Db, Deadlock, Decided, Grant, How, Instant, KeyId, Lease, Live,
+    Lock, Micros, Mode, Owner, OwnerRef, Pass, PassError, Passed, PendingRequest, Queues, Rank,
+    Release, ReleaseError, Released, Request, Settled, Sharing, Terms, Token, TokenClock, Touched,
+    Turn, Verdict, WaiterId,
 };
+
+use crate::pending::for_one;
 
 /// The keys: [`PER_DB`] names in each of [`DBS`] databases.
 pub(crate) const KEYS: usize = DBS * PER_DB;
@@ -45,6 +47,10 @@ pub(crate) fn owner(number: usize) -> Owner {
     OwnerRef::new(name.as_bytes())
         .expect("1 to 255 bytes")
         .to_owner()
+}
+
+fn numbers(deadlock: &Deadlock) -> Vec<usize> {
+    deadlock.keys.iter().map(key_number).collect()
 }
 
 /// A request as numbers.
@@ -178,44 +184,42 @@ impl Server {
             Patience::Millis(ms) => Some(now.after(ms)),
             Patience::Endless => None,
         };
-        let wait = Wait {
-            key: id.clone(),
-            owner: asker.clone(),
-            terms: request.terms,
+        let held = live.lock().observe();
+        let pending = PendingRequest {
             rank: busy.into(),
-        };
-        let cycle = match self.find_cycle(&wait) {
-            Some(keys) if !self.ignore_cycles => return Answer::Deadlock(keys),
-            cycle => cycle,
-        };
-        let waiter = Waiter {
-            id: self.queues.next_id(),
-            owner: asker.clone(),
-            terms: request.terms,
-            since: now,
             until: limit.unwrap_or(Instant::NEVER),
+            ..for_one(&id, asker.clone(), request.terms, held, now)
         };
-        let waiter_id = waiter.id;
-        self.queues.push(id.as_ref(), waiter, wait.rank);
-        let held = self.locks.get(&key).map(Lock::observe);
-        self.queues.observe(id.as_ref(), held.unwrap_or_default());
+        let (waiter_id, cycle) = match self.queues.enqueue(&pending) {
+            Ok(enqueued) => (enqueued.id, None),
+            Err(deadlock) => {
+                let keys = numbers(&deadlock);
+                if !self.ignore_cycles {
+                    return Answer::Deadlock(keys);
+                }
+                (self.queues.push(&pending), Some(keys))
+            }
+        };
         if self.grace {
             // A holder's request that would be decided at once is decided when the grace ends.
             self.queues.recheck_holders(id.as_ref());
         }
         Answer::Waits {
             id: waiter_id,
-            upgrade: wait.rank == Rank::Upgrade,
+            upgrade: pending.rank == Rank::Upgrade,
             cycle,
         }
     }
 
-    /// The keys of a cycle that `wait` closes, by number.
-    pub(crate) fn find_cycle(&self, wait: &Wait) -> Option<Vec<usize>> {
-        let held = self.locks.get(&key_number(&wait.key)).map(Lock::observe);
-        let held = held.unwrap_or_default();
-        let (keys, _) = self.queues.find_cycle(wait, &held, self.now);
-        Some(keys?.iter().map(key_number).collect())
+    /// The keys of a cycle that the request would close, by number.
+    pub(crate) fn find_cycle(&mut self, request: &PendingRequest) -> Option<Vec<usize>> {
+        match self.queues.enqueue(request) {
+            Ok(enqueued) => {
+                self.queues.withdraw(enqueued);
+                None
+            }
+            Err(deadlock) => Some(numbers(&deadlock)),
+        }
     }
 
     /// Grants the waiters that the lock of `key` admits.
@@ -254,15 +258,10 @@ impl Server {
         self.locks.extend(lock.map(|lock| (key, lock)));
     }
 
-    /// The keys of the cycle that a waiter closes by becoming an upgrade.
-    pub(crate) fn cycle_of_upgrade(&self, id: WaiterId) -> Option<Vec<usize>> {
-        let (key, waiter) = self.queues.waiter(id).expect("it waits");
-        self.find_cycle(&Wait {
-            key: key.clone(),
-            owner: waiter.owner.clone(),
-            terms: waiter.terms,
-            rank: Rank::Upgrade,
-        })
+    /// The keys of the cycle that a waiter closes, which was moved or has become an upgrade.
+    pub(crate) fn cycle_of(&mut self, id: WaiterId) -> Option<Vec<usize>> {
+        let ended = self.queues.end_cycles(id, self.now);
+        ended.err().map(|deadlock| numbers(&deadlock))
     }
 
     pub(crate) fn release(

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use mortise_core::{
-    Instant, Lock, Member, Micros, Mode, Observed, Owner, OwnerRef, Queues, Rank, Request, Sharing,
-    Terms, TokenClock, Turn, Wait, Waiter,
+    Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request, Sharing, TokenClock, Turn,
 };
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, terms};
 use crate::deadlock::cost::processor_time;
+use crate::pending::for_several;
 
 const KEYS: usize = 60;
 const TASKS: usize = 200;
 const REQUESTS: usize = 600;
-/// Of all searches for one request, and what the last step of the last one costs.
-const MOST_STEPS: usize = 4_000;
+/// Of all searches for one request, the last page included.
+const MOST_STEPS: usize = 4_000 + 16;
 
 #[derive(Debug)]
 struct Ask {
@@ -64,63 +64,20 @@ proptest! {
         for (number, Ask { task, keys }) in asks.iter().enumerate() {
             let owner = name(*task, number);
             let before = processor_time();
-            let steps = match keys[..] {
-                [key] => ask(&mut queues, &held, owner, key),
-                _ => ask_several(&mut queues, &held, owner, keys),
+            let sharing = match keys[..] {
+                [_] => Mode::Write.into(),
+                _ => Sharing::several(keys.len() as u8),
+            };
+            let pending = keys.iter().map(|key| (key_id(*key), held[*key].clone()));
+            let request = for_several(pending, owner, terms(sharing), NOW);
+            let steps = match queues.enqueue(&request) {
+                Ok(enqueued) => enqueued.steps(),
+                Err(deadlock) => deadlock.steps,
             };
             longest = longest.max(processor_time() - before);
             prop_assert!(steps <= MOST_STEPS, "{steps} steps for request {number}");
         }
         println!("{REQUESTS} requests in {:?}, the longest {longest:?}", processor_time() - began);
         prop_assert!(queues.len() > TASKS);
-    }
-}
-
-fn ask(queues: &mut Queues, held: &[Observed], owner: Owner, key: usize) -> usize {
-    let (id, terms) = (key_id(key), terms(Mode::Write.into()));
-    let wait = Wait {
-        key: id.clone(),
-        owner: owner.clone(),
-        terms,
-        rank: Rank::Last,
-    };
-    let plan = queues.plan_wait(wait, &held[key], NOW);
-    if plan.deadlock.is_none() {
-        let waiter = waiter(queues, owner, terms);
-        let _ = queues.make_moves(&plan);
-        queues.push(id.as_ref(), waiter, plan.rank);
-        queues.observe(id.as_ref(), held[key].clone());
-    }
-    plan.steps
-}
-
-fn ask_several(queues: &mut Queues, held: &[Observed], owner: Owner, keys: &[usize]) -> usize {
-    let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
-    let member = |id| Member {
-        key: id,
-        ready: false,
-    };
-    let members: Vec<_> = ids.iter().map(|id| member(id.as_ref())).collect();
-    let waiter = waiter(queues, owner, terms(Sharing::several(keys.len() as u8)));
-    queues.push_several(&members, &waiter);
-    for (id, key) in ids.iter().zip(keys) {
-        queues.observe(id.as_ref(), held[*key].clone());
-    }
-    let plan = queues.plan_several(waiter.id, NOW);
-    if plan.deadlock.is_some() {
-        queues.remove(waiter.id).expect("it waits");
-    } else {
-        let _ = queues.make_moves(&plan);
-    }
-    plan.steps
-}
-
-fn waiter(queues: &mut Queues, owner: Owner, terms: Terms) -> Waiter {
-    Waiter {
-        id: queues.next_id(),
-        owner,
-        terms,
-        since: NOW,
-        until: Instant::NEVER,
     }
 }

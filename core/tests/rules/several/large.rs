@@ -1,10 +1,11 @@
 //! Requests for sixteen keys that come and go in any order.
 
-use mortise_core::{Instant, Member, Queues, Sharing, Waiter, WaiterId};
+use mortise_core::{Observed, Queues, Sharing, WaiterId};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, owner_of, terms};
+use crate::pending::for_several;
 use crate::queues::config;
 
 const KEYS: usize = 40;
@@ -44,21 +45,7 @@ proptest! {
 }
 
 fn push(queues: &mut Queues, number: usize, keys: &[usize]) -> WaiterId {
-    let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
-    let members: Vec<_> = ids
-        .iter()
-        .map(|id| Member {
-            key: id.as_ref(),
-            ready: false,
-        })
-        .collect();
-    let waiter = Waiter {
-        id: queues.next_id(),
-        owner: owner_of(number),
-        terms: terms(Sharing::several(AT_ONCE as u8)),
-        since: NOW,
-        until: Instant::NEVER,
-    };
-    queues.push_several(&members, &waiter);
-    waiter.id
+    let keys = keys.iter().map(|key| (key_id(*key), Observed::Free));
+    let terms = terms(Sharing::several(AT_ONCE as u8));
+    queues.push(&for_several(keys, owner_of(number), terms, NOW))
 }

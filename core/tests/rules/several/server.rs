@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Member, Micros, Mode, Owner,
-    OwnerRef, Pass, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, Wait,
-    WaitPlan, Waiter, WaiterId,
+    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Observed, Owner,
+    OwnerRef, Pass, PendingRequest, Queues, Rank, Release, Request, Sharing, Terms, TokenClock,
+    Turn, WaiterId,
 };
 
 use super::{Op, keys_of};
+use crate::pending::{for_one, for_several};
 
 pub(super) const KEYS: usize = 4;
 pub(super) const OWNERS: usize = 12;
@@ -50,6 +51,8 @@ pub(super) struct Server {
     /// Owners of one task do not meet at a key.
     pub(super) apart: bool,
     pub(super) last_wait: Option<Waiting>,
+    /// The last request was moved to the head, and its lock admits it.
+    let_past: bool,
     locks: BTreeMap<usize, Lock>,
     tokens: TokenClock,
     dirty: BTreeSet<KeyId>,
@@ -194,37 +197,62 @@ impl Server {
             Err(other) => panic!("{other:?}"),
         };
         let held = self.with(key, |live| live.lock().observe());
-        let mut wait = Wait {
-            key: id.clone(),
-            owner: owner.clone(),
-            terms,
+        let pending = PendingRequest {
             rank: busy.into(),
+            ..for_one(&id, owner.clone(), terms, held, NOW)
         };
-        if !self.ignore_cycles {
-            let plan = self.unchanged(|queues| queues.plan_wait(wait.clone(), &held, NOW));
-            self.last_wait = Some(Waiting {
-                owner: number,
-                keys: vec![key],
-                write,
-                several: false,
-                upgrade: wait.rank == Rank::Upgrade,
-            });
-            if plan.deadlock.is_some() {
-                return Answer::Deadlock;
-            }
-            self.make_moves(&plan);
-            wait.rank = plan.rank;
-            if plan.is_first && self.acquire(key, &request, Turn::First).is_ok() {
+        let waiting = Waiting {
+            owner: number,
+            keys: vec![key],
+            write,
+            several: false,
+            upgrade: pending.rank == Rank::Upgrade,
+        };
+        let answer = self.wait(&pending, waiting);
+        let waiter = self.waiting.get(&number).copied();
+        if let Some(waiter) = waiter.filter(|_| self.let_past) {
+            self.queues.remove(waiter);
+            if self.acquire(key, &request, Turn::First).is_ok() {
                 // A command does this before it closes the key.
+                self.waiting.remove(&number);
                 self.dirty.insert(id);
                 return Answer::Granted;
             }
+            panic!("a lock that is not free lets nobody past");
         }
-        let waiter = self.waiter(&owner, terms);
-        self.waiting.insert(number, waiter.id);
-        self.queues.push(id.as_ref(), waiter, wait.rank);
-        self.queues.observe(id.as_ref(), held);
+        answer
+    }
+
+    /// The request waits, if it closes no cycle.
+    fn wait(&mut self, pending: &PendingRequest, waiting: Waiting) -> Answer {
+        let number = waiting.owner;
+        self.let_past = false;
+        let id = if self.ignore_cycles {
+            self.queues.push(pending)
+        } else {
+            self.check_withdrawal(pending);
+            self.last_wait = Some(waiting);
+            let Ok(enqueued) = self.queues.enqueue(pending) else {
+                return Answer::Deadlock;
+            };
+            self.let_past = enqueued.is_first && self.is_free(pending);
+            self.dirty.extend(enqueued.moved);
+            enqueued.id
+        };
+        self.waiting.insert(number, id);
         Answer::Waits
+    }
+
+    /// Whether the lock of a request for one key admits it.
+    fn is_free(&mut self, pending: &PendingRequest) -> bool {
+        let [key] = &pending.keys[..] else {
+            return false;
+        };
+        let request = Request {
+            owner: pending.owner.as_ref(),
+            terms: pending.terms,
+        };
+        self.with(number(&key.key), |live| live.admits(&request))
     }
 
     fn acquire(
@@ -236,16 +264,6 @@ impl Server {
         let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
         let granted = live.acquire(request, turn, &mut self.tokens, Micros(1));
         granted.map(|_| ())
-    }
-
-    fn waiter(&mut self, owner: &Owner, terms: Terms) -> Waiter {
-        Waiter {
-            id: self.queues.next_id(),
-            owner: owner.clone(),
-            terms,
-            since: NOW,
-            until: Instant::NEVER,
-        }
     }
 
     fn ask_several(&mut self, number: usize, keys: &[usize]) -> Answer {
@@ -272,53 +290,31 @@ impl Server {
             }
             return Answer::Granted;
         }
-        let members: Vec<_> = ids
-            .iter()
-            .zip(&ready)
-            .map(|(id, ready)| Member {
-                key: id.as_ref(),
-                ready: *ready,
-            })
+        let held: Vec<Observed> = (keys.iter())
+            .map(|key| self.with(*key, |live| live.lock().observe()))
             .collect();
-        let waiter = self.waiter(&owner, terms);
-        self.waiting.insert(number, waiter.id);
-        self.queues.push_several(&members, &waiter);
-        for (key, id) in keys.iter().zip(&ids) {
-            let held = self.with(*key, |live| live.lock().observe());
-            self.queues.observe(id.as_ref(), held);
+        let mut pending = for_several(ids.into_iter().zip(held), owner, terms, NOW);
+        for (key, ready) in pending.keys.iter_mut().zip(ready) {
+            key.is_ready = ready;
         }
-        if self.ignore_cycles {
-            return Answer::Waits;
-        }
-        self.last_wait = Some(Waiting {
+        let waiting = Waiting {
             owner: number,
             keys: keys.to_vec(),
             write: true,
             several: true,
             upgrade: false,
-        });
-        let plan = self.unchanged(|queues| queues.plan_several(waiter.id, NOW));
-        if plan.deadlock.is_some() {
-            self.waiting.remove(&number);
-            self.queues.remove(waiter.id).expect("it waits");
-            return Answer::Deadlock;
-        }
-        self.make_moves(&plan);
-        Answer::Waits
+        };
+        self.wait(&pending, waiting)
     }
 
-    /// Checks that a search moves nobody.
-    fn unchanged(&mut self, search: impl FnOnce(&mut Queues) -> WaitPlan) -> WaitPlan {
+    /// A request that is refused, or does not wait after all, has moved nobody.
+    fn check_withdrawal(&mut self, pending: &PendingRequest) {
         let all = |server: &Self| (0..KEYS).map(|key| server.queue(key)).collect::<Vec<_>>();
         let before = all(self);
-        let plan = search(&mut self.queues);
-        assert_eq!(all(self), before, "a search has moved requests");
-        plan
-    }
-
-    fn make_moves(&mut self, plan: &WaitPlan) {
-        let keys = self.queues.make_moves(plan);
-        self.dirty.extend(keys);
+        if let Ok(enqueued) = self.queues.enqueue(pending) {
+            self.queues.withdraw(enqueued);
+        }
+        assert_eq!(all(self), before, "requests have moved");
     }
 
     /// A pass to this owner would decide a request of its own. Or, if cycles are to be ignored, it might move one of its task to end a cycle.
@@ -388,14 +384,14 @@ impl Server {
         for key in keys.as_slice() {
             let live = self.locks.entry(number(key)).or_default();
             let live = live.at(NOW, |_, _| {});
-            if !self.queues.recheck_member(key.as_ref(), id, &live) {
+            if !self.queues.recheck_key(key.as_ref(), id, &live) {
                 return;
             }
         }
         for key in keys.as_slice().iter().rev() {
             let lock = self.locks.entry(number(key)).or_default();
             let mut live = lock.at(NOW, |_, _| {});
-            let granted = (self.queues).grant_last_member(key.as_ref(), id, &mut live, token);
+            let granted = (self.queues).grant_last_key(key.as_ref(), id, &mut live, token);
             assert_eq!(granted.expect("all are ready").token, token);
             self.dirty.insert(key.clone());
         }

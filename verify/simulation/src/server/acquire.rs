@@ -1,8 +1,8 @@
 //! Requests for one key: granted now, or enqueued.
 
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, Instant, Lease, Mode, Request, Sharing, Terms, Token, Turn,
-    Wait, Waiter, WaiterId,
+    AcquireError, Busy, Count, Grant, Lease, Mode, PendingKey, PendingRequest, Request, Sharing,
+    Terms, Token, Turn, WaiterId,
 };
 
 use super::commands::{DEADLOCK, LEFT, REVOKED, Words};
@@ -113,30 +113,37 @@ impl Server {
         if by_mail.is_none() && !may_pass {
             return Out::null();
         }
-        let mut place = Wait {
-            key: key_id(key),
+        let held = self.with_live(key, |_, live| live.lock().observe());
+        let wait = by_mail.map_or(0, |(wait, _)| wait);
+        let pending = PendingRequest {
+            keys: vec![PendingKey {
+                key: key_id(key),
+                is_ready: false,
+                held,
+            }],
             owner: request.owner.to_owner(),
             terms: request.terms,
             rank: busy.into(),
+            since: self.instant(),
+            until: self.end_of_wait(wait),
         };
-        let plan = self.plan(&place);
-        if plan.deadlock.is_some() {
+        let Ok(enqueued) = self.queues.enqueue(&pending) else {
             return by_mail.map_or_else(Out::null, |_| Out::error(DEADLOCK));
-        }
-        let is_let_past = may_pass && plan.is_first;
-        if is_let_past || by_mail.is_some() {
-            self.make_moves(&plan);
-            place.rank = plan.rank;
-        }
-        if is_let_past && let Ok(grant) = self.try_acquire(key, request, Turn::First) {
-            self.accepted(by_mail.map(|it| it.1));
-            return Out::number(grant.token().get());
-        }
-        let Some((wait, mailbox)) = by_mail else {
-            return Out::null();
         };
-        let waiter = self.push(request, &place, self.end_of_wait(wait));
-        self.expect(waiter, mailbox)
+        let is_let_past = may_pass && enqueued.is_first;
+        if !is_let_past && by_mail.is_none() {
+            self.queues.withdraw(enqueued);
+            return Out::null();
+        }
+        self.dirty.extend(enqueued.moved);
+        if is_let_past {
+            self.queues.remove(enqueued.id);
+            let grant = self.try_acquire(key, request, Turn::First);
+            self.accepted(by_mail.map(|it| it.1));
+            return Out::number(grant.expect("its lock admits it").token().get());
+        }
+        let mailbox = by_mail.map_or(&b""[..], |(_, mailbox)| mailbox);
+        self.expect(enqueued.id, mailbox)
     }
 
     fn queued_already(&self, key: &[u8], request: &Request<'_>) -> Option<WaiterId> {
@@ -160,22 +167,5 @@ impl Server {
         let id = self.open_box(mailbox);
         self.mail.expect(waiter, id);
         Out::queued(id)
-    }
-
-    fn push(&mut self, request: &Request<'_>, wait: &Wait, until: Instant) -> WaiterId {
-        let id = self.queues.next_id();
-        let waiter = Waiter {
-            id,
-            owner: wait.owner.clone(),
-            terms: request.terms,
-            since: self.instant(),
-            until,
-        };
-        self.queues.push(wait.key.as_ref(), waiter, wait.rank);
-        let held = self.locks.get(&*wait.key.name);
-        let held = held.map(mortise_core::Lock::observe);
-        self.queues
-            .observe(wait.key.as_ref(), held.unwrap_or_default());
-        id
     }
 }

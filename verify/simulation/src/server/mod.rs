@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mortise_core::mail::{BoxId, Letter, Outcome};
 use mortise_core::{
     Db, Decided, HomeKey, Homes, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros,
-    OwnerRef, Queues, Rank, Removed, Token, TokenClock, Undelivered, UndeliveredGrant, Undo, Wait,
-    WaitPlan, WaiterId,
+    OwnerRef, Queues, Removed, Token, TokenClock, Undelivered, UndeliveredGrant, Undo, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId, Data};
@@ -226,36 +225,17 @@ impl Server {
 
     /// True if the upgrade closed a cycle and was refused.
     fn check_upgrade(&mut self, id: WaiterId) -> bool {
-        let Some((key, waiter)) = self.queues.waiter(id) else {
-            return false;
-        };
-        let wait = Wait {
-            key: key.clone(),
-            owner: waiter.owner.clone(),
-            terms: waiter.terms,
-            rank: Rank::Upgrade,
-        };
-        let plan = self.plan(&wait);
-        if plan.deadlock.is_some() {
-            self.end_waiting(id, Outcome::Refused("DEADLOCK through an upgrade".into()));
-            return true;
+        match self.queues.end_cycles(id, self.instant()) {
+            Ok(moves) => {
+                let moved = self.queues.keys_of_moves(&moves);
+                self.dirty.extend(moved);
+                false
+            }
+            Err(_) => {
+                self.end_waiting(id, Outcome::Refused("DEADLOCK through an upgrade".into()));
+                true
+            }
         }
-        self.make_moves(&plan);
-        false
-    }
-
-    /// How `wait` may begin without a cycle.
-    fn plan(&mut self, wait: &Wait) -> WaitPlan {
-        let held = self.locks.get(&*wait.key.name).map(Lock::observe);
-        let now = self.instant();
-        self.queues
-            .plan_wait(wait.clone(), &held.unwrap_or_default(), now)
-    }
-
-    /// Moves waiters behind a request for several keys ahead, to end cycles.
-    fn make_moves(&mut self, plan: &WaitPlan) {
-        let keys = self.queues.make_moves(plan);
-        self.dirty.extend(keys);
     }
 
     /// Removes a request from all its queues.

@@ -1,8 +1,8 @@
 //! Requests for several keys at once (`LOCK.MACQUIRE`), as the module answers them: all keys in one instant, or none.
 
 use mortise_core::{
-    Decided, Grant, KeyId, KeyList, Lease, Member, Observed, OwnerRef, Request, Sharing, Stake,
-    Terms, Token, Verdict, Waiter, WaiterId,
+    Decided, Grant, KeyId, KeyList, Lease, Observed, OwnerRef, PendingKey, PendingRequest, Rank,
+    Request, Sharing, Stake, Terms, Token, Verdict, Waiter, WaiterId,
 };
 
 use super::commands::{DEADLOCK, LEFT, NOT_GRANTING, REVOKED, Words};
@@ -96,24 +96,23 @@ impl Server {
         if call.by_mail.is_none() && !all_free {
             return Out::null();
         }
-        let id = self.enqueue_several(call, found);
-        let plan = self.queues.plan_several(id, self.instant());
-        if plan.deadlock.is_some() {
-            self.remove(id);
+        let pending = self.pending_several(call, found);
+        let Ok(enqueued) = self.queues.enqueue(&pending) else {
             return call
                 .by_mail
                 .map_or_else(Out::null, |_| Out::error(DEADLOCK));
-        }
+        };
+        let id = enqueued.id;
         if let Some((_, mailbox)) = call.by_mail {
-            self.make_moves(&plan);
+            self.dirty.extend(enqueued.moved);
             return self.expect_several(call, id, mailbox);
         }
         // It cannot wait. It is granted only if it moves to the head of all its queues to end a cycle.
-        if !plan.is_first {
-            self.remove(id);
+        if !enqueued.is_first {
+            self.queues.withdraw(enqueued);
             return Out::null();
         }
-        self.make_moves(&plan);
+        self.dirty.extend(enqueued.moved);
         let granted = self.grant_enqueued(id);
         self.remove(id);
         Out::number_or_null(granted.map(|granted| granted.stake.token.get()))
@@ -200,26 +199,21 @@ impl Server {
         Out::number(token.get())
     }
 
-    fn enqueue_several(&mut self, call: &Call<'_>, found: Vec<Found>) -> WaiterId {
-        let id = self.queues.next_id();
-        let waiter = Waiter {
-            id,
+    fn pending_several(&self, call: &Call<'_>, found: Vec<Found>) -> PendingRequest {
+        let keys = call.keys.as_slice().iter().zip(found);
+        let keys = keys.map(|(key, found)| PendingKey {
+            key: key.clone(),
+            is_ready: found.is_free && !found.has_waiters,
+            held: found.held,
+        });
+        PendingRequest {
+            keys: keys.collect(),
             owner: call.request.owner.to_owner(),
             terms: call.request.terms,
+            rank: Rank::Last,
             since: self.instant(),
             until: self.end_of_wait(call.by_mail.map_or(0, |it| it.0)),
-        };
-        let keys = call.keys.as_slice();
-        let members = keys.iter().zip(&found).map(|(key, found)| Member {
-            key: key.as_ref(),
-            ready: found.is_free && !found.has_waiters,
-        });
-        let members: Vec<_> = members.collect();
-        self.queues.push_several(&members, &waiter);
-        for (key, found) in keys.iter().zip(found) {
-            self.queues.observe(key.as_ref(), found.held);
         }
-        id
     }
 
     fn expect_several(&mut self, call: &Call<'_>, id: WaiterId, mailbox: &[u8]) -> Vec<u8> {
@@ -266,7 +260,7 @@ impl Server {
         let keys = self.queues.keys_of(id)?;
         let is_ready = |server: &mut Server, key: &KeyId| {
             server.with_live(&key.name, |server, live| {
-                server.queues.recheck_member(key.as_ref(), id, live)
+                server.queues.recheck_key(key.as_ref(), id, live)
             })
         };
         if !keys.as_slice().iter().all(|key| is_ready(self, key)) {
@@ -278,7 +272,7 @@ impl Server {
         for key in keys.as_slice().iter().rev() {
             let granted = self.with_live(&key.name, |server, live| {
                 let queues = &mut server.queues;
-                queues.grant_last_member(key.as_ref(), id, live, token)
+                queues.grant_last_key(key.as_ref(), id, live, token)
             });
             stake = Some(granted.expect("all are ready"));
             self.dirty.insert(key.clone());

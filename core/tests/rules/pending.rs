@@ -1,0 +1,36 @@
+//! Requests that are about to wait.
+
+use mortise_core::{Instant, KeyId, Observed, Owner, PendingKey, PendingRequest, Rank, Terms};
+
+/// A request for one key, behind all and without a limit.
+pub(crate) fn for_one(
+    key: &KeyId,
+    owner: Owner,
+    terms: Terms,
+    held: Observed,
+    since: Instant,
+) -> PendingRequest {
+    for_several([(key.clone(), held)], owner, terms, since)
+}
+
+/// A request for these keys, held like this. None is ready.
+pub(crate) fn for_several(
+    keys: impl IntoIterator<Item = (KeyId, Observed)>,
+    owner: Owner,
+    terms: Terms,
+    since: Instant,
+) -> PendingRequest {
+    let key = |(key, held)| PendingKey {
+        key,
+        is_ready: false,
+        held,
+    };
+    PendingRequest {
+        keys: keys.into_iter().map(key).collect(),
+        owner,
+        terms,
+        rank: Rank::Last,
+        since,
+        until: Instant::NEVER,
+    }
+}
