@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::key::KeyRef;
-use crate::map::Map;
 use crate::owner::OwnerRef;
 use crate::types::Instant;
 
@@ -26,7 +25,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Left {
     hashers: [RandomState; 2],
-    names: Map<Name, Entry>,
+    names: BTreeMap<Name, Entry>,
     /// By the last departure, the longest ago first.
     order: BTreeMap<u64, Name>,
     ends: BTreeSet<(Instant, Name)>,

@@ -11,7 +11,6 @@
 //! * [`Left`]: owners that have left a key (`LOCK.LEAVE … FOR`).
 //! * [`TokenClock`]: where fencing tokens come from.
 //! * [`LeaseOrder`]: locks by when their leases end. [`LeaseTables`] keeps one for each database.
-//! * [`Map`] and [`Deque`]: collections that grow in steps, because clients can make them large.
 //! * [`codec`]: the bytes of a lock and of an effect; every decoder refuses bad bytes.
 
 #![forbid(unsafe_code)]
@@ -19,7 +18,6 @@
 
 mod admission;
 pub mod codec;
-mod deque;
 mod histogram;
 mod hold;
 mod homes;
@@ -29,7 +27,6 @@ mod left;
 mod live;
 mod lock;
 pub mod mail;
-mod map;
 mod observed;
 mod owner;
 mod queues;
@@ -40,15 +37,12 @@ mod short;
 mod slab;
 mod slots;
 mod stake;
-mod table;
 mod token;
-mod tree;
 mod types;
 mod undelivered;
 mod uuid;
 
 pub use admission::{Turn, compatible};
-pub use deque::Deque;
 pub use histogram::Histogram;
 pub use hold::Holds;
 pub use homes::{HomeKey, Homes};
@@ -58,7 +52,6 @@ pub use left::Left;
 pub use live::Live;
 pub use lock::Lock;
 pub use mail::Mail;
-pub use map::Map;
 pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{

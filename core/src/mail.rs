@@ -22,14 +22,13 @@ use mailbox::{Crowd, Leftover, Mailbox, Stored};
 
 use crate::homes::Homes;
 use crate::key::Db;
-use crate::map::Map;
 use crate::queues::WaiterId;
 use crate::types::Instant;
 
 /// Every box of a server.
 #[derive(Debug, Default)]
 pub struct Mail {
-    names: Map<Rc<[u8]>, BoxId>,
+    names: BTreeMap<Rc<[u8]>, BoxId>,
     boxes: BTreeMap<BoxId, Mailbox>,
     /// The box for the answer of each request. A closed box is among `leaving`.
     requests: BTreeMap<WaiterId, BoxId>,

@@ -140,14 +140,6 @@ impl<T> Slab<T> {
         chunk.slots.get_mut((slot % Self::CHUNK) as usize)?.as_mut()
     }
 
-    /// Bytes allocated, without those that the values have allocated.
-    pub(crate) fn heap_size(&self) -> usize {
-        let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
-        slots * Self::SLOT_SIZE
-            + self.chunks.capacity() * size_of::<Chunk<T>>()
-            + (self.roomy.capacity() + self.gone.capacity()) * size_of::<u32>()
-    }
-
     /// The last one of `roomy` has no free slot, or there is none.
     #[cold]
     fn make_room(&mut self) {
@@ -249,6 +241,15 @@ impl<T> IndexMut<u32> for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl<T> Slab<T> {
+        fn heap_size(&self) -> usize {
+            let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+            slots * Self::SLOT_SIZE
+                + self.chunks.capacity() * size_of::<Chunk<T>>()
+                + (self.roomy.capacity() + self.gone.capacity()) * size_of::<u32>()
+        }
+    }
 
     #[test]
     fn entries_stay_in_place_when_others_come_and_go() {

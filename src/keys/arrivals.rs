@@ -6,8 +6,9 @@
 //! command that it is called from, see [`replicate_again_ahead`].
 
 use std::cell::{LazyCell, RefCell};
+use std::collections::BTreeSet;
 
-use mortise_core::{HomeKey, KeyId, KeyRef, Map};
+use mortise_core::{HomeKey, KeyId, KeyRef};
 
 use crate::ffi::{Access, Context, MainThread, Source, Value};
 use crate::keys::{effect, first_lock, leases};
@@ -15,12 +16,12 @@ use crate::time::{self, clock};
 use crate::work::queue::{self, Work};
 
 /// Locks that came by RESTORE, whose leases have to be replicated.
-static RESTORED: MainThread<LazyCell<RefCell<Map<HomeKey, ()>>>> =
+static RESTORED: MainThread<LazyCell<RefCell<BTreeSet<HomeKey>>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 
 fn is_restored(ctx: &Context<'_>, key: &HomeKey) -> bool {
     let restored = RESTORED.get(ctx).borrow();
-    !restored.is_empty() && restored.contains_key(key)
+    restored.contains(key)
 }
 
 /// A lock came to a key by COPY or from a file.
@@ -48,7 +49,7 @@ pub(crate) fn on_lock_loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source)
 fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
     first_lock::subscribe_once(ctx);
     let home = queue::home_key(ctx, key);
-    RESTORED.get(ctx).borrow_mut().insert(home, ());
+    RESTORED.get(ctx).borrow_mut().insert(home);
     queue::push_key(ctx, key, Work::Enter);
 }
 
@@ -86,7 +87,7 @@ pub(crate) fn enter(ctx: &Context<'_>, home: &HomeKey) -> KeyId {
 /// Replicates the leases of a restored lock again.
 pub(crate) fn replicate_again(ctx: &Context<'_>, home: &HomeKey) {
     let removed = RESTORED.get(ctx).borrow_mut().remove(home);
-    if removed.is_none() || !time::is_primary(ctx) {
+    if !removed || !time::is_primary(ctx) {
         return;
     }
     let key = queue::key_of(ctx, home);

@@ -38,8 +38,7 @@ impl Mail {
     pub fn close_all(&mut self) {
         self.crowds.push(Crowd {
             boxes: std::mem::take(&mut self.boxes).into_iter(),
-            names: std::mem::take(&mut self.names),
-            walk: 0,
+            names: std::mem::take(&mut self.names).into_iter(),
             by_asked: std::mem::take(&mut self.by_asked).into_iter(),
             by_lost: std::mem::take(&mut self.by_lost).into_iter(),
             by_delivered: std::mem::take(&mut self.by_delivered).into_iter(),
@@ -85,7 +84,7 @@ impl Mail {
     /// Picks one of the boxes that were closed together.
     fn next_of_crowd(&mut self) -> Option<Leaving> {
         let crowd = self.crowds.last_mut()?;
-        crowd.names.take_any(&mut crowd.walk);
+        crowd.names.next();
         crowd.by_asked.next();
         crowd.by_lost.next();
         crowd.by_delivered.next();

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use super::letter::{BoxId, Letter, Outcome};
 use crate::homes::{Home, Homes};
 use crate::key::Db;
-use crate::map::Map;
 use crate::queues::WaiterId;
 use crate::types::Instant;
 
@@ -46,9 +45,7 @@ pub(super) struct Leftover {
 #[derive(Debug)]
 pub(super) struct Crowd {
     pub(super) boxes: btree_map::IntoIter<BoxId, Mailbox>,
-    pub(super) names: Map<Rc<[u8]>, BoxId>,
-    /// How far `names` has been walked.
-    pub(super) walk: u32,
+    pub(super) names: btree_map::IntoIter<Rc<[u8]>, BoxId>,
     pub(super) by_asked: btree_set::IntoIter<(Instant, BoxId)>,
     pub(super) by_lost: btree_set::IntoIter<(Instant, BoxId)>,
     pub(super) by_delivered: btree_set::IntoIter<(Instant, BoxId)>,
