@@ -9,18 +9,14 @@
 //! A queue knows only the waiter. The code that answers waiters checks here whether the answer is a letter. A letter has a
 //! larger number than every letter before it, in whatever box, so one number shows how much of a box was delivered.
 
-mod leaving;
 mod letter;
-mod mailbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use letter::{BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, age};
 
-use mailbox::{Crowd, Leftover, Mailbox, Stored};
-
-use crate::homes::Homes;
+use crate::homes::{Home, Homes};
 use crate::key::Db;
 use crate::queues::WaiterId;
 use crate::types::Instant;
@@ -30,15 +26,18 @@ use crate::types::Instant;
 pub struct Mail {
     names: BTreeMap<Rc<[u8]>, BoxId>,
     boxes: BTreeMap<BoxId, Mailbox>,
-    /// The box for the answer of each request. A closed box is among `leaving`.
-    requests: BTreeMap<WaiterId, BoxId>,
-    /// Requests for several keys: how many they ask for beyond one.
-    more_keys: BTreeMap<WaiterId, usize>,
-    more_keys_of_all: usize,
-    /// Closed boxes that are not empty yet.
-    leaving: BTreeMap<BoxId, Leftover>,
-    crowds: Vec<Crowd>,
-    letters: usize,
+    /// How many of them are open.
+    open: usize,
+    /// All boxes up to this one are closed.
+    closed_until: Option<BoxId>,
+    /// Closed boxes that may not be empty yet, and up to which number their letters were delivered.
+    leaving: BTreeMap<BoxId, u64>,
+    /// The box for the answer of each request, and how many keys it asks for.
+    requests: BTreeMap<WaiterId, (BoxId, usize)>,
+    by_box: BTreeSet<(BoxId, WaiterId)>,
+    letters: BTreeMap<(BoxId, u64), Stored>,
+    /// The keys of all requests.
+    keys: usize,
     /// Databases that SWAPDB has moved while there were letters.
     homes: Homes,
     /// Boxes by when LOCK.MAIL last named them.
@@ -49,6 +48,30 @@ pub struct Mail {
     by_delivered: BTreeSet<(Instant, BoxId)>,
 }
 
+#[derive(Debug)]
+struct Mailbox {
+    name: Rc<[u8]>,
+    user: Box<[u8]>,
+    /// When LOCK.MAIL last named it.
+    asked: Option<Instant>,
+    /// When the connection of its newest LOCK.MAIL was closed while that waited.
+    lost: Option<Instant>,
+    /// Since when a letter is delivered and not forgotten.
+    delivered_since: Option<Instant>,
+    /// Up to which number letters were delivered.
+    delivered: u64,
+    /// Its letters, and the keys of its requests.
+    len: usize,
+}
+
+/// A letter in a box.
+#[derive(Debug)]
+struct Stored {
+    letter: Letter,
+    /// Where the lock of a grant is: SWAPDB moves it, but no queue.
+    home: Option<Home>,
+}
+
 impl Mail {
     /// No box.
     pub fn new() -> Self {
@@ -57,12 +80,12 @@ impl Mail {
 
     /// How many boxes there are.
     pub fn boxes(&self) -> usize {
-        self.boxes.len()
+        self.open
     }
 
     /// How many letters are not forgotten.
     pub fn letters(&self) -> usize {
-        self.letters
+        self.letters.len()
     }
 
     /// How many requests wait by mail.
@@ -72,7 +95,7 @@ impl Mail {
 
     /// Boxes, letters and requests. A request for several keys counts once for each.
     pub fn len(&self) -> usize {
-        self.boxes() + self.letters() + self.requests() + self.more_keys_of_all
+        self.boxes() + self.letters() + self.keys
     }
 
     /// There are no boxes, letters and requests.
@@ -82,7 +105,17 @@ impl Mail {
 
     /// Letters and requests of one box. A request for several keys counts once for each.
     pub fn box_len(&self, id: BoxId) -> usize {
-        self.boxes.get(&id).map_or(0, Mailbox::len)
+        self.get(id).map_or(0, |found| found.len)
+    }
+
+    fn get(&self, id: BoxId) -> Option<&Mailbox> {
+        let found = self.boxes.get(&id);
+        found.filter(|_| Some(id) > self.closed_until)
+    }
+
+    fn get_mut(&mut self, id: BoxId) -> Option<&mut Mailbox> {
+        let found = self.boxes.get_mut(&id);
+        found.filter(|_| Some(id) > self.closed_until)
     }
 
     /// The box `name`, if it is there.
@@ -90,11 +123,12 @@ impl Mail {
     /// # Errors
     /// [`NotYours`] if `user` did not make it.
     pub fn find(&self, name: &[u8], user: &[u8]) -> Result<Option<BoxId>, NotYours> {
-        let Some(id) = self.names.get(name) else {
-            return Ok(None);
-        };
-        let yours = self.boxes.get(id).is_some_and(|found| *found.user == *user);
-        yours.then_some(Some(*id)).ok_or(NotYours)
+        let id = self.names.get(name).copied();
+        let found = id.and_then(|id| self.get(id));
+        match found {
+            Some(found) if *found.user != *user => Err(NotYours),
+            found => Ok(id.filter(|_| found.is_some())),
+        }
     }
 
     /// Creates the box `name`, which does not exist. No box and no letter had the number `since` before.
@@ -103,44 +137,28 @@ impl Mail {
         let made = Mailbox {
             name: Rc::clone(&name),
             user: user.into(),
-            asked: now,
+            asked: None,
             lost: None,
             delivered_since: None,
             delivered: 0,
-            letters: BTreeMap::new(),
-            requests: BTreeSet::new(),
-            more_keys: 0,
+            len: 0,
         };
         self.names.insert(name, id);
         self.boxes.insert(id, made);
-        self.by_asked.insert((now, id));
+        self.open += 1;
+        self.set_asked(id, Some(now));
         id
     }
 
-    /// The answer of `waiter` goes to the box from now on.
-    pub fn expect(&mut self, waiter: WaiterId, id: BoxId) {
+    /// The answer of `waiter`, which asks for so many keys, goes to the box from now on.
+    pub fn expect(&mut self, waiter: WaiterId, id: BoxId, keys: usize) {
         self.forget_request(waiter);
-        if let Some(found) = self.boxes.get_mut(&id) {
-            found.requests.insert(waiter);
-            self.requests.insert(waiter, id);
+        if let Some(found) = self.get_mut(id) {
+            found.len += keys;
+            self.keys += keys;
+            self.requests.insert(waiter, (id, keys));
+            self.by_box.insert((id, waiter));
         }
-    }
-
-    /// The same for a waiter that asks for so many keys.
-    pub fn expect_several(&mut self, waiter: WaiterId, id: BoxId, keys: usize) {
-        self.expect(waiter, id);
-        let more = keys.saturating_sub(1);
-        if let Some(found) = self.boxes.get_mut(&id) {
-            found.more_keys += more;
-            self.more_keys.insert(waiter, more);
-            self.more_keys_of_all += more;
-        }
-    }
-
-    fn forget_more_keys(&mut self, waiter: WaiterId) -> usize {
-        let more = self.more_keys.remove(&waiter).unwrap_or(0);
-        self.more_keys_of_all -= more;
-        more
     }
 
     /// `waiter` waits by mail.
@@ -150,85 +168,87 @@ impl Mail {
 
     /// The box to which the answer of `waiter` goes.
     pub fn box_of(&self, waiter: WaiterId) -> Option<BoxId> {
-        self.requests.get(&waiter).copied()
+        self.requests.get(&waiter).map(|(id, _)| *id)
     }
 
     /// The user whose box the answer of `waiter` goes to.
     pub fn user_of(&self, waiter: WaiterId) -> Option<&[u8]> {
-        let found = self.boxes.get(self.requests.get(&waiter)?)?;
+        let found = self.get(self.box_of(waiter)?)?;
         Some(&found.user)
     }
 
     /// `waiter` has left its queue without an answer. True if it waited by mail.
     pub fn forget_request(&mut self, waiter: WaiterId) -> bool {
-        let Some(id) = self.requests.remove(&waiter) else {
+        let Some((id, keys)) = self.requests.remove(&waiter) else {
             return false;
         };
-        let more = self.forget_more_keys(waiter);
+        self.by_box.remove(&(id, waiter));
+        self.keys -= keys;
         if let Some(found) = self.boxes.get_mut(&id) {
-            found.requests.remove(&waiter);
-            found.more_keys -= more;
+            found.len -= keys;
         }
         true
     }
 
     /// `waiter` was answered. `number` is larger than every one before.
     pub fn post(&mut self, waiter: WaiterId, number: u64, letter: Letter) -> Posted {
-        let Some(id) = self.requests.get(&waiter).copied() else {
+        let Some(id) = self.box_of(waiter) else {
             return Posted::NotByMail;
         };
         self.forget_request(waiter);
-        let Some(found) = self.boxes.get_mut(&id) else {
+        let Some(found) = self.get_mut(id) else {
             return Posted::Returned;
         };
-        let stored = Stored::new(letter, &self.homes);
-        found.letters.insert(number, stored);
-        self.letters += 1;
+        found.len += 1;
+        let home = match letter.outcome {
+            Outcome::Granted { .. } => Some(self.homes.home_of(letter.key.db)),
+            Outcome::Denied | Outcome::Refused(_) => None,
+        };
+        self.letters.insert((id, number), Stored { letter, home });
         Posted::In(id)
     }
 
     /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`. Returns the requests of those that were never delivered
     /// nevertheless.
     pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) -> Vec<WaiterId> {
-        let Some(found) = self.boxes.get_mut(&id) else {
-            return Vec::new();
+        self.set_asked(id, Some(now));
+        self.set_lost(id, None);
+        let mut undelivered = Vec::new();
+        let Some(delivered) = self.get(id).map(|found| found.delivered) else {
+            return undelivered;
         };
-        self.by_asked.remove(&(found.asked, id));
-        found.asked = now;
-        self.by_asked.insert((now, id));
-        if let Some(lost) = found.lost.take() {
-            self.by_lost.remove(&(lost, id));
+        let acknowledged =
+            |(number, _): &(u64, &Stored)| after.is_some_and(|after| *number <= after);
+        let letters = self.letters_of(id).take_while(acknowledged);
+        let numbers: Vec<u64> = letters.map(|(number, _)| number).collect();
+        for &number in &numbers {
+            let gone = self.remove_letter(id, number);
+            undelivered.extend(gone.filter(|_| number > delivered));
         }
-        let Some(after) = after else {
-            return Vec::new();
-        };
-        let kept = found.letters.split_off(&after.saturating_add(1));
-        let forgotten = std::mem::replace(&mut found.letters, kept);
-        let undelivered = forgotten.range(found.delivered.saturating_add(1)..);
-        let undelivered = undelivered
-            .map(|(_, stored)| stored.letter.waiter)
-            .collect();
-        let next = found.letters.first_key_value();
-        let delivered = next.is_some_and(|(next, _)| *next <= found.delivered);
-        if !forgotten.is_empty() {
-            self.set_delivered_since(id, delivered.then_some(now));
-            self.count_out(forgotten.len());
+        if !numbers.is_empty() {
+            let next = self.letters_of(id).next();
+            let is_delivered = next.is_some_and(|(next, _)| next <= delivered);
+            self.set_delivered_since(id, is_delivered.then_some(now));
         }
         undelivered
     }
 
-    /// The connection over which the box's newest LOCK.MAIL waited was closed at `now`, or was not, if `None`. The next LOCK.MAIL
-    /// forgets it.
-    pub fn set_lost(&mut self, id: BoxId, lost: Option<Instant>) {
-        let Some(found) = self.boxes.get_mut(&id) else {
-            return;
-        };
-        if let Some(before) = std::mem::replace(&mut found.lost, lost) {
-            self.by_lost.remove(&(before, id));
+    /// The letters of the box, with their numbers, oldest first.
+    fn letters_of(&self, id: BoxId) -> impl DoubleEndedIterator<Item = (u64, &Stored)> {
+        let letters = self.letters.range((id, 0)..=(id, u64::MAX));
+        letters.map(|((_, number), stored)| (*number, stored))
+    }
+
+    /// Returns the request that the letter answered.
+    fn remove_letter(&mut self, id: BoxId, number: u64) -> Option<WaiterId> {
+        let stored = self.letters.remove(&(id, number))?;
+        if let Some(found) = self.boxes.get_mut(&id) {
+            found.len -= 1;
         }
-        if let Some(lost) = lost {
-            self.by_lost.insert((lost, id));
+        if self.letters.is_empty() {
+            self.homes = Homes::default();
         }
+        Some(stored.letter.waiter)
     }
 
     /// The first `count` letters, with their numbers, oldest first. They count as delivered from now on.
@@ -238,41 +258,46 @@ impl Mail {
         count: usize,
         now: Instant,
     ) -> impl ExactSizeIterator<Item = Numbered<'_>> {
-        if let Some(found) = self.boxes.get_mut(&id) {
-            let delivered = count.min(found.letters.len());
-            let last = delivered
-                .checked_sub(1)
-                .and_then(|last| found.letters.keys().nth(last));
-            let last = last.copied();
-            found.delivered = found.delivered.max(last.unwrap_or(0));
-            if last.is_some() && found.delivered_since.is_none() {
+        let last = self.letters_of(id).take(count).last();
+        let last = last.map(|(number, _)| number);
+        let found = self.get_mut(id);
+        if let (Some(last), Some(found)) = (last, found) {
+            found.delivered = found.delivered.max(last);
+            if found.delivered_since.is_none() {
                 self.set_delivered_since(id, Some(now));
             }
         }
-        let letters = self.boxes.get(&id).map(|found| &found.letters);
-        let delivered: Vec<_> = letters
-            .into_iter()
-            .flat_map(|letters| letters.iter().take(count))
-            .map(|(number, stored)| Numbered {
-                number: *number,
-                db: stored.place.db(&self.homes),
-                letter: &stored.letter,
-            })
-            .collect();
-        delivered.into_iter()
+        let is_open = self.get(id).is_some();
+        let letters = self.letters_of(id).take(if is_open { count } else { 0 });
+        let numbered = letters.map(|(number, Stored { letter, home })| Numbered {
+            number,
+            db: home.map_or(letter.key.db, |home| self.homes.db_of(home)),
+            letter,
+        });
+        numbered.collect::<Vec<_>>().into_iter()
     }
 
     /// The box has letters after `after`.
     pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
-        let first = after.map_or(0, |after| after.saturating_add(1));
-        let found = self.boxes.get(&id);
-        found.is_some_and(|found| found.letters.range(first..).next().is_some())
+        let last = self.letters_of(id).next_back();
+        self.get(id).is_some() && last.is_some_and(|(last, _)| Some(last) > after)
     }
 
+    /// SWAPDB has exchanged two databases, and with them the locks that letters are about.
+    pub fn swap(&mut self, one: Db, other: Db) {
+        if !self.letters.is_empty() {
+            self.homes.swap(one, other);
+        }
+    }
+}
+
+/// How boxes are closed: at once for callers, and then a slice of their requests and letters at a time.
+impl Mail {
     /// A box to be closed at `now`, if there is one.
     pub fn overdue(&self, limits: BoxLimits, now: Instant) -> Option<BoxId> {
         let first = |order: &BTreeSet<(Instant, BoxId)>, limit: u64| {
-            let (since, id) = order.first()?;
+            let is_open = |(_, id): &&(Instant, BoxId)| Some(*id) > self.closed_until;
+            let (since, id) = order.iter().find(is_open)?;
             (now.millis_since(*since) >= limit).then_some(*id)
         };
         first(&self.by_asked, limits.unasked)
@@ -280,30 +305,95 @@ impl Mail {
             .or_else(|| first(&self.by_delivered, limits.delivered))
     }
 
-    /// SWAPDB has exchanged two databases, and with them the locks that letters are about.
-    pub fn swap(&mut self, one: Db, other: Db) {
-        if self.letters > 0 {
-            self.homes.swap(one, other);
-        }
+    fn set_asked(&mut self, id: BoxId, asked: Option<Instant>) {
+        let found = self.boxes.get_mut(&id).map(|found| &mut found.asked);
+        replace(&mut self.by_asked, id, found, asked);
     }
 
-    /// Subtracts the letters that have gone.
-    fn count_out(&mut self, letters: usize) {
-        self.letters -= letters;
-        if self.letters == 0 {
-            self.homes = Homes::default();
-        }
+    /// The connection over which the box's newest LOCK.MAIL waited was closed at `now`, or was not, if `None`. The next LOCK.MAIL
+    /// forgets it.
+    pub fn set_lost(&mut self, id: BoxId, lost: Option<Instant>) {
+        let found = self.boxes.get_mut(&id).map(|found| &mut found.lost);
+        replace(&mut self.by_lost, id, found, lost);
     }
 
-    fn set_delivered_since(&mut self, id: BoxId, delivered_since: Option<Instant>) {
-        let Some(found) = self.boxes.get_mut(&id) else {
+    fn set_delivered_since(&mut self, id: BoxId, since: Option<Instant>) {
+        let found = self.boxes.get_mut(&id);
+        let found = found.map(|found| &mut found.delivered_since);
+        replace(&mut self.by_delivered, id, found, since);
+    }
+
+    /// Closes the box. Its contents leave one by one, see [`Self::next_leaving`].
+    pub fn close(&mut self, id: BoxId) {
+        self.open -= usize::from(self.get(id).is_some());
+        self.set_asked(id, None);
+        self.set_lost(id, None);
+        self.set_delivered_since(id, None);
+        let Some(gone) = self.boxes.remove(&id) else {
             return;
         };
-        if let Some(before) = std::mem::replace(&mut found.delivered_since, delivered_since) {
-            self.by_delivered.remove(&(before, id));
+        // Another box may have the name by now.
+        if self.names.get(&gone.name) == Some(&id) {
+            self.names.remove(&gone.name);
         }
-        if let Some(delivered_since) = delivered_since {
-            self.by_delivered.insert((delivered_since, id));
+        if gone.len > 0 {
+            self.leaving.insert(id, gone.delivered);
         }
+    }
+
+    /// Closes all boxes.
+    pub fn close_all(&mut self) {
+        self.closed_until = self.boxes.last_key_value().map(|(last, _)| *last);
+        self.open = 0;
+    }
+
+    /// A closed box is not empty yet.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty() || self.next_closed().is_some()
+    }
+
+    /// The next box that was closed together with all others.
+    fn next_closed(&self) -> Option<BoxId> {
+        let (first, _) = self.boxes.first_key_value()?;
+        (Some(*first) <= self.closed_until).then_some(*first)
+    }
+
+    /// The next request or letter of the closed boxes; `None` if they are empty.
+    pub fn next_leaving(&mut self) -> Option<Leaving> {
+        while let Some((id, delivered)) = self.leaving.first_key_value() {
+            let (id, delivered) = (*id, *delivered);
+            // The last grant first, because a later grant may have changed the hold of an earlier one.
+            let last = self.letters_of(id).next_back().map(|(number, _)| number);
+            if let Some(number) = last {
+                let waiter = self.remove_letter(id, number);
+                let undelivered = waiter.filter(|_| number > delivered);
+                return Some(undelivered.map_or(Leaving::Letter, Leaving::Undelivered));
+            }
+            let mut requests = self.by_box.range((id, WaiterId(0))..);
+            if let Some((_, waiter)) = requests.next().filter(|(of, _)| *of == id).copied() {
+                self.forget_request(waiter);
+                return Some(Leaving::Request(waiter));
+            }
+            self.leaving.remove(&id);
+        }
+        let next = self.next_closed()?;
+        self.close(next);
+        Some(Leaving::Letter)
+    }
+}
+
+/// The moment of the box changes, and with it the order.
+fn replace(
+    order: &mut BTreeSet<(Instant, BoxId)>,
+    id: BoxId,
+    moment: Option<&mut Option<Instant>>,
+    to: Option<Instant>,
+) {
+    let Some(moment) = moment else { return };
+    if let Some(before) = std::mem::replace(moment, to) {
+        order.remove(&(before, id));
+    }
+    if let Some(to) = to {
+        order.insert((to, id));
     }
 }

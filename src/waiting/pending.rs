@@ -124,10 +124,7 @@ fn expect(
 ) -> Waits {
     let mailbox = mailbox.open(ctx, request.since);
     let mut mail = waiting::boxes(ctx).mail.borrow_mut();
-    match request.keys.len() {
-        1 => mail.expect(id, mailbox),
-        keys => mail.expect_several(id, mailbox, keys),
-    }
+    mail.expect(id, mailbox, request.keys.len());
     drop(mail);
     waiting::arm(ctx);
     Waits::Queued(mailbox)

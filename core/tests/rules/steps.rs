@@ -27,7 +27,7 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
     let boxes = most_at_once(|number| {
         mail.make(&name(number), b"user", number, NOW);
     });
-    let requests = most_at_once(|number| mail.expect(WaiterId(number), BoxId(1)));
+    let requests = most_at_once(|number| mail.expect(WaiterId(number), BoxId(1), 1));
     let letters = most_at_once(|number| {
         let text = name(number);
         let letter = Letter {

@@ -18,7 +18,7 @@ const GRANTED: Kind = Kind {
 };
 
 fn post(mail: &mut Mail, id: BoxId, number: u64, letter: Letter) {
-    mail.expect(WaiterId(number), id);
+    mail.expect(WaiterId(number), id, 1);
     mail.post(WaiterId(number), number, letter);
 }
 
@@ -41,7 +41,7 @@ fn a_letter_with_the_very_next_number_is_not_forgotten() {
         ..GRANTED
     };
     for (waiter, number) in [(1, 2), (2, 3)] {
-        mail.expect(WaiterId(waiter), id);
+        mail.expect(WaiterId(waiter), id, 1);
         mail.post(WaiterId(waiter), number, letter(denied, number));
     }
     mail.ask(id, Some(2), now);
@@ -106,7 +106,7 @@ fn a_request_for_several_keys_counts_once_for_each_until_it_is_answered() {
             2,
         )
     };
-    mail.expect_several(WaiterId(1), id, 2);
+    mail.expect(WaiterId(1), id, 2);
     assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
     mail.post(WaiterId(1), 2, refusal);
     assert_eq!((mail.letters(), mail.requests()), (1, 0));
@@ -121,7 +121,7 @@ fn a_request_by_mail_belongs_to_the_user_of_its_box_until_it_is_answered() {
     let id = mail.make(b"box", b"user", 1, now);
     let waiter = WaiterId(1);
     assert!(!mail.is_expected(waiter) && mail.user_of(waiter).is_none());
-    mail.expect_several(waiter, id, 3);
+    mail.expect(waiter, id, 3);
     assert!(mail.is_expected(waiter));
     assert_eq!(mail.user_of(waiter), Some(&b"user"[..]));
     assert_eq!((mail.len(), mail.box_len(id)), (4, 3));
@@ -129,7 +129,7 @@ fn a_request_by_mail_belongs_to_the_user_of_its_box_until_it_is_answered() {
     assert!(!mail.is_expected(waiter) && mail.user_of(waiter).is_none());
     assert_eq!((mail.len(), mail.box_len(id)), (1, 0));
     for (waiter, number) in [(2, 2), (3, 3)] {
-        mail.expect(WaiterId(waiter), id);
+        mail.expect(WaiterId(waiter), id, 1);
         let denied = Kind {
             result: 1,
             ..GRANTED

@@ -166,7 +166,7 @@ impl Run {
         match op {
             Op::Queue { waiter, mailbox } => {
                 let id = self.open(mailbox);
-                self.mail.expect(WaiterId(waiter), id);
+                self.mail.expect(WaiterId(waiter), id, 1);
                 self.model.expect(waiter, mailbox);
             }
             Op::Forget { waiter } => {

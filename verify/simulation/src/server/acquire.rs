@@ -165,7 +165,7 @@ impl Server {
 
     fn expect(&mut self, waiter: WaiterId, mailbox: &[u8]) -> Vec<u8> {
         let id = self.open_box(mailbox);
-        self.mail.expect(waiter, id);
+        self.mail.expect(waiter, id, 1);
         Out::queued(id)
     }
 }

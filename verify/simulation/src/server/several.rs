@@ -219,7 +219,7 @@ impl Server {
     fn expect_several(&mut self, call: &Call<'_>, id: WaiterId, mailbox: &[u8]) -> Vec<u8> {
         let mailbox = self.open_box(mailbox);
         let keys = call.keys.as_slice();
-        self.mail.expect_several(id, mailbox, keys.len());
+        self.mail.expect(id, mailbox, keys.len());
         Out::queued(mailbox)
     }
 
