@@ -96,7 +96,7 @@ impl<T> Slab<T> {
         let emptied = chunk.taken == 0;
         self.len -= 1;
         if emptied {
-            self.keep_or_give_back(at);
+            self.keep_or_free(at);
         }
         Some(value)
     }
@@ -184,7 +184,7 @@ impl<T> Slab<T> {
     }
 
     /// Nothing is left in the chunk.
-    fn keep_or_give_back(&mut self, at: u32) {
+    fn keep_or_free(&mut self, at: u32) {
         if self.spare.is_none() {
             self.spare = Some(at);
         } else {

@@ -1,6 +1,7 @@
 //! Lets a request wait, at one key or at several at once.
 
-use super::waiter::{Place, Rank, Several, Waiter, WaiterId, Waiting};
+use super::position::WaiterId;
+use super::waiter::{Place, Rank, Several, Waiter, Waiting};
 use super::{Deadlock, Moves, Queues};
 use crate::key::{KeyId, KeyList};
 use crate::observed::Observed;
@@ -79,7 +80,7 @@ impl Queues {
 
     /// Takes the request out of its queues, and puts all that have moved back: as if it had never waited.
     pub fn withdraw(&mut self, enqueued: Enqueued) {
-        self.take_back(&enqueued.moves);
+        self.undo_moves(&enqueued.moves);
         self.remove(enqueued.id);
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use super::waiter::WaiterId;
+use super::position::WaiterId;
 use crate::key::{Db, KeyId, KeyRef};
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};

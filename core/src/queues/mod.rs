@@ -20,7 +20,8 @@ mod waiters;
 pub use deadlock::{Deadlock, Moves};
 pub use enqueue::{Enqueued, PendingKey, PendingRequest};
 pub use keys::{Visited, WaitingKeys};
-pub use waiter::{Decided, Rank, Removed, Settled, Verdict, Waiter, WaiterId};
+pub use position::WaiterId;
+pub use waiter::{Decided, Rank, Removed, Settled, Verdict, Waiter};
 
 use keys::{KeyNo, Keys};
 use position::Position;

@@ -1,6 +1,8 @@
-//! Where a request stands in its queues.
+//! A request's number, and where it stands in its queues.
 
-use super::waiter::WaiterId;
+/// A waiter, the same for as long as the process runs. A later one has a higher number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(pub u64);
 
 /// Where a request stands: lower is further ahead. Upgrades stand ahead of the requests that were moved to the head, and these ahead of all
 /// others. A request for several keys stands at the same position in all its queues.

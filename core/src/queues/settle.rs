@@ -14,8 +14,8 @@
 use std::ops::ControlFlow;
 
 use super::keys::{HoldersToRecheck, KeyNo, Unsettled};
-use super::position::Position;
-use super::waiter::{Decided, Settled, Verdict, Waiter, WaiterId};
+use super::position::{Position, WaiterId};
+use super::waiter::{Decided, Settled, Verdict, Waiter};
 use super::{Queues, Rank};
 use crate::admission::Turn;
 use crate::key::KeyRef;

@@ -14,8 +14,7 @@
 
 use super::Queues;
 use super::keys::KeyNo;
-use super::position::Position;
-use super::waiter::WaiterId;
+use super::position::{Position, WaiterId};
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
 use crate::owner::OwnerRef;

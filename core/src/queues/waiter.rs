@@ -1,16 +1,12 @@
 //! A waiting request, and its outcome.
 
 use super::keys::KeyNo;
-use super::position::Position;
+use super::position::{Position, WaiterId};
 use crate::key::{KeyId, KeyList};
 use crate::owner::Owner;
 use crate::request::{AcquireError, Busy, Grant, Request, Terms};
 use crate::stake::Stake;
 use crate::types::Instant;
-
-/// A waiter, the same for as long as the process runs. A later one has a higher number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(pub u64);
 
 /// A request that waits.
 #[derive(Clone, Debug)]

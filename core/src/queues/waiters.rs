@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
 use super::keys::KeyNo;
-use super::position::{Head, Position};
-use super::waiter::{Place, Several, Waiter, WaiterId, Waiting};
+use super::position::{Head, Position, WaiterId};
+use super::waiter::{Place, Several, Waiter, Waiting};
 use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease, Mode};
@@ -100,10 +100,10 @@ impl Waiters {
         if until < Instant::NEVER {
             self.limits.insert((until, id));
         }
-        if let Place::Several(several) = &waiting.place {
-            if several.is_ready() {
-                self.due.insert(id);
-            }
+        if let Place::Several(several) = &waiting.place
+            && several.is_ready()
+        {
+            self.due.insert(id);
         }
         self.by_id.insert(id, Box::new(waiting));
         self.enter_all(id);

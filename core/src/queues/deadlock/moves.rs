@@ -10,8 +10,7 @@
 
 use super::super::Queues;
 use super::super::keys::KeyNo;
-use super::super::position::Position;
-use super::super::waiter::WaiterId;
+use super::super::position::{Position, WaiterId};
 use super::search::{Cycle, Link, Search, Start};
 use super::{Follow, MOST_STEPS};
 use crate::key::KeyId;
@@ -109,7 +108,7 @@ impl Queues {
     }
 
     /// Puts all requests that have moved back.
-    pub fn take_back(&mut self, moves: &Moves) {
+    pub(in super::super) fn undo_moves(&mut self, moves: &Moves) {
         for (id, position) in moves.moved.iter().rev() {
             self.waiters.set_position(*id, *position);
         }
@@ -133,7 +132,7 @@ impl Queues {
                 }
                 // Only the wait can be refused.
                 None if from == root => {
-                    self.take_back(&moves);
+                    self.undo_moves(&moves);
                     let (keys, steps) = (cycle.keys, moves.steps);
                     return Err(Deadlock { keys, steps });
                 }

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::super::Queues;
 use super::super::keys::KeyNo;
-use super::super::position::Position;
-use super::super::waiter::WaiterId;
+use super::super::position::{Position, WaiterId};
 use super::super::waiters::{Name, Stand};
 use super::Follow;
 use super::graph::{Graph, Holders, Reach};
