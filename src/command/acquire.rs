@@ -125,12 +125,12 @@ fn decide<'c>(
             None if call.may_wait(ctx) => How::Blocked,
             None => How::Never,
         };
-        if !busy.is_free && matches!(how, How::Never) {
-            reply_null(ctx);
-            return Ok(());
-        }
         let (is_free, repeats) = (busy.is_free, busy.repeats);
-        match pending::wait(ctx, &busy.into_request(call), is_free, repeats, how)? {
+        let waits = match how {
+            How::Never if !is_free => Waits::No,
+            how => pending::wait(ctx, &busy.into_request(call), is_free, repeats, how)?,
+        };
+        match waits {
             Waits::Queued(id) => {
                 ctx.reply_array(2);
                 ctx.reply_text(c"QUEUED");

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Value};
 use crate::keys::{effect, first_lock, leases, tokens};
 use crate::time::{self, clock};
-use crate::work::queue::{self, EndedHolds, Work};
+use crate::work::queue;
 
 pub(crate) struct Apply;
 
@@ -112,12 +112,7 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
     }
     // While the server reads a file, no timer drops anything later, and nobody waits for the server.
     if let Some(remains) = remains.filter(|_| !ctx.is_loading()) {
-        let dropped = EndedHolds {
-            key: ctx.key(name).to_id(),
-            holds: remains,
-            expired: false,
-        };
-        queue::push(ctx, Work::FreeHolds(dropped));
+        queue::free_holds(ctx, ctx.key(name), remains, false);
     }
     if value.lock.is_free() {
         key.delete();

@@ -3,7 +3,7 @@
 //! Between opening and closing nothing here calls code that could call back: no other module, no other command.
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Remains, Stake};
+use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Value};
@@ -11,7 +11,7 @@ use crate::keys::{effect, first_lock, leases};
 use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::notices::{Notice, Notices};
-use crate::work::queue::{self, EndedHolds, Work};
+use crate::work::queue;
 use crate::work::slice::Stretch;
 
 /// A key that a command works on, opened for writing.
@@ -144,7 +144,7 @@ impl<'c> OpenLock<'c> {
                 None => Effect::Free,
             };
             effect::send(ctx, name, now, &effect);
-            free(ctx, ctx.key(name), ended);
+            queue::free_holds(ctx, ctx.key(name), ended, true);
         }
         Some(live)
     }
@@ -156,7 +156,7 @@ impl<'c> OpenLock<'c> {
             let emptied = live.is_empty();
             let outcome = act(&mut live);
             if let Some(ended) = live.take_remains() {
-                free(ctx, ctx.key(name), ended);
+                queue::free_holds(ctx, ctx.key(name), ended, true);
             }
             if emptied {
                 // Replicas have dropped the key with its last hold, and the key's TTL with it. Drop the TTL here, too: a client set it
@@ -251,14 +251,4 @@ pub(super) fn replicate(
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
     leases::count_ended(ctx, stake);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
-}
-
-/// Frees holds whose leases are over.
-fn free(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>) {
-    let ended = EndedHolds {
-        key: key.to_id(),
-        holds,
-        expired: true,
-    };
-    queue::push(ctx, Work::FreeHolds(ended));
 }

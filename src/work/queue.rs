@@ -197,6 +197,16 @@ pub(crate) fn push_key(ctx: &Context<'_>, key: KeyRef<'_>, work: fn(HomeKey) -> 
     push(ctx, work(home_key(ctx, key)));
 }
 
+/// Frees holds that have left the lock at the key, one after the other. `expired`: their leases are over, which has not been counted yet.
+pub(crate) fn free_holds(ctx: &Context<'_>, key: KeyRef<'_>, holds: Box<Remains>, expired: bool) {
+    let holds = EndedHolds {
+        key: key.to_id(),
+        holds,
+        expired,
+    };
+    push(ctx, Work::FreeHolds(holds));
+}
+
 /// Settles the key before the event loop turns: a waiter may be granted there, or a grant has to be undone.
 pub(crate) fn settle(ctx: &Context<'_>, key: KeyRef<'_>) {
     push_key(ctx, key, Work::Settle);
