@@ -132,7 +132,9 @@ impl Cluster {
     pub fn slot_of(&self, key: &str) -> u16 {
         let slot = int(&crate::cmd!(
             self.primaries[0].connect(),
-            "CLUSTER KEYSLOT {key}"
+            "CLUSTER",
+            "KEYSLOT",
+            key
         ));
         u16::try_from(slot).expect("a slot is less than 16384")
     }
