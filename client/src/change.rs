@@ -79,7 +79,7 @@ impl Share {
     pub(crate) fn one_place(&self) -> Result<Place, Error> {
         let mut places = self.hold.places();
         match places.pop() {
-            _ if self.core.is_quorum() => Err(not_over_quorum(
+            _ if self.core.settings.is_quorum() => Err(not_over_quorum(
                 "servers could be left with different modes or holders if some did not answer: release, and acquire anew",
             )),
             Some(place) if places.is_empty() => Ok(place),

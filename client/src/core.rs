@@ -63,10 +63,6 @@ impl Core {
         })
     }
 
-    pub(crate) fn is_quorum(&self) -> bool {
-        matches!(*self.servers, Servers::Quorum(_))
-    }
-
     /// An error if the client can do nothing any more.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match (*self.closing.borrow(), self.runtime.is_gone()) {
@@ -80,13 +76,13 @@ impl Core {
     pub(crate) async fn find(&self) -> Result<(), Error> {
         // Whatever lock it asks for, the answer is short.
         let (key, limit) = (b"mortise".as_slice().into(), self.settings.connect);
-        if !self.is_quorum() {
+        if !self.settings.is_quorum() {
             // A cluster is asked for its nodes first.
             self.servers.route(&key).await?;
         }
         let nodes = self.servers.nodes();
         // Of a cluster one node is enough: others may hang.
-        let needed = if self.is_quorum() {
+        let needed = if self.settings.is_quorum() {
             nodes.len() / 2 + 1
         } else {
             1
@@ -121,7 +117,7 @@ impl Core {
                 failures,
                 found,
                 needed,
-                self.is_quorum(),
+                self.settings.is_quorum(),
             )),
         }
     }

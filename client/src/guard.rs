@@ -234,7 +234,7 @@ impl Guard {
     pub async fn guarded(&self, command: &redis::Cmd) -> Result<redis::Value, Error> {
         let (hold, core) = (self.hold(), &self.0.core);
         let place = match self.0.one_place() {
-            Err(error) if core.is_quorum() => return Err(error),
+            Err(error) if core.settings.is_quorum() => return Err(error),
             _ => hold.places().remove(0),
         };
         let token = self.check()?;

@@ -131,7 +131,7 @@ impl Keeper {
                 failures.concat(),
                 confirmed,
                 needed,
-                matches!(*self.servers, Servers::Quorum(_)),
+                self.settings.is_quorum(),
             )),
         }
     }

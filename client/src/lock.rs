@@ -300,7 +300,7 @@ impl Lock {
         let began = BootInstant::now();
         let taking = async {
             let (core, terms) = (&self.core, self.terms(mode)?);
-            match core.is_quorum() {
+            match core.settings.is_quorum() {
                 true => rounds::acquire(core, self.names(), &self.keys, &terms).await,
                 false => acquire(core, self.names(), &self.keys, &terms).await,
             }
@@ -323,10 +323,10 @@ impl Lock {
                 "1 to {MOST_KEYS} different keys can be taken together, not {given}: {self:?}"
             ));
         }
-        if given > 1 && (mode == Mode::Read || self.core.is_quorum()) {
+        if given > 1 && (mode == Mode::Read || self.core.settings.is_quorum()) {
             return invalid("several keys are taken together to write, and on one server".into());
         }
-        if terms.of.is_some() && self.core.is_quorum() {
+        if terms.of.is_some() && self.core.settings.is_quorum() {
             return Err(not_over_quorum(
                 "majorities overlap in one server, which is enough for one holder, but not for a number of permits",
             ));

@@ -60,7 +60,8 @@ impl Names {
 
     /// Makes a name that nobody has had.
     pub(crate) fn next(&self) -> Bytes {
-        let mut name = self.prefix.to_vec();
+        let mut name = Vec::with_capacity(self.prefix.len() + SUFFIX);
+        name.extend_from_slice(&self.prefix);
         name.extend_from_slice(self.uuid().to_string().as_bytes());
         name.extend_from_slice(self.mark);
         let mut number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -45,6 +45,10 @@ impl Settings {
         }
     }
 
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.servers == Kind::Quorum
+    }
+
     /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
     pub(crate) fn letters(&self) -> Duration {
         let longest = Duration::from_secs(1);

@@ -103,6 +103,8 @@ impl Share {
         let (tokens, needed) = hold.belief(|belief| (belief.tokens(), belief.needed()));
         let calls = hold.places().into_iter().zip(tokens).map(|(place, token)| {
             let command = request::by(token, command(&place.key));
+            let node = self.core.servers.home(&place);
+            let place = Place { node, ..place };
             async move {
                 let limit = self.core.settings.reply;
                 let reply = self.core.servers.call(&place, &command, limit).await?;
