@@ -32,9 +32,10 @@ pub struct Mail {
     closed_until: Option<BoxId>,
     /// Closed boxes that may not be empty yet, and up to which number their letters were delivered.
     leaving: BTreeMap<BoxId, u64>,
-    /// The box for the answer of each request, and how many keys it asks for.
-    requests: BTreeMap<WaiterId, (BoxId, usize)>,
-    by_box: BTreeSet<(BoxId, WaiterId)>,
+    /// The box for the answer of each request.
+    requests: BTreeMap<WaiterId, BoxId>,
+    /// How many keys each request asks for, by box.
+    by_box: BTreeMap<(BoxId, WaiterId), u8>,
     letters: BTreeMap<(BoxId, u64), Stored>,
     /// The keys of all requests.
     keys: usize,
@@ -156,8 +157,9 @@ impl Mail {
         if let Some(found) = self.get_mut(id) {
             found.len += keys;
             self.keys += keys;
-            self.requests.insert(waiter, (id, keys));
-            self.by_box.insert((id, waiter));
+            self.requests.insert(waiter, id);
+            // A request is for 16 keys at most.
+            self.by_box.insert((id, waiter), keys as u8);
         }
     }
 
@@ -168,7 +170,7 @@ impl Mail {
 
     /// The box to which the answer of `waiter` goes.
     pub fn box_of(&self, waiter: WaiterId) -> Option<BoxId> {
-        self.requests.get(&waiter).map(|(id, _)| *id)
+        self.requests.get(&waiter).copied()
     }
 
     /// The user whose box the answer of `waiter` goes to.
@@ -179,10 +181,10 @@ impl Mail {
 
     /// `waiter` has left its queue without an answer. True if it waited by mail.
     pub fn forget_request(&mut self, waiter: WaiterId) -> bool {
-        let Some((id, keys)) = self.requests.remove(&waiter) else {
+        let Some(id) = self.requests.remove(&waiter) else {
             return false;
         };
-        self.by_box.remove(&(id, waiter));
+        let keys = self.by_box.remove(&(id, waiter)).map_or(0, usize::from);
         self.keys -= keys;
         if let Some(found) = self.boxes.get_mut(&id) {
             found.len -= keys;
@@ -370,7 +372,10 @@ impl Mail {
                 return Some(undelivered.map_or(Leaving::Letter, Leaving::Undelivered));
             }
             let mut requests = self.by_box.range((id, WaiterId(0))..);
-            if let Some((_, waiter)) = requests.next().filter(|(of, _)| *of == id).copied() {
+            if let Some(((of, waiter), _)) = requests.next()
+                && *of == id
+            {
+                let waiter = *waiter;
                 self.forget_request(waiter);
                 return Some(Leaving::Request(waiter));
             }

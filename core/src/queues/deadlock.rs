@@ -43,6 +43,12 @@ mod search;
 
 pub use moves::{Deadlock, Moves};
 
+use super::keys::KeyNo;
+use super::position::{Position, WaiterId};
+use super::waiters::Name;
+use crate::key::KeyId;
+use crate::owner::Owner;
+
 /// How many steps all searches for one request take at most. One step looks at one waiter, holder or key.
 const MOST_STEPS: usize = 4_000;
 
@@ -52,4 +58,37 @@ enum Follow {
     Every,
     /// Not those for a request for several keys that stands ahead.
     Firm,
+}
+
+/// What a search starts from: an owner that waits at a key, or has come to hold it.
+#[derive(Clone, Debug)]
+struct Start {
+    key: KeyNo,
+    owner: Owner,
+    name: Name,
+    /// Its request, unless it has come to hold.
+    request: Option<WaiterId>,
+    /// The request is new, and the only one of its owner there: nobody waits for it yet.
+    is_new: bool,
+}
+
+/// A wait in a cycle.
+#[derive(Debug)]
+struct Link {
+    /// The request that waits.
+    id: WaiterId,
+    key: KeyNo,
+    position: Position,
+    /// The task that it waits for.
+    to: u64,
+    /// It waits only because it stands behind a request for several keys.
+    yields: bool,
+}
+
+/// A cycle that a wait closes.
+#[derive(Debug)]
+struct Cycle {
+    /// Each once, from the wait's own key on.
+    keys: Vec<KeyId>,
+    links: Vec<Link>,
 }

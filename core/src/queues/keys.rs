@@ -63,8 +63,6 @@ pub(crate) struct WaitedKey {
     changes: u32,
     /// When it loses its first hold; [`Instant::NEVER`] for never.
     deadline: Instant,
-    /// The hash of the task that holds it, or [`SHARED`] or [`FREE`].
-    holder: u64,
     pub(crate) unsettled: Option<Box<Unsettled>>,
 }
 
@@ -140,7 +138,6 @@ impl Keys {
             held: Observed::Free,
             changes: self.changes_of(key.db),
             deadline: Instant::NEVER,
-            holder: FREE,
             unsettled: None,
         });
         self.by_slot.insert(self.visit(key, no));
@@ -150,10 +147,10 @@ impl Keys {
     /// Removes a key at which nobody waits any more.
     pub(crate) fn remove(&mut self, key: KeyNo) {
         self.set_deadline(key, None);
-        self.set_holder(key, FREE);
-        let Some(WaitedKey { id, .. }) = self.all.remove(key) else {
+        let Some(WaitedKey { id, held, .. }) = self.all.remove(key) else {
             return;
         };
+        self.held.remove(&(self.holder(&held), key));
         let visited = self.visit(id.as_ref(), key);
         self.by_slot.remove(&visited);
         self.unheld.remove(&visited);
@@ -181,13 +178,12 @@ impl Keys {
         }
     }
 
-    fn set_holder(&mut self, key: KeyNo, holder: u64) {
-        let before = std::mem::replace(&mut self.all[key].holder, holder);
-        if before != holder {
-            self.held.remove(&(before, key));
-            if holder != FREE {
-                self.held.insert((holder, key));
-            }
+    /// The hash of the task that holds a key, or [`SHARED`] or [`FREE`].
+    fn holder(&self, held: &Observed) -> u64 {
+        match held {
+            Observed::Free => FREE,
+            Observed::Many(_) => SHARED,
+            Observed::One { owner, .. } => self.task(owner.as_ref()),
         }
     }
 
@@ -245,12 +241,13 @@ impl Keys {
             self.recheck_holders(key);
         }
         let changes = self.changes_of(self.all[key].id.db);
-        let holder = match &held {
-            Observed::Free => FREE,
-            Observed::Many(_) => SHARED,
-            Observed::One { owner, .. } => self.task(owner.as_ref()),
-        };
-        self.set_holder(key, holder);
+        let (before, holder) = (self.holder(&self.all[key].held), self.holder(&held));
+        if before != holder {
+            self.held.remove(&(before, key));
+            if holder != FREE {
+                self.held.insert((holder, key));
+            }
+        }
         if holder == FREE || !self.unheld.is_empty() {
             let visited = self.visit(self.all[key].id.as_ref(), key);
             match holder {

@@ -11,8 +11,8 @@
 use super::super::Queues;
 use super::super::keys::KeyNo;
 use super::super::position::{Position, WaiterId};
-use super::search::{Cycle, Link, Search, Start};
-use super::{Follow, MOST_STEPS};
+use super::search::Search;
+use super::{Cycle, Follow, Link, MOST_STEPS, Start};
 use crate::key::KeyId;
 use crate::owner::Owner;
 use crate::types::Instant;

@@ -4,29 +4,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::super::Queues;
 use super::super::keys::KeyNo;
-use super::super::position::{Position, WaiterId};
+use super::super::position::Position;
 use super::super::waiters::{Name, Stand};
-use super::Follow;
 use super::graph::{Graph, Holders, Reach};
-use crate::key::KeyId;
+use super::{Cycle, Follow, Link, Start};
 use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::types::{Instant, Mode};
 
 /// So many readers, waiters or owners of a task are followed before the others have their turn.
 const PAGE: usize = 16;
-
-/// What a search starts from: an owner that waits at a key, or has come to hold it.
-#[derive(Clone, Debug)]
-pub(super) struct Start {
-    pub(super) key: KeyNo,
-    pub(super) owner: Owner,
-    pub(super) name: Name,
-    /// Its request, unless it has come to hold.
-    pub(super) request: Option<WaiterId>,
-    /// The request is new, and the only one of its owner there: nobody waits for it yet.
-    pub(super) is_new: bool,
-}
 
 /// An owner in a queue, and the one whose wait led to it.
 #[derive(Clone, Copy)]
@@ -55,27 +42,6 @@ enum Visit {
         from: usize,
         last: Option<Owner>,
     },
-}
-
-/// A wait in a cycle.
-#[derive(Debug)]
-pub(super) struct Link {
-    /// The request that waits.
-    pub(super) id: WaiterId,
-    pub(super) key: KeyNo,
-    pub(super) position: Position,
-    /// The task that it waits for.
-    pub(super) to: u64,
-    /// It waits only because it stands behind a request for several keys.
-    pub(super) yields: bool,
-}
-
-/// A cycle that a wait closes.
-#[derive(Debug)]
-pub(super) struct Cycle {
-    /// Each once, from the wait's own key on.
-    pub(super) keys: Vec<KeyId>,
-    pub(super) links: Vec<Link>,
 }
 
 pub(super) struct Search<'a> {
