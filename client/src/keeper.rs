@@ -221,7 +221,7 @@ impl Keeper {
         let mut schedule = lock(&self.schedule);
         let first = schedule.holds.first_key_value().map(|(first, _)| first.0);
         let planned = schedule.sleeps_until;
-        let next = first.or_else(|| planned.filter(|until| until.elapsed().is_zero()));
+        let next = first.or_else(|| planned.filter(|until| !until.remaining().is_zero()));
         schedule.sleeps_until = next;
         next
     }
