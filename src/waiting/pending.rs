@@ -193,26 +193,34 @@ pub(crate) fn repeated(
     by_mail: bool,
 ) -> Result<Option<WaiterId>, Error> {
     let queues = waiting::queues(ctx).borrow();
-    let mode = request.terms.mode();
-    let several = request
-        .terms
-        .sharing
-        .keys()
-        .map(|_| KeyList::new(keys.to_vec()));
+    let several = request.terms.sharing.keys().is_some();
+    if !several && !by_mail && !queues.any_several() {
+        return Ok(None);
+    }
+    let is_by_mail = |id| by_mail && waiting::boxes(ctx).mail.borrow().is_expected(id);
     for key in keys {
-        for id in queues.requests_of(key.as_ref(), request.owner) {
-            let is_by_mail = by_mail && waiting::boxes(ctx).mail.borrow().is_expected(id);
-            let waiter = queues.waiter(id);
-            match (&several, queues.keys_of(id)) {
-                (None, None) => {
-                    if is_by_mail && waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == mode) {
-                        return Ok(Some(id));
-                    }
-                }
-                (Some(keys), Some(its)) if is_by_mail && its.is_same(keys) => return Ok(Some(id)),
-                (None, Some(_)) => return Err(Error::WAITS_FOR_SEVERAL),
-                (Some(_), _) => return Err(Error::WAITS_HERE),
+        // Where an owner waits for several keys it has no other request.
+        let Some(first) = queues.first_request_of(key.as_ref(), request.owner) else {
+            continue;
+        };
+        let its = queues.keys_of(first);
+        match its {
+            Some(its)
+                if several && is_by_mail(first) && its.is_same(&KeyList::new(keys.to_vec())) =>
+            {
+                return Ok(Some(first));
             }
+            _ if several => return Err(Error::WAITS_HERE),
+            Some(_) => return Err(Error::WAITS_FOR_SEVERAL),
+            None if by_mail => {
+                let mode = request.terms.mode();
+                let requests = queues.requests_of(key.as_ref(), request.owner);
+                return Ok(requests.into_iter().find(|id| {
+                    let waiter = queues.waiter(*id);
+                    is_by_mail(*id) && waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == mode)
+                }));
+            }
+            None => {}
         }
     }
     Ok(None)

@@ -125,6 +125,15 @@ impl Queues {
         Some((&self.keys.get(*first).id, &waiting.waiter))
     }
 
+    /// The first request of `owner` that waits at the key.
+    pub fn first_request_of(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Option<WaiterId> {
+        let key = self.keys.find(key)?;
+        let stand = self.waiters.stand(key, self.waiters.name(owner))?;
+        self.waiters
+            .at(stand.position)
+            .map(|waiting| waiting.waiter.id)
+    }
+
     /// The requests of `owner` that wait at the key, in their order.
     pub fn requests_of(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Vec<WaiterId> {
         let Some(key) = self.keys.find(key) else {

@@ -17,7 +17,6 @@ use super::keys::KeyNo;
 use super::position::{Position, WaiterId};
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
-use crate::owner::OwnerRef;
 use crate::request::{AcquireError, Busy};
 use crate::stake::Stake;
 use crate::types::Token;
@@ -26,16 +25,6 @@ impl Queues {
     /// The keys of the request `id`, if it asks for several at once.
     pub fn keys_of(&self, id: WaiterId) -> Option<KeyList> {
         self.waiters.get(id)?.key_list()
-    }
-
-    /// The request of `owner` that waits at the key and takes several keys at once.
-    pub fn several_of(&self, key: KeyRef<'_>, owner: OwnerRef<'_>) -> Option<WaiterId> {
-        if !self.any_several() {
-            return None;
-        }
-        // Its owner has no other request there.
-        let id = self.requests_of(key, owner).first().copied()?;
-        self.waiters.get(id)?.is_for_several().then_some(id)
     }
 
     /// A request for several keys that is ready at all of them. Each is returned once, until one of its keys is settled again.

@@ -320,7 +320,8 @@ impl Server {
     /// A pass to this owner would decide a request of its own. Or, if cycles are to be ignored, it might move one of its task to end a cycle.
     fn pass_would_decide_or_move(&self, new_owner: usize, key: usize) -> bool {
         let (id, new) = (key_id(key), owner_of(new_owner));
-        let is_refused = self.queues.several_of(id.as_ref(), new.as_ref()).is_some();
+        let first = self.queues.first_request_of(id.as_ref(), new.as_ref());
+        let is_refused = first.is_some_and(|first| self.queues.keys_of(first).is_some());
         let mut waiting = self.waiting.keys();
         let is_moved = waiting.any(|other| {
             task_of(*other) == task_of(new_owner) && !(is_refused && *other == new_owner)
