@@ -133,10 +133,17 @@ impl Refusal {
     }
 }
 
+#[derive(Debug)]
+struct Queued {
+    work: Work,
+    /// It was taken before, and put back: the same work may stand behind it once more.
+    has_begun: bool,
+}
+
 #[derive(Debug, Default)]
 struct WorkQueue {
     /// By kind, then in the order in which it came.
-    order: BTreeMap<(Kind, u64), Work>,
+    order: BTreeMap<(Kind, u64), Queued>,
     /// The targets of what is queued and has not begun.
     targets: BTreeSet<(Kind, Target)>,
     /// How much of each kind there is.
@@ -159,12 +166,13 @@ impl WorkQueue {
             return;
         }
         self.last += 1;
-        self.put(kind, self.last, work);
+        let has_begun = false;
+        self.put(kind, self.last, Queued { work, has_begun });
     }
 
-    fn put(&mut self, kind: Kind, number: u64, work: Work) {
+    fn put(&mut self, kind: Kind, number: u64, queued: Queued) {
         self.len[kind as usize] += 1;
-        self.order.insert((kind, number), work);
+        self.order.insert((kind, number), queued);
     }
 
     fn take(&mut self, kind: Kind) -> Option<(u64, Work)> {
@@ -173,9 +181,9 @@ impl WorkQueue {
         }
         let mut queued = self.order.range((kind, 0)..=(kind, u64::MAX));
         let at = *queued.next()?.0;
-        let work = self.order.remove(&at)?;
+        let Queued { work, has_begun } = self.order.remove(&at)?;
         self.len[kind as usize] -= 1;
-        if let (_, Some(target)) = work.place() {
+        if !has_begun && let (_, Some(target)) = work.place() {
             self.targets.remove(&(kind, target));
         }
         Some((at.1, work))
@@ -225,7 +233,9 @@ pub(crate) fn take(ctx: &Context<'_>, kind: Kind) -> Option<(u64, Work)> {
 
 /// Puts back work that was taken and is not done yet: it goes on before other work of its kind.
 pub(crate) fn put_back(ctx: &Context<'_>, number: u64, work: Work) {
-    queue(ctx).borrow_mut().put(work.place().0, number, work);
+    let (kind, has_begun) = (work.place().0, true);
+    let queued = Queued { work, has_begun };
+    queue(ctx).borrow_mut().put(kind, number, queued);
 }
 
 /// How much work of that kind there is.
