@@ -168,12 +168,21 @@ pub(super) fn answer_reader(ctx: &Context<'_>, id: BoxId, refusal: Option<&Error
     }
 }
 
-/// Answers one LOCK.MAIL whose time is up. False if there is none.
-pub(crate) fn time_out_reader(ctx: &Context<'_>, now: Instant) -> bool {
+/// Answers one LOCK.MAIL whose time is up, or which waits on a server that is no longer a primary. False if there is none.
+pub(crate) fn end_reader(ctx: &Context<'_>, now: Instant) -> bool {
     let first = clients(ctx).borrow().limits.first().copied();
-    let Some((_, id)) = first.filter(|(limit, _)| *limit <= now) else {
+    let Some((limit, id)) = first else {
         return false;
     };
+    // Not every server answers blocked clients by itself when its role changes.
+    if !time::is_primary(ctx) {
+        let refusal = Error::Unblocked("this server is no longer a primary");
+        answer_reader(ctx, id, Some(&refusal));
+        return true;
+    }
+    if limit > now {
+        return false;
+    }
     answer_reader(ctx, id, None);
     true
 }

@@ -117,7 +117,7 @@ impl Boxes {
         true
     }
 
-    /// Drops all boxes, because this server is no longer a primary. The server itself has answered the clients that waited for letters.
+    /// Drops all boxes, because this server is no longer a primary.
     pub(crate) fn close_all(&self, ctx: &Context<'_>) {
         self.mail.borrow_mut().close_all();
         alarms::at_end_of_turn(ctx);

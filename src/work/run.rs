@@ -29,7 +29,7 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
     do_one(ctx, Kind::Wake)
         || do_one(ctx, Kind::AnswerMail)
         || waiters::time_one_out(ctx, now)
-        || clients::time_out_reader(ctx, now)
+        || clients::end_reader(ctx, now)
         || do_one(ctx, Kind::Settle)
         || settle_key::settle_held_back(ctx)
         || settle_key::settle_due(ctx, now)

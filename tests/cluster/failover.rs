@@ -34,9 +34,13 @@ fn a_manual_failover_keeps_holds_and_unblocks_waiters() {
     let mut conn = old.connect();
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
     let mut b = waiter!(old, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 60_000);
+    let mut letters = waiter!(old, "LOCK.MAIL", "box:{key}", "WAIT", 30_000);
     wait_for_sync(old, new);
     cmd!(new.connect(), "CLUSTER", "FAILOVER");
     assert_unblocked(&mut b, Duration::from_secs(20));
+    // Its time would be over with no letters.
+    assert_unblocked(&mut letters, Duration::from_secs(29));
     wait_for_sync(new, old);
     let mut conn = new.connect();
     assert_eq!(hold_of(&mut conn, "key", "a").unwrap().token, token);
