@@ -154,7 +154,7 @@ fn several<'c>(
         })?);
     }
     if found.iter().any(|found| found.hold.is_some()) {
-        return again(ctx, request, names, &found, notices).map(Attempt::Granted);
+        return again(ctx, request, now, names, &found, notices).map(Attempt::Granted);
     }
     let keys: Vec<KeyId> = found
         .iter()
@@ -193,6 +193,7 @@ fn find(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Found {
 fn again<'c>(
     ctx: &'c Context<'c>,
     request: &Request<'_>,
+    now: Instant,
     names: &[Arg<'c>],
     found: &[Found],
     notices: &mut Notices<'c>,
@@ -207,7 +208,6 @@ fn again<'c>(
     if holds.iter().any(|hold| hold.revoked) {
         return Err(Error::REVOKED);
     }
-    let now = clock::now();
     if time::grace(ctx).forbids_grants(now) {
         return Err(Error::NotGranting(time::grace(ctx).left(now)));
     }
