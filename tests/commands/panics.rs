@@ -15,14 +15,31 @@ fn a_panic_logs_its_place_and_the_server_goes_on() {
     }
     server.load_actor();
     let mut conn = server.connect();
+    // Each holds one lock and waits for the other one, so the second one searches for a deadlock.
+    cmd!(conn, "LOCK.ACQUIRE a one 60000");
+    cmd!(conn, "LOCK.ACQUIRE b two 60000");
+    cmd!(conn, "LOCK.ACQUIRE b one 60000 WAIT 0 HOLDS 1 MAIL box");
     server.run_out_of_entropy();
-    // On becoming a replica the server makes the first hash table on this thread, and closes blocked connections.
-    send!(conn, "ACTOR.THREAD", "REPLICAOF", "127.0.0.1", 1);
+    // The search makes the first hash table on this thread.
+    send!(
+        conn,
+        "ACTOR.THREAD",
+        "LOCK.ACQUIRE",
+        "a",
+        "two",
+        60_000,
+        "WAIT",
+        0,
+        "HOLDS",
+        1,
+        "MAIL",
+        "another"
+    );
     conn.try_recv().ok();
     let mut conn = server.connect();
     assert_eq!(text(&cmd!(conn, "PING")), "PONG");
     let log = server.log();
-    let lines = log.lines().filter(|line| line.contains("bug: an event"));
+    let lines = log.lines().filter(|line| line.contains("bug: "));
     let lines: Vec<_> = lines.collect();
     assert_eq!(lines.len(), 1, "{log}");
     for line in lines {
