@@ -46,7 +46,8 @@ impl Server {
             return Some(Out::error("ERR FENCE is too high"));
         }
         self.settle(key);
-        if self.queues.several_of(key_ref(key), owner).is_some() {
+        let first = self.queues.first_request_of(key_ref(key), owner);
+        if first.is_some_and(|first| self.queues.keys_of(first).is_some()) {
             return Some(Out::error("ERR the owner waits here for several keys"));
         }
         let turn = match self.queues.get(key_ref(key)) {
