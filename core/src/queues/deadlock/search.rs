@@ -25,9 +25,9 @@ struct Step {
 /// What is still to be followed. `from` is the step that led there.
 enum Visit {
     Step(usize),
-    /// The owners of a task at other keys than that of `from`, after `last`.
+    /// The owners of a task at other keys than that of `from`, or of the start, after `last`.
     Task {
-        from: usize,
+        from: Option<usize>,
         task: u64,
         last: Option<(KeyNo, u64)>,
     },
@@ -96,7 +96,6 @@ impl<'a> Search<'a> {
         if !self.is_waited_for() {
             return;
         }
-        let (key, name) = (self.start.key, self.start.name);
         if let Some(own) = self.own_stand() {
             self.add(own, None);
         }
@@ -104,16 +103,7 @@ impl<'a> Search<'a> {
         if !self.start.is_new {
             // What was followed leads to no owner of the task, so it need not be followed again.
             self.only_at_own_key = true;
-            let mut last = None;
-            while let Some(stand) = self.next_of_task(name.task, last) {
-                last = Some((stand.key, stand.name.owner));
-                if self.is_over() {
-                    return;
-                }
-                if stand.key != key {
-                    self.add(stand, None);
-                }
-            }
+            self.follow_task(None, self.start.name.task, None);
             self.follow_pending();
         }
     }
@@ -321,7 +311,7 @@ impl<'a> Search<'a> {
     fn reach_task(&mut self, from: usize, task: u64) {
         let key = self.steps[from].stand.key;
         if task != self.start.name.task && self.reached.insert((key, task)) {
-            self.follow_task(from, task, None);
+            self.follow_task(Some(from), task, None);
         }
     }
 
@@ -333,9 +323,9 @@ impl<'a> Search<'a> {
         self.graph.waiters().next_stand_from(task, key, last)
     }
 
-    /// Follows some of the owners of the task at other keys than that of `from`.
-    fn follow_task(&mut self, from: usize, task: u64, mut last: Option<(KeyNo, u64)>) {
-        let key = self.steps[from].stand.key;
+    /// Follows some of the owners of the task at other keys than that of `from`, or of the start.
+    fn follow_task(&mut self, from: Option<usize>, task: u64, mut last: Option<(KeyNo, u64)>) {
+        let key = from.map_or(self.start.key, |from| self.steps[from].stand.key);
         for _ in 0..PAGE {
             let Some(stand) = self.next_of_task(task, last) else {
                 return;
@@ -344,7 +334,7 @@ impl<'a> Search<'a> {
                 last = Some((key, u64::MAX));
             } else {
                 last = Some((stand.key, stand.name.owner));
-                self.add(stand, Some(from));
+                self.add(stand, from);
             }
         }
         self.pending.push_back(Visit::Task { from, task, last });

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use allocation_counter::measure;
 use mortise_core::{
     Db, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, PendingRequest,
     Queues, Request, Terms, TokenClock, Turn,
@@ -511,6 +512,20 @@ fn a_task_that_waits_at_a_thousand_keys_is_searched_within_the_steps() {
     crowd.push_all(&key(0), "waiter", 10_000);
     assert!(!crowd.closes(&wait(key(0), asking, Mode::Write)));
     crowd.print("a task that waits at a thousand keys");
+}
+
+#[test]
+fn a_task_that_waits_at_ten_thousand_keys_is_followed_a_page_at_a_time() {
+    let mut crowd = Crowd::default();
+    for number in 0..10_000 {
+        crowd.push(wait(key(number), name("asking", number), Mode::Write));
+    }
+    let again = wait(key(0), name("asking", 0), Mode::Write);
+    let searched = measure(|| assert!(!crowd.closes(&again)));
+    crowd.print("a task that waits at ten thousand keys");
+    assert!(crowd.most_steps <= 4_000, "{}", crowd.most_steps);
+    // Only those that are followed are remembered.
+    assert!(searched.bytes_max < 1_000_000, "{searched:?}");
 }
 
 #[test]
