@@ -2,10 +2,10 @@
 //!
 //! They are ordered by owner, and by when their leases end. How many have ended, and what the read counts of those add up to, is counted up to the
 //! last moment that was asked about. So each operation on one of them is O(log n), and a question about all whose lease is not over costs as many
-//! steps as leases have ended since the last one.
+//! steps as leases have ended since the last one: each lease is counted once, by a step to the next entry of one tree.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::owner::{Owner, OwnerRef};
@@ -15,7 +15,8 @@ use crate::types::Instant;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readers {
     by_owner: BTreeMap<Owner, Packed>,
-    by_deadline: BTreeSet<(Instant, Owner)>,
+    /// The read count of each, by when its lease ends.
+    by_deadline: BTreeMap<(Instant, Owner), u32>,
     /// The sum of the read counts of all.
     reads: u64,
     /// Those whose lease is over at `counted_at`.
@@ -24,7 +25,7 @@ pub(crate) struct Readers {
 }
 
 /// How many owners whose names begin like the task's are checked to find out whether one of the task reads.
-const MOST_OF_A_TASK: usize = 256;
+const MOST_OF_A_TASK: usize = 16;
 
 /// Several holds together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl Readers {
     }
 
     fn enter(&mut self, owner: &Owner, stake: Packed) {
-        self.by_deadline.insert((stake.deadline(), owner.clone()));
+        let place = (stake.deadline(), owner.clone());
+        self.by_deadline.insert(place, stake.reads());
         self.count_in(stake);
     }
 
@@ -99,8 +101,9 @@ impl Readers {
         entry.insert(after);
         if before.deadline() != after.deadline() {
             self.by_deadline.remove(&(before.deadline(), owner.clone()));
-            self.by_deadline.insert((after.deadline(), owner));
         }
+        self.by_deadline
+            .insert((after.deadline(), owner), after.reads());
         self.count_out(before);
         self.count_in(after);
         outcome
@@ -114,23 +117,25 @@ impl Readers {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.by_deadline.first().map(|(deadline, _)| *deadline)
+        let ((deadline, _), _) = self.by_deadline.first_key_value()?;
+        Some(*deadline)
     }
 
     /// When the first lease ends that is not over at `now`.
     pub(crate) fn next_live_deadline(&self, now: Instant) -> Option<Instant> {
-        self.live_by_deadline(now)
-            .next()
-            .map(|(deadline, _)| *deadline)
+        let (deadline, _, _) = self.live_by_deadline(now).next()?;
+        Some(deadline)
     }
 
-    /// Those whose lease is not over at `now`, by when it ends.
-    fn live_by_deadline(&self, now: Instant) -> impl Iterator<Item = &(Instant, Owner)> {
+    /// Those whose lease is not over at `now`, by when it ends, with their read counts.
+    fn live_by_deadline(&self, now: Instant) -> impl Iterator<Item = (Instant, &Owner, u32)> {
         // The first owner in byte order.
         let first = OwnerRef::new(b"\0").map(OwnerRef::to_owner);
         let from = first.map(|first| (now.after(1), first));
         let live = from.map(|from| self.by_deadline.range(from..));
-        live.into_iter().flatten()
+        live.into_iter()
+            .flatten()
+            .map(|((deadline, owner), reads)| (*deadline, owner, *reads))
     }
 
     /// Those whose lease is not over at `now`.
@@ -139,8 +144,8 @@ impl Readers {
             len: self.len(),
             reads: self.reads,
         };
-        let last = self.by_deadline.last().map(|(deadline, _)| *deadline);
-        if last.is_none_or(|last| last <= now) {
+        let last = self.by_deadline.last_key_value();
+        if last.is_none_or(|((deadline, _), _)| *deadline <= now) {
             (self.over, self.counted_at) = (all, now);
         }
         self.count_until(now);
@@ -156,12 +161,11 @@ impl Readers {
             (self.over, self.counted_at) = (Sum::default(), Instant::default());
         }
         let ended = self.live_by_deadline(self.counted_at);
-        let ended = ended.take_while(|(deadline, _)| *deadline <= now);
+        let ended = ended.take_while(|(deadline, _, _)| *deadline <= now);
         let mut over = self.over;
-        for (_, owner) in ended {
-            let stake = self.by_owner.get(owner);
+        for (_, _, reads) in ended {
             over.len += 1;
-            over.reads += stake.map_or(0, |stake| u64::from(stake.reads()));
+            over.reads += u64::from(reads);
         }
         (self.over, self.counted_at) = (over, now);
     }
@@ -169,7 +173,7 @@ impl Readers {
     /// The only hold whose lease is not over at `now`.
     pub(crate) fn last_if_alone(&self, now: Instant) -> Option<(Owner, Packed)> {
         let mut live = self.live_by_deadline(now);
-        let (_, owner) = live.next()?;
+        let (_, owner, _) = live.next()?;
         let is_alone = live.next().is_none();
         let stake = *self.by_owner.get(owner)?;
         is_alone.then(|| (owner.clone(), stake))
@@ -177,17 +181,19 @@ impl Readers {
 
     /// Removes the hold whose lease ends first.
     pub(crate) fn pop_next(&mut self) -> Option<(Owner, Stake)> {
-        let (_, owner) = self.by_deadline.first()?.clone();
+        let ((_, owner), _) = self.by_deadline.first_key_value()?;
+        let owner = owner.clone();
         let stake = self.remove(owner.as_ref())?;
         Some((owner, stake))
     }
 
     /// Removes the hold whose lease ends last, if it is not over at `now`.
     pub(crate) fn pop_last_live(&mut self, now: Instant) -> Option<(Owner, Stake)> {
-        let (deadline, owner) = self.by_deadline.last()?.clone();
-        if deadline <= now {
+        let ((deadline, owner), _) = self.by_deadline.last_key_value()?;
+        if *deadline <= now {
             return None;
         }
+        let owner = owner.clone();
         let stake = self.remove(owner.as_ref())?;
         Some((owner, stake))
     }
@@ -207,7 +213,7 @@ impl Readers {
             let found = self.iter().filter(|(_, stake)| !stake.is_over(now));
             return found.take(len).map(copied).collect();
         }
-        let live = self.live_by_deadline(now).map(|(_, owner)| owner);
+        let live = self.live_by_deadline(now).map(|(_, owner, _)| owner);
         let mut found: Vec<&Owner> = live.collect();
         found.sort_unstable();
         let found = found.into_iter().take(len);
@@ -270,7 +276,7 @@ impl Readers {
     /// Bytes allocated, this value itself included.
     pub(crate) fn size(&self) -> usize {
         // A node of a B-tree has 11 entries, and is about two thirds full.
-        let entry = 2 * size_of::<Owner>() + size_of::<Packed>() + size_of::<Instant>();
+        let entry = 2 * size_of::<Owner>() + size_of::<Packed>() + size_of::<(Instant, u32)>();
         let owners: usize = match self.by_owner.first_key_value() {
             Some((owner, _)) => 2 * owner.heap_size() * self.len(),
             None => 0,
