@@ -251,12 +251,17 @@ impl<'a> Queue<'a> {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(self) -> Option<Instant> {
+        let mut line = (self.queues.waiters).line(self.key, Position::FIRST, Position::END);
+        let (position, first) = line.next()?;
+        let first = first.waiter.since;
+        if position.is_regular() || self.len() == 1 {
+            return Some(first);
+        }
         // Requests that were moved to the head do not stand in the order in which they came.
         let moved = self.between(Position::BEHIND_UPGRADES, Position::BEHIND_MOVED);
         let regular = self.between(Position::BEHIND_MOVED, Position::END);
-        let found = self.iter().take(1);
-        let found = found.chain(moved.take(MOVED)).chain(regular.take(1));
-        found.map(|waiter| waiter.since).min()
+        let behind = moved.take(MOVED).chain(regular.take(1));
+        behind.map(|waiter| waiter.since).chain([first]).min()
     }
 
     /// The first waiter that takes several keys at once.
