@@ -5,9 +5,8 @@
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
-use mortise_core::{Instant, KeyRef, slot_of};
+use mortise_core::{Instant, KeyRef, WaitingKeys, slot_of};
 
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
@@ -23,7 +22,7 @@ static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
 #[derive(Debug, Default)]
 struct Slots {
     /// Slots whose requests this server serves: its own, and those that are moving to it.
-    here: Vec<RangeInclusive<u16>>,
+    here: SlotSet,
     /// Slots that are moving to it: it serves clients that follow an ASK.
     importing: BTreeSet<u16>,
     /// Slots that are leaving it: it serves the keys that are still here.
@@ -31,6 +30,10 @@ struct Slots {
     /// When the server was asked for them.
     asked: Instant,
 }
+
+/// A bit for each slot of a cluster.
+#[derive(Debug)]
+struct SlotSet([u64; 256]);
 
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
@@ -42,8 +45,7 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
     }
     let gone: Vec<u16> = {
         let (queues, slots) = (waiting::queues(ctx).borrow(), SLOTS.get(ctx).borrow());
-        let waiting = queues.waiting_keys().slots();
-        waiting.filter(|slot| !slots.are_here(*slot)).collect()
+        slots.left(queues.waiting_keys())
     };
     for slot in gone {
         refuse::in_slot_that_left(ctx, slot);
@@ -113,8 +115,17 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
 }
 
 impl Slots {
-    fn are_here(&self, slot: u16) -> bool {
-        self.here.iter().any(|range| range.contains(&slot))
+    /// The slots with waiters that are not here. Costs one look-up for each gap between the slots that are.
+    fn left(&self, waiting: WaitingKeys<'_>) -> Vec<u16> {
+        let mut left = Vec::new();
+        let mut next = self.here.gap_from(0);
+        while let Some(slot) = next.and_then(|gap| waiting.slot_from(gap)) {
+            if !self.here.contains(slot) {
+                left.push(slot);
+            }
+            next = self.here.gap_from(slot + 1);
+        }
+        left
     }
 
     /// Reads the text of CLUSTER NODES, whose lines are `id address flags primary ping pong epoch link slot…`.
@@ -140,13 +151,37 @@ impl Slots {
             } else if let Some((slot, _)) = moving.split_once("-<-") {
                 let slot = slot.parse().ok()?;
                 self.importing.insert(slot);
-                self.here.push(slot..=slot);
+                self.here.insert(slot)?;
             }
             return Some(());
         }
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        self.here.push(first..=last);
+        (first..=last).try_for_each(|slot| self.here.insert(slot))
+    }
+}
+
+impl Default for SlotSet {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
+
+impl SlotSet {
+    /// `None` if there is no such slot.
+    fn insert(&mut self, slot: u16) -> Option<()> {
+        let word = self.0.get_mut(usize::from(slot / 64))?;
+        *word |= 1 << (slot % 64);
         Some(())
+    }
+
+    fn contains(&self, slot: u16) -> bool {
+        let word = self.0.get(usize::from(slot / 64));
+        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    /// The first slot from `slot` on that is not in the set.
+    fn gap_from(&self, slot: u16) -> Option<u16> {
+        (slot..64 * 256).find(|slot| !self.contains(*slot))
     }
 }

@@ -306,15 +306,10 @@ impl Visited {
 }
 
 impl<'a> WaitingKeys<'a> {
-    /// Each slot with waiters once, in ascending order.
-    pub fn slots(self) -> impl Iterator<Item = u16> + 'a {
-        let mut next = Some(0);
-        std::iter::from_fn(move || {
-            let mut found = self.0.by_slot.range(Visited::start_of(next?)..);
-            let slot = found.next()?.slot;
-            next = slot.checked_add(1);
-            Some(slot)
-        })
+    /// The first slot with waiters from `slot` on.
+    pub fn slot_from(self, slot: u16) -> Option<u16> {
+        let mut found = self.0.by_slot.range(Visited::start_of(slot)..);
+        found.next().map(|found| found.slot)
     }
 
     /// This key, if anybody waits there.
