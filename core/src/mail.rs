@@ -295,12 +295,13 @@ impl Mail {
 
 /// How boxes are closed: at once for callers, and then a slice of their requests and letters at a time.
 impl Mail {
-    /// A box to be closed at `now`, if there is one.
+    /// A box to be closed at `now`, if there is one. While the first one in an order is closed with all others, none of that order is found: the
+    /// closed ones are emptied first.
     pub fn overdue(&self, limits: BoxLimits, now: Instant) -> Option<BoxId> {
         let first = |order: &BTreeSet<(Instant, BoxId)>, limit: u64| {
-            let is_open = |(_, id): &&(Instant, BoxId)| Some(*id) > self.closed_until;
-            let (since, id) = order.iter().find(is_open)?;
-            (now.millis_since(*since) >= limit).then_some(*id)
+            let (since, id) = order.first()?;
+            let is_open = Some(*id) > self.closed_until;
+            (is_open && now.millis_since(*since) >= limit).then_some(*id)
         };
         first(&self.by_asked, limits.unasked)
             .or_else(|| first(&self.by_lost, limits.lost))
