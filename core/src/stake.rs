@@ -24,8 +24,8 @@ pub struct Stake {
 /// The connection a hold was last granted to, and a serial that moves with every change, so that
 /// a late step can see whether the hold was touched since. Packed, because a million locks are
 /// kept in memory: 40 bits of connection id (ten thousand new connections a second for three
-/// years), 17 bits of serial (it is compared across one turn of the event loop).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// years), 17 bits of serial (it is compared until the answer is delivered).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched(u64);
 
 impl Touched {
@@ -41,6 +41,12 @@ impl Touched {
         } else {
             client << Self::SERIAL_BITS
         })
+    }
+
+    /// Of a hold that was loaded. No grant that began a hold has it, nor has such a grant what this becomes, for 65,536 changes: a late step
+    /// finds that the hold was touched.
+    pub fn of_loaded() -> Self {
+        Self(1 << (Self::SERIAL_BITS - 1))
     }
 
     /// The connection that was granted last, 0 if unknown.

@@ -201,3 +201,27 @@ fn a_call_with_the_number_of_another_box_ends_the_one_that_waits() {
     send!(right, "LOCK.MAIL", "box", "AFTER", told.since, 0, "WAIT", 0);
     server.await_blocked(&right);
 }
+
+#[test]
+fn a_hold_that_was_renewed_before_it_was_loaded_is_not_given_back() {
+    // A change after that does not make it look untouched, either.
+    for changes in [false, true] {
+        let server = Server::builder()
+            .module_arg("mail-timeout", "1500")
+            .config("enable-debug-command", "yes")
+            .start();
+        let mut a = server.connect();
+        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        queue!(a, "box", "LOCK.ACQUIRE", "key", "b", 60_000);
+        cmd!(a, "LOCK.RELEASE", "key", "a");
+        // The reply shows the grant, whose letter nobody asks for.
+        cmd!(a, "LOCK.RENEW", "key", "b", 60_000);
+        cmd!(a, "DEBUG", "RELOAD");
+        if changes {
+            cmd!(a, "LOCK.RENEW", "key", "b", 60_000);
+        }
+        eventually("the box closes", || server.gauge("boxes") == 0);
+        eventually("its letter leaves", || server.gauge("letters") == 0);
+        assert_eq!(holders_of(&mut a, "key"), ["b"], "{changes}");
+    }
+}

@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
             token,
             deadline: here.boot.after(left),
             since: Instant::from_millis(here.boot.as_millis().saturating_sub(held)),
-            touched: Touched::default(),
+            touched: Touched::of_loaded(),
             revoked,
         };
         Ok((owner, stake))

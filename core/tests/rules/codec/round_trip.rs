@@ -62,7 +62,7 @@ fn stakes(
             token: Token::new(token).expect("within the bounds"),
             deadline: WRITTEN.boot.after(lease),
             since: Instant::from_millis(since),
-            touched: Touched::default(),
+            touched: Touched::of_loaded(),
             revoked,
         },
     )

@@ -67,7 +67,7 @@ impl Spelled<'_> {
             token: Token::new(self.token).expect("a token"),
             deadline: WRITTEN.boot.after(self.remaining),
             since: Instant::from_millis(WRITTEN.boot.as_millis() - self.held),
-            touched: Touched::default(),
+            touched: Touched::of_loaded(),
             revoked: self.revoked,
         }
     }
