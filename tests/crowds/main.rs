@@ -23,8 +23,9 @@ const MANY: usize = match option_env!("MORTISE_LONG") {
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How many commands are pending at a time.
 const BATCH: usize = 5_000;
-/// A slice is a millisecond. Without slices each event here takes more than 60 ms with a hundred thousand, and most take hundreds.
-const LONGEST: i64 = 40_000 * MANY as i64 / 100_000;
+/// A slice is a millisecond. Without slices each event here takes more than 60 ms with a hundred thousand, and most take hundreds. The host of a
+/// virtual machine may count up to 15 ms of its own work as the machine's.
+const LONGEST: i64 = 55_000 * MANY as i64 / 100_000;
 
 /// Allows one crowd at a time on the machine.
 fn alone() -> MutexGuard<'static, ()> {
