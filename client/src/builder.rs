@@ -17,7 +17,7 @@ use crate::settings::{Kind, Settings};
 /// What errors call a server whose address only the application knows.
 pub(crate) const SOME_SERVER: &str = "the server";
 
-/// Settings of a [`Client`] or a [`Quorum`](crate::Quorum).
+/// Settings of a [`Client`](crate::Client) or a [`Quorum`](crate::Quorum).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), mortise_client::Error> {

@@ -44,39 +44,25 @@ pub fn arguments(bytes: &[u8]) {
 
 fn take<'c>(words: &'c [&'c [u8]]) -> Result<Taken<'c>, Error> {
     let mut parse = Parse::new(&Context::default(), Args(words));
-    let (key, owner, lease) = (parse.key()?, parse.owner()?, parse.lease()?);
+    let (key, owner, lease) = (parse.key()?, parse.owner("owner")?, parse.lease()?);
     assert_eq!(key.bytes(), words[1]);
     assert_eq!(&*owner.text(), words[2]);
     assert_spelled(lease.as_millis(), words[3]);
     assert!(Lease::from_millis(lease.as_millis()).is_some());
     let mut taken = Taken::default();
-    while let Some(option) = parse.option() {
-        if option.is("WAIT") {
-            parse.wait_into(&mut taken.wait)?;
-        } else if option.is("HOLDS") {
-            parse.count_of_holds_into("HOLDS", &mut taken.holds)?;
-        } else if option.is("LIMIT") {
-            parse.count_of_holds_into("LIMIT", &mut taken.limit)?;
-        } else if option.is("LEFT") {
-            parse.holds_left_into(&mut taken.left)?;
-        } else if option.is("FENCE") {
-            parse.token_into("FENCE", &mut taken.fence)?;
-        } else if option.is("TOKEN") {
-            parse.token_into("TOKEN", &mut taken.token)?;
-        } else if option.is("COUNT") {
-            parse.count_into(&mut taken.count)?;
-        } else if option.is("MAIL") {
-            parse.mailbox_into(&mut taken.mailbox)?;
-        } else if option.is("FOR") {
-            parse.stay_away_into(&mut taken.stay)?;
-        } else if option.is("AFTER") {
-            parse.after_into(&mut taken.after)?;
-        } else if option.is("OWNER") {
-            parse.owner_into(&mut taken.owner)?;
-        } else {
-            return Err(option.unknown());
-        }
-    }
+    parse.options(|parse| {
+        Ok(parse.option("WAIT", &mut taken.wait, Parse::wait)?
+            || parse.option("HOLDS", &mut taken.holds, Parse::count)?
+            || parse.option("LIMIT", &mut taken.limit, Parse::count)?
+            || parse.option("LEFT", &mut taken.left, Parse::count_left)?
+            || parse.option("FENCE", &mut taken.fence, Parse::token)?
+            || parse.option("TOKEN", &mut taken.token, Parse::token)?
+            || parse.option("COUNT", &mut taken.count, Parse::shown)?
+            || parse.option("MAIL", &mut taken.mailbox, Parse::mailbox)?
+            || parse.option("FOR", &mut taken.stay, Parse::stay)?
+            || parse.option("AFTER", &mut taken.after, Parse::after)?
+            || parse.option("OWNER", &mut taken.owner, Parse::owner)?)
+    })?;
     Ok(taken)
 }
 

@@ -19,6 +19,9 @@ mod locks;
 #[path = "../../../core/tests/rules/mail/mod.rs"]
 mod mail;
 #[allow(dead_code, unused_imports)]
+#[path = "../../../core/tests/rules/pending.rs"]
+mod pending;
+#[allow(dead_code, unused_imports)]
 #[path = "../../../core/tests/rules/queues/mod.rs"]
 mod queues;
 
