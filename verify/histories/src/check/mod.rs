@@ -27,6 +27,17 @@ pub(crate) struct Promises {
     pub(crate) grants_at_once: bool,
 }
 
+impl Promises {
+    /// Those of a set-up whose faults may lose what was acknowledged.
+    pub(crate) const fn with_losses(one_token_clock: bool) -> Promises {
+        Promises {
+            one_token_clock,
+            loses_nothing: false,
+            grants_at_once: false,
+        }
+    }
+}
+
 /// All violations in the history.
 pub(crate) fn all(history: &History, promises: Promises) -> Vec<Violation> {
     let mut found = inside(history);

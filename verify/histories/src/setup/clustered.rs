@@ -309,11 +309,7 @@ fn await_role(node: &Server, role: &str) {
 
 impl Setup for Clustered {
     fn promises(&self) -> Promises {
-        Promises {
-            one_token_clock: false,
-            loses_nothing: false,
-            grants_at_once: false,
-        }
+        Promises::with_losses(false)
     }
 
     fn lease(&self) -> u64 {

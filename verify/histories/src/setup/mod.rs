@@ -4,6 +4,7 @@ mod clustered;
 mod confirmed;
 mod diary;
 mod network;
+mod nodes;
 mod one;
 mod replicated;
 mod several;

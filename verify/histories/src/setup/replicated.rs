@@ -1,16 +1,13 @@
 //! A primary and two replicas, and an operator that promotes a replica.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mortise_harness::{
-    Builder, Dice, Link, Server, cmd, eventually, try_cmd, wait_for_sync, wait_for_sync_over,
-};
+use mortise_harness::{Builder, Dice, Server, cmd};
 
-use super::{Diary, Entry, LEASE, Primary, Setup, View};
+use super::nodes::Nodes;
+use super::{Diary, Entry, LEASE, Setup, View};
 use crate::check::Promises;
-use crate::client::Place;
 
 /// Seconds.
 const LAG: u64 = 1;
@@ -61,13 +58,8 @@ impl Spoiled {
 }
 
 pub(crate) struct Replicated {
-    servers: Vec<Server>,
-    /// How its replicas reach each server.
-    doors: Vec<Link>,
-    primary: usize,
+    nodes: Nodes,
     spoiled: Spoiled,
-    clients: Vec<Arc<Link>>,
-    shown: Primary,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -94,125 +86,66 @@ const FAILOVERS: [Failover; 5] = [
 
 impl Replicated {
     pub(crate) fn start(spoiled: Spoiled) -> Replicated {
-        let primary = builder(spoiled).start();
-        let mut doors = vec![Link::to(&primary)];
-        let mut servers = vec![primary];
-        for _ in 0..2 {
-            let replica = builder(spoiled).replica_over(&doors[0]).start();
-            wait_for_sync_over(&doors[0], &servers[0], &replica);
-            doors.push(Link::to(&replica));
-            servers.push(replica);
+        let nodes = Nodes::start(3, || builder(spoiled));
+        let set_up = Replicated { nodes, spoiled };
+        for server in 0..3 {
+            set_up.configure(server);
         }
-        let shown = Primary::at(servers[0].port());
-        let set_up = Replicated {
-            servers,
-            doors,
-            primary: 0,
-            spoiled,
-            clients: Vec::new(),
-            shown,
-        };
-        for server in &set_up.servers {
-            configure(server, spoiled.grace(), spoiled.min_replicas());
-        }
-        set_up.await_writes();
+        set_up.nodes.await_writes();
         set_up
     }
 
-    fn await_writes(&self) {
-        eventually("the primary takes writes", || {
-            let mut conn = self.servers[self.primary].connect();
-            try_cmd!(conn, "SET", "healed", "yes")
-        });
-    }
-
-    fn others(&self) -> [usize; 2] {
-        [(self.primary + 1) % 3, (self.primary + 2) % 3]
-    }
-
-    fn follow(&self, server: usize, primary: usize) {
-        let port = self.doors[primary].port();
-        cmd!(self.servers[server].connect(), "REPLICAOF 127.0.0.1 {port}");
-    }
-
-    /// Leads new connections of clients to the new primary. Existing ones stay until the old primary refuses them.
-    fn promote(&mut self, server: usize) {
-        cmd!(self.servers[server].connect(), "REPLICAOF", "NO", "ONE");
-        for link in &self.clients {
-            link.lead_to(&self.servers[server]);
-        }
-        self.shown.is_now(self.servers[server].port());
+    fn configure(&self, server: usize) {
+        let (grace, min_replicas) = (self.spoiled.grace(), self.spoiled.min_replicas());
+        configure(&self.nodes.servers[server], grace, min_replicas);
     }
 
     fn fail_over(&mut self, how: Failover, dice: &mut Dice) {
-        let old = self.primary;
-        let [new, other] = self.others();
+        let nodes = &mut self.nodes;
+        let old = nodes.primary;
+        let others = nodes.others();
+        let (new, other) = (others[0], others[1]);
         match how {
             Failover::Dies => {
-                self.doors[old].cut();
+                nodes.doors[old].cut();
                 thread::sleep(Duration::from_millis(dice.roll(400)));
-                self.servers[old].sigkill();
+                nodes.servers[old].sigkill();
             }
-            Failover::CutOff => self.doors[old].cut(),
-            // Both replicas come over one proxy, so the one that stays gets a connection of its own for that time.
-            Failover::Divided => self.divide(old, other),
-            Failover::Frozen => self.servers[old].stop_signal(),
+            Failover::CutOff => nodes.doors[old].cut(),
+            Failover::Divided => nodes.divide(&[other]),
+            Failover::Frozen => nodes.servers[old].stop_signal(),
             Failover::Late => {
-                self.doors[old].delay_stream(Duration::from_millis(200 + dice.roll(1_500)));
+                nodes.doors[old].delay_stream(Duration::from_millis(200 + dice.roll(1_500)));
                 thread::sleep(Duration::from_millis(500 + dice.roll(2_000)));
-                self.doors[old].cut();
+                nodes.doors[old].cut();
             }
         }
-        self.promote(new);
-        self.primary = new;
+        nodes.promote(new);
         // An operator may want writes before the other servers are back.
         if self.spoiled != Spoiled::Nothing || dice.roll(2) == 0 {
-            configure(&self.servers[new], self.spoiled.grace(), 0);
+            configure(&nodes.servers[new], self.spoiled.grace(), 0);
         }
         // Until the operator attaches the others.
         thread::sleep(Duration::from_millis(500 + dice.roll(GRACE + 2_500)));
         match how {
-            Failover::Dies => self.revive(old, new),
-            Failover::Frozen => self.servers[old].cont_signal(),
+            Failover::Dies => {
+                nodes.revive(old);
+                self.configure(old);
+            }
+            Failover::Frozen => nodes.servers[old].cont_signal(),
             _ => {}
         }
         thread::sleep(Duration::from_millis(dice.roll(2_000)));
-        self.doors[old].delay_stream(Duration::ZERO);
-        self.doors[old].mend();
-        self.follow(other, new);
-        self.follow(old, new);
-        // Moving an address closes the connections to the old server.
-        cmd!(
-            self.servers[old].connect(),
-            "CLIENT KILL TYPE normal SKIPME yes"
-        );
+        let nodes = &self.nodes;
+        nodes.doors[old].delay_stream(Duration::ZERO);
+        nodes.doors[old].mend();
+        nodes.follow(other);
+        nodes.follow(old);
+        nodes.close_clients(old);
         for replica in [other, old] {
-            wait_for_sync_over(&self.doors[new], &self.servers[new], &self.servers[replica]);
+            nodes.await_replica(replica);
         }
-        configure(
-            &self.servers[new],
-            self.spoiled.grace(),
-            self.spoiled.min_replicas(),
-        );
-    }
-
-    fn divide(&self, old: usize, other: usize) {
-        let port = self.servers[old].port();
-        cmd!(self.servers[other].connect(), "REPLICAOF 127.0.0.1 {port}");
-        wait_for_sync(&self.servers[old], &self.servers[other]);
-        self.doors[old].cut();
-    }
-
-    fn revive(&mut self, old: usize, new: usize) {
-        let port = self.doors[new].port();
-        let server = &mut self.servers[old];
-        server.set_config("replicaof", &format!("127.0.0.1 {port}"));
-        server.start_again();
-        configure(
-            &self.servers[old],
-            self.spoiled.grace(),
-            self.spoiled.min_replicas(),
-        );
+        self.configure(new);
     }
 }
 
@@ -231,11 +164,7 @@ fn configure(server: &Server, grace: u64, min_replicas: u64) {
 
 impl Setup for Replicated {
     fn promises(&self) -> Promises {
-        Promises {
-            one_token_clock: true,
-            loses_nothing: false,
-            grants_at_once: false,
-        }
+        Promises::with_losses(true)
     }
 
     fn lease(&self) -> u64 {
@@ -243,12 +172,7 @@ impl Setup for Replicated {
     }
 
     fn entry(&mut self) -> Entry {
-        let link = Arc::new(Link::to(&self.servers[self.primary]));
-        self.clients.push(link.clone());
-        Entry {
-            place: Place::One(link.port()),
-            links: vec![link],
-        }
+        self.nodes.entry()
     }
 
     fn disturb(&mut self, dice: &mut Dice, diary: &Diary) {
@@ -269,18 +193,18 @@ impl Setup for Replicated {
     }
 
     fn heal(&mut self, _: &Diary) {
-        self.await_writes();
+        self.nodes.await_writes();
     }
 
     fn servers(&self) -> Vec<&Server> {
-        self.servers.iter().collect()
+        self.nodes.servers()
     }
 
     fn primaries(&self) -> Vec<&Server> {
-        vec![&self.servers[self.primary]]
+        self.nodes.primaries()
     }
 
     fn view(&self) -> View {
-        View::Primary(self.shown.clone())
+        self.nodes.view()
     }
 }

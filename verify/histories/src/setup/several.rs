@@ -100,11 +100,7 @@ impl Several {
 
 impl Setup for Several {
     fn promises(&self) -> Promises {
-        Promises {
-            one_token_clock: false,
-            loses_nothing: false,
-            grants_at_once: false,
-        }
+        Promises::with_losses(false)
     }
 
     fn entry(&mut self) -> Entry {

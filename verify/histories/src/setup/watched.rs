@@ -204,11 +204,7 @@ impl Watched {
 
 impl Setup for Watched {
     fn promises(&self) -> Promises {
-        Promises {
-            one_token_clock: true,
-            loses_nothing: false,
-            grants_at_once: false,
-        }
+        Promises::with_losses(true)
     }
 
     fn lease(&self) -> u64 {
