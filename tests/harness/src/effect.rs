@@ -36,32 +36,32 @@ impl Effect<'_> {
         bytes.extend(boot_id());
         // An unknown machine, and its wall clock.
         bytes.extend([0; 8]);
-        put(&mut bytes, boot_millis);
-        put(&mut bytes, 0);
+        put_number(&mut bytes, boot_millis);
+        put_number(&mut bytes, 0);
         match self {
             Effect::Hold {
                 owner,
                 token,
                 lease,
             } => {
-                put(&mut bytes, owner.len() as u64);
+                put_number(&mut bytes, owner.len() as u64);
                 bytes.extend(owner.as_bytes());
                 // To write once, not to read; held for no time yet; not revoked.
                 for number in [1, 0, token, lease, 0, 0] {
-                    put(&mut bytes, number);
+                    put_number(&mut bytes, number);
                 }
             }
             Effect::Heartbeat { acknowledged } => {
-                put(&mut bytes, 0);
-                put(&mut bytes, acknowledged.map_or(0, |ms| ms + 1));
+                put_number(&mut bytes, 0);
+                put_number(&mut bytes, acknowledged.map_or(0, |ms| ms + 1));
             }
         }
         bytes
     }
 }
 
-/// Seven bits to a byte, the lowest first.
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// Appends a number as the module writes numbers: seven bits to a byte, the lowest first, and the eighth set where more follow.
+pub fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;

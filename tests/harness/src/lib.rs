@@ -101,7 +101,7 @@ pub use conn::{Conn, Protocol, command_of};
 pub use contenders::{Contenders, Record, Role, Stay, Stint};
 pub use dice::Dice;
 pub use dump::Envelope;
-pub use effect::Effect;
+pub use effect::{Effect, put_number};
 pub use eventually::{Attempt, eventually, eventually_within};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};

@@ -1,5 +1,7 @@
 //! The module's own bytes in a DUMP built by hand, so that any part can be wrong.
 
+use mortise_harness::put_number;
+
 /// A lock: the number of the format, a stamp, the token clock, and holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
@@ -98,13 +100,4 @@ impl Hold {
         change(&mut self);
         self
     }
-}
-
-/// Seven bits a byte, the lowest first.
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
