@@ -1,4 +1,4 @@
-//! The graph of waits: whom an owner waits for in the queue where it stands.
+//! The graph of waits: the holders and waiters that block an owner in one queue.
 
 use super::super::Queues;
 use super::super::keys::KeyNo;
@@ -60,7 +60,7 @@ impl<'a> Graph<'a> {
         self.taken >= MOST_STEPS
     }
 
-    /// Whom the owner waits for at this key.
+    /// The holders and places in the queue that block the owner at this key.
     pub(super) fn reach_of(&mut self, stand: &Stand, follow: Follow) -> Reach {
         if stand.writes {
             let (ahead_of, holders) = (stand.position, Holders::All);
@@ -117,15 +117,15 @@ impl<'a> Graph<'a> {
         false
     }
 
-    /// Whether others wait for the owner that stands there.
-    pub(super) fn counts(&self, stand: &Stand) -> bool {
+    /// Whether the waits behind the owner that stands there are followed.
+    pub(super) fn counts(&self, stand: &Stand, follow: Follow) -> bool {
         let waiting = self.waiters().at(stand.position);
         let is_for_several = waiting.is_some_and(|waiting| waiting.is_for_several());
-        self.follow == Follow::Every || !is_for_several
+        follow == Follow::Every || !is_for_several
     }
 
-    /// Where the first owner of the task stands at the key, of those for whom others wait.
-    pub(super) fn first_of_task(&mut self, task: u64, key: KeyNo) -> Option<Stand> {
+    /// The task's first stand at the key behind which waits are followed.
+    pub(super) fn first_of_task(&mut self, task: u64, key: KeyNo, follow: Follow) -> Option<Stand> {
         let (mut first, mut last): (Option<Stand>, _) = (None, None);
         while !self.is_spent()
             && let Some(stand) = self.waiters().next_stand(task, key, last)
@@ -135,7 +135,7 @@ impl<'a> Graph<'a> {
             }
             last = Some(stand.name.owner);
             let is_ahead = first.is_none_or(|first| stand.position < first.position);
-            if is_ahead && self.counts(&stand) {
+            if is_ahead && self.counts(&stand, follow) {
                 first = Some(stand);
             }
         }
@@ -159,15 +159,13 @@ impl<'a> Graph<'a> {
             _ if is_own => held.holds(owner, self.now),
             _ => held.holds_for_task(owner, waiter, self.now),
         };
-        self.follow = Follow::Firm;
         let first = match is_own {
             true => {
                 let own = self.waiters().stand(stand.key, to);
-                own.filter(|own| self.counts(own))
+                own.filter(|own| self.counts(own, Follow::Firm))
             }
-            false => self.first_of_task(to.task, stand.key),
+            false => self.first_of_task(to.task, stand.key, Follow::Firm),
         };
-        self.follow = Follow::Every;
         let stands = first.is_some_and(|first| first.position < reach.ahead_of);
         (holds || stands) && !self.is_spent()
     }

@@ -152,7 +152,7 @@ impl Queues {
         let mut found = search(Follow::Firm);
         if found.is_none() && self.waiters.any_several() {
             found = search(Follow::Every);
-            // Otherwise nobody knows whether it is a deadlock.
+            // Once the steps are spent, the search cannot tell which waits of the cycle are firm.
             found = found.filter(|_| moves.steps < MOST_STEPS);
         }
         found

@@ -93,14 +93,14 @@ impl<'a> Search<'a> {
     }
 
     fn follow_start(&mut self) {
-        if !self.is_waited_for() {
+        if self.is_over() || !self.is_waited_for() {
             return;
         }
         if let Some(own) = self.own_stand() {
             self.add(own, None);
         }
         self.follow_pending();
-        if !self.start.is_new {
+        if !self.start.is_new && !self.is_over() {
             // What was followed leads to no owner of the task, so it need not be followed again.
             self.only_at_own_key = true;
             self.follow_task(None, self.start.name.task, None);
@@ -210,7 +210,7 @@ impl<'a> Search<'a> {
             after.holders = reach.holders.max(before.holders);
         }
         self.followed.insert(stand.key, after);
-        if reach.holders > before.holders {
+        if reach.holders > before.holders && !self.is_over() {
             self.reach_holders(step, owner, reach.holders);
         }
         if reach.ahead_of > before.ahead_of && !self.is_over() {
@@ -346,9 +346,11 @@ impl<'a> Search<'a> {
         let own = match key == self.start.key {
             true => self.graph.waiters().stand(key, self.start.name),
             false if self.only_at_own_key => None,
-            false => self.graph.first_of_task(self.start.name.task, key),
+            false => self
+                .graph
+                .first_of_task(self.start.name.task, key, self.graph.follow),
         };
-        let own = own.filter(|own| self.graph.counts(own));
+        let own = own.filter(|own| self.graph.counts(own, self.graph.follow));
         if own.is_some_and(|own| own.position < to) {
             self.closed = Some(step);
         } else {
@@ -370,7 +372,7 @@ impl<'a> Search<'a> {
             last = Some(task);
             let first = match self.reached.contains(&(key, task)) {
                 true => None,
-                false => self.graph.first_of_task(task, key),
+                false => self.graph.first_of_task(task, key, self.graph.follow),
             };
             if first.is_some_and(|first| first.position < to) {
                 self.reach_task(from, task);
