@@ -106,12 +106,12 @@ impl Waiters {
             self.due.insert(id);
         }
         self.by_id.insert(id, Box::new(waiting));
-        self.enter_all(id);
+        self.change_all(id, true);
     }
 
     /// The request leaves all its queues.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Box<Waiting>> {
-        self.leave_all(id);
+        self.change_all(id, false);
         let waiting = self.by_id.remove(&id)?;
         let Waiter { terms, until, .. } = waiting.waiter;
         if until < Instant::NEVER {
@@ -127,7 +127,7 @@ impl Waiters {
 
     /// The request stands at `position` from now on, in all its queues.
     pub(super) fn set_position(&mut self, id: WaiterId, position: Position) {
-        self.leave_all(id);
+        self.change_all(id, false);
         if let Some(waiting) = self.by_id.get_mut(&id) {
             self.moved.remove(&waiting.position);
             waiting.position = position;
@@ -135,7 +135,7 @@ impl Waiters {
                 self.moved.insert(position, id);
             }
         }
-        self.enter_all(id);
+        self.change_all(id, true);
     }
 
     /// The request is repeated, on other terms and until another moment. True if the terms differ.
@@ -176,26 +176,14 @@ impl Waiters {
         self.limits.first().copied()
     }
 
-    fn enter_all(&mut self, id: WaiterId) {
-        for nth in 0.. {
-            let Some(key) = self.nth_key(id, nth) else {
-                break;
-            };
-            self.change(id, key, true);
+    /// The request enters or leaves the queues of all its keys.
+    fn change_all(&mut self, id: WaiterId, enters: bool) {
+        let key = |waiters: &Self, nth: usize| waiters.get(id)?.keys().get(nth).copied();
+        let mut nth = 0;
+        while let Some(key) = key(self, nth) {
+            self.change(id, key, enters);
+            nth += 1;
         }
-    }
-
-    fn leave_all(&mut self, id: WaiterId) {
-        for nth in 0.. {
-            let Some(key) = self.nth_key(id, nth) else {
-                break;
-            };
-            self.change(id, key, false);
-        }
-    }
-
-    fn nth_key(&self, id: WaiterId, nth: usize) -> Option<KeyNo> {
-        self.get(id)?.keys().get(nth).copied()
     }
 
     /// The request enters or leaves the queue of `key`.
