@@ -46,7 +46,7 @@ impl Armed {
         }
     }
 
-    /// Nothing is left, or somebody else takes care of it. Returns the name's keys on the server.
+    /// Disarms the name: nothing is left of it, or the caller now owns what is. Returns its keys on the server.
     pub(crate) fn settle(mut self) -> Vec<Place> {
         std::mem::take(&mut self.places)
     }
@@ -64,7 +64,7 @@ impl Won {
         &self.armed.places[0]
     }
 
-    /// Somebody else takes care of it.
+    /// Disarms the name: the caller now owns its hold. Returns its keys on the server.
     pub(crate) fn settle(self) -> Vec<Place> {
         self.armed.settle()
     }
@@ -173,7 +173,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The hold of what one server has granted.
+/// Turns what one server has granted into a hold.
 pub(crate) async fn held(
     core: &Arc<Core>,
     owner: Bytes,

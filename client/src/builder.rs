@@ -167,8 +167,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many replicas must have each grant and each renewal before a guard relies on it: none unless set. A failover then loses
-    /// no lock that somebody relies on, without a pause (`lock.promotion-grace 0`), if all clients of the lock do so.
+    /// Sets how many replicas must have each grant and each renewal before a guard relies on it: none unless set. If all clients of
+    /// a lock do so, a failover takes no lock from a guard that relies on it, and needs no pause (`lock.promotion-grace 0`).
     ///
     /// Name the number of replicas that may ever be promoted. With fewer of them attached no lock is granted
     /// ([`Error::Unconfirmed`]), and none is renewed. Each acquisition takes a second round trip, and the slowest replica's.

@@ -189,7 +189,7 @@ impl Core {
     }
 }
 
-/// Whether connecting again cannot help, because of what the client was built with.
+/// Whether the client was built with an address or a setting with which no connection can succeed.
 fn is_invalid(error: &RedisError) -> bool {
     error.kind() == ErrorKind::InvalidClientConfig
 }

@@ -331,7 +331,7 @@ impl Error {
     }
 }
 
-/// Whether connecting again cannot help: the server does not accept the password, or the address is no address.
+/// Whether a retry is useless: the server refuses the password, or the address is malformed.
 fn is_final(error: &RedisError) -> bool {
     use redis::ErrorKind::{AuthenticationFailed, InvalidClientConfig};
 

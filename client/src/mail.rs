@@ -157,7 +157,7 @@ impl Mail {
             let Some(number) = number else { continue };
             state.read = number;
             let owner: Vec<u8> = take(&mut letter, "owner").unwrap_or_default();
-            // If nobody asks for it any more, whoever gave it up has left the name.
+            // A request that was given up is not in the table, and its name has been left.
             if let Some(request) = state.requests.remove(owner.as_slice()) {
                 let decision = decision(letter, self.0.link.server(), written);
                 let _ = request.decided.send(decision);

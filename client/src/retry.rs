@@ -1,5 +1,5 @@
-//! The one retry policy: what is tried again, after which pause, and until when. Pure. The crate's documentation has a table of what
-//! follows from it, "Time limits".
+//! The retry policy, as pure functions: which failures the client retries, after which pause, and until when. "Time limits" in
+//! the crate's documentation is a table of what follows from it.
 //!
 //! Tried again is what a restart, a failover or a migration explains ([`Error::passes`]). Every other error is reported at once.
 

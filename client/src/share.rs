@@ -1,4 +1,4 @@
-//! A hold that somebody relies on, and what becomes of it: renewed, released, or kept taken after its guard.
+//! A hold that guards share: they renew it, release it, or keep the lock taken after it.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 pub(crate) const SLOTS: u16 = 16384;
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, if there is anything.
+/// Returns the slot of a key. Only the bytes between its first `{` and the next `}` count, if there are any.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|it| *it == b'{').and_then(|open| {
         let rest = &key[open + 1..];

@@ -114,5 +114,5 @@ fn every_name_on_the_design_page_is_a_type_or_a_file() {
             }
         }
     }
-    assert!(found > 18, "only {found}");
+    assert!(found > 25, "only {found}");
 }
