@@ -14,11 +14,11 @@ from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
-from ._values import LATE, Failed, milliseconds, now, pool_of
-from ._wire import cause_of, connection_like, packed
+from ._values import LATE, Failed, UnconfirmedError, confirmed, is_unconfirmed, milliseconds, now, pool_of
+from ._wire import cause_of, connection_like, packed, wait_for
 
-__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
-           "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
+           "UnconfirmedError", "close", "revoke"]
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,7 +91,7 @@ class Lock(BaseLock[Client]):
             raise self._guard_error(error)
 
     async def _session(self):
-        return session_of(self.redis, Session, os.getpid())  # a child of fork() has neither the threads nor the names of its parent
+        return session_of(self.redis, Session, os.getpid(), self.replicas)  # a child of fork() has neither the threads nor the names of its parent
 
 
 class ReadLock(Lock):
@@ -131,8 +131,8 @@ def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all locks that any client of this client's connection pool waits for or renews. Returns whether the server has
     acknowledged all of it within `timeout` seconds. Waiters get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
-    session = vars(pool_of(redis)).pop("_mortise_session", None)
-    return session is None or session.place != os.getpid() or run(session.close(ms))
+    here = [session for session in sessions_of(redis) if session.place == os.getpid()]
+    return all([run(session.close(ms)) for session in here])
 
 
 making, sessions = threading.RLock(), weakref.WeakSet()
@@ -140,19 +140,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 
-def session_of(redis, kind, place):
-    """What all locks of a pool share, in one process or one loop: one, also where threads begin at the same moment."""
+def session_of(redis, kind, place, replicas):
+    """What all locks of a pool share that as many replicas confirm, in one process or one loop: one, also where threads begin at the same
+    moment."""
     pool = pool_of(redis)
     with making:
-        session = vars(pool).get("_mortise_session")
+        by_replicas = vars(pool).setdefault("_mortise_sessions", {})
+        session = by_replicas.get(replicas)
         if session is None or session.place != place:
             if session is not None:  # of this process's parent, or of another loop
                 session.gone()
-            session = pool._mortise_session = kind(pool, place)
+            session = by_replicas[replicas] = kind(pool, place, replicas)
             session.gone = weakref.finalize(pool, kind.hang_up, place, session.wires)
             session.gone.atexit = False
             sessions.add(session)
         return session
+
+
+def sessions_of(redis):
+    """Those of a client's pool, which forgets them."""
+    return list(vars(pool_of(redis)).pop("_mortise_sessions", {}).values())
 
 
 class Connections:
@@ -247,13 +254,33 @@ class Connections:
         self.hang_up_idle()
 
 
+class ConfirmingConnections(Connections):
+    """Connections over which replicas confirm renewals: a thread has one for itself meanwhile."""
+
+    def __init__(self, pool, replicas):
+        super().__init__(pool)
+        self.replicas = replicas
+
+    def open(self):
+        connection, limit = super().open()
+        # Before the connection has written anything, WAIT counts the replicas that are attached.
+        connection.send_command(*wait_for(self.replicas, self.pool()), check_health=False)
+        if (had := connection.read_response()) < self.replicas:
+            connection.disconnect()
+            raise UnconfirmedError(self.replicas, had)
+        return connection, limit
+
+    async def confirm(self, renewals):
+        return confirmed(self.replicas, await self.call([*renewals, wait_for(self.replicas, self.pool())]))
+
+
 class Session(rules.Session):
     """Carries the rules out in the thread that asks: what they wait for blocks it."""
 
     event = staticmethod(threading.Event)
 
-    def __init__(self, pool, place):
-        super().__init__(pool, place)
+    def __init__(self, pool, place, replicas):
+        super().__init__(pool, place, replicas)
         # A child of multiprocessing ends without atexit.
         if "multiprocessing.process" in sys.modules and sys.modules["multiprocessing.process"].parent_process() is not None:
             sys.modules["multiprocessing.util"].Finalize(None, close_child, exitpriority=-100)
@@ -275,6 +302,16 @@ class Session(rules.Session):
         if address not in self.wires:
             self.wires.setdefault(address, Connections(lambda: self.pool_at(address)))
         return await self.wires[address].call(commands, wait)
+
+    async def confirm(self, node, renewals):
+        address, own = node.address, ("confirm", node.address)
+        if own not in self.wires:
+            self.wires.setdefault(own, ConfirmingConnections(lambda: self.pool_at(address), self.replicas))
+        replies = await self.wires[own].confirm(renewals)
+        if any(map(is_unconfirmed, replies)):  # a primary that has lost its replicas may have a successor
+            for wires in (self.wires[own], self.wires.get(address)):
+                wires and wires.hang_up_idle()
+        return replies
 
     def pool_at(self, address):
         own = self.pool()

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Union
 
-from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, ResponseError, TimeoutError
+from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, NoPermissionError, ResponseError, TimeoutError
 
 from ._taken import Local, Taken
-from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, code, lease_of, log, milliseconds, now, pool_of
+from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, UnconfirmedError, code, lease_of, log, milliseconds, now, pool_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -46,7 +46,17 @@ class Options(TypedDict, total=False):
     max_hold: float | None
     at_least: float | None
     holder: Name | None
+    replicas: int
     cancel_on_loss: bool  # asyncio only
+
+
+def counted(name, value):
+    """The value, if it is a count."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is an int, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
+    return value
 
 
 class BaseLock(Generic[Client]):
@@ -57,7 +67,7 @@ class BaseLock(Generic[Client]):
 
     def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
                  blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
-                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None) -> None:
+                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, replicas: int = 0) -> None:
         """A lock on `name` (str or bytes) by the client `redis`. Takes nothing yet. As `redis.lock.Lock`; all times are seconds.
 
         timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
@@ -72,14 +82,16 @@ class BaseLock(Generic[Client]):
         at_least: the lock stays taken for so long after its grant, however early it is released. A shorter `lease` or `timeout`
             is raised to it, so that this holds where the process dies, too. None: it is free when it is released.
         holder: a name for people to read, as in LOCK.INFO: a part of the owner (str or bytes, without ##).
+        replicas: how many replicas must have the grant and each renewal before this lock relies on it. If all clients of the lock
+            name the number of replicas that may ever be promoted, and each server has `lock.grace`, no failover lets two in.
 
         Raises TypeError for what is no number, and ValueError for one outside of its bounds.
         """
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
-        self.at_least, self.holder = at_least, holder
-        self._request(), self._limit(blocking_timeout), self._check(sleep)
+        self.at_least, self.holder, self.replicas = at_least, holder, replicas
+        self._request(), self._limit(blocking_timeout), self._check(sleep), counted("replicas", replicas)
         self._taken = self._takes(self.thread_local is False)
         self._keys, self._holder = [self._bytes(one) for one in (name if self._is_several() else [name])], self._bytes(holder)
         if self._holder is not None and (not self._holder or b"##" in self._holder):
@@ -173,10 +185,10 @@ class BaseLock(Generic[Client]):
                 cause = ConnectionError("closed") if session.closed else failed.cause
                 failing = cause and (failing or now())
                 if wait == 0:
-                    last_try = tries > 1 or isinstance(cause, TimeoutError)  # once more, but not after a silence
+                    last_try = tries > 1 or isinstance(cause, (TimeoutError, UnconfirmedError))  # once more, but not after a silence
                 else:
                     last_try = now() + 20 >= (max(failing, session.node(self._key).answered_at) + PATIENCE if failing and limit == math.inf else end)
-                if session.closed or last_try or isinstance(cause, AuthenticationError):
+                if session.closed or last_try or isinstance(cause, (AuthenticationError, NoPermissionError)):
                     if cause is not None:
                         raise cause
                     return None
@@ -208,14 +220,16 @@ class BaseLock(Generic[Client]):
             known = reply is None or getattr(reply, "known", isinstance(reply, ResponseError))
             if isinstance(reply, Failed):
                 raise reply
-            node.answered_at = now()
             if isinstance(reply, Exception):
                 raise self._problem(reply)
             if reply is None:
+                node.answered_at = now()
                 return None
             hold.granted(reply, max(sent, hold.begin))
-            if hold.until - now() < hold.lease / 2 and (said := await session.extend(hold, hold.lease)) is not True:
-                raise said or Failed()
+            is_late = hold.until - now() < hold.lease / 2
+            if (is_late or session.replicas) and (said := await session.extend(hold, hold.lease)) is not True:
+                raise said if isinstance(said, Failed) else self._problem(said) if said else Failed()
+            node.answered_at = now()
             self._hold_on(node, hold)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
                 raise Failed()
@@ -248,8 +262,11 @@ class BaseLock(Generic[Client]):
         for held in await self._holds(session, key) or []:
             owner = held["owner"]
             if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
-                one.hold = Hold(self._keys, owner, held["lease"], session.event)
-                one.hold.granted(held["token"], sent)
+                hold = Hold(self._keys, owner, held["lease"], session.event)
+                hold.granted(held["token"], sent)
+                if session.replicas and isinstance(said := await session.extend(hold, hold.lease), Exception):
+                    raise self._problem(said)
+                one.hold = hold
             if one.hold is not None and one.hold.owner == owner:
                 return one.hold
 
@@ -423,10 +440,7 @@ class BaseSemaphore(BaseLock[Client]):
 
     def _count(self, permits):
         permits = self.permits if permits is None else permits
-        for name, value in (("limit", self.limit), ("permits", permits)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} is an int, not {value!r}")
-        if not 1 <= permits <= self.limit < 2**31:
+        if not 1 <= counted("permits", permits) <= counted("limit", self.limit) < 2**31:
             raise ValueError(f"permits must be 1 to the limit of {self.limit}, not {permits}")
         return "HOLDS", permits, "LIMIT", self.limit
 

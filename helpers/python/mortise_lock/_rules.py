@@ -37,29 +37,39 @@ class Node:
 
     async def keep(self):
         """Renews held locks, and leaves names of unknown outcome: many in one pipeline."""
-        start, holds, failed = now(), list(self.holds), False
+        start, holds = now(), list(self.holds)
         for hold in holds:
             if start >= hold.until:
                 self.lose(hold)
         jobs = [(self.renewed, hold, command) for hold in holds
                 if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)
                 for command in hold.renewals(min(hold.lease, hold.last - start))]
-        jobs += [(self.left, pending, pending.command) for pending in list(self.pending_leaves)[:MOST]]
-        if not jobs:
+        leaves = [(self.left, pending, pending.command) for pending in list(self.pending_leaves)[:MOST]]
+        if not jobs and not leaves:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
-        while jobs:
-            some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
-            for (take_reply, what, command), reply in zip(some, await self.session.call(self, [command for _, _, command in some])):
-                if isinstance(reply, AskError) and not isinstance(reply, MovedError):
-                    reply = (await self.session.ask(*command))[1]
-                failed = take_reply(what, reply, sent, command[1]) or failed
-                if isinstance(reply, Failed):  # so will the rest
-                    jobs = []
+        if self.session.replicas:  # no LEAVE waits for them
+            failed = await self.exchange(leaves, self.session.call)
+            failed = await self.exchange(jobs, self.session.confirm) or failed
+        else:
+            failed = await self.exchange(jobs + leaves, self.session.call)
         if failed:
             await self.session.refresh(self)
             self.rehome()
             await self.session.pause(min([self.pause] + [hold.lease / 10 for hold in holds]))
         self.pause = min(self.pause * 2, 500) if failed else 20
+
+    async def exchange(self, jobs, call):
+        """Sends the command of each job, and lets it take the reply. Whether one of them has to be sent again."""
+        failed = False
+        while jobs:
+            some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
+            for (take_reply, what, command), reply in zip(some, await call(self, [command for _, _, command in some])):
+                if isinstance(reply, AskError) and not isinstance(reply, MovedError) and call == self.session.call:
+                    reply = (await self.session.ask(*command))[1]
+                failed = take_reply(what, reply, sent, command[1]) or failed
+                if isinstance(reply, Failed):  # so will the rest
+                    jobs = []
+        return failed
 
     def renewed(self, hold, reply, sent, key):
         """Takes the answer to a renewal of a key. Whether it has to be asked again."""
@@ -111,12 +121,13 @@ class Node:
 
 
 class Session:
-    """What all locks of one pool of connections share; of a cluster, of one client. A driver adds `event`, `wait`, `spawn` (whether it
-    could), `call` and `hang_up`."""
+    """What all locks of one pool of connections share that as many replicas confirm; of a cluster, of one client. A driver adds `event`,
+    `wait`, `spawn` (whether it could), `call`, `confirm` and `hang_up`."""
 
     node_kind = Node
 
-    def __init__(self, pool, place):
+    def __init__(self, pool, place, replicas):
+        self.replicas = replicas
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.in_cluster = hasattr(pool, "nodes_manager")
         self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.RLock(), {}, {}, {}, -math.inf
@@ -145,6 +156,11 @@ class Session:
 
     async def call(self, node, commands, wait=0):
         """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting."""
+        raise NotImplementedError
+
+    async def confirm(self, node, renewals):
+        """The replies to renewals, and a `Failed` for each one that too few replicas have. They go with WAIT in one write, on a connection
+        of their own, because WAIT is about what that connection has written, and blocks it."""
         raise NotImplementedError
 
     async def request(self, hold, words, left):
@@ -204,8 +220,7 @@ class Session:
         sent = now()
         if hold.passing:
             return being_passed()
-        for key in hold.keys:
-            reply = (await self.ask(*hold.renewal(key, lease)))[1] if hold.held() else None
+        for reply in await self.renew(hold, lease) if hold.held() else [None]:
             if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
                 return reply
             if reply != hold.token or not hold.lasts():  # a pass that began meanwhile may be refused
@@ -214,6 +229,12 @@ class Session:
                 return False
         hold.believe(sent, lease)
         return True
+
+    async def renew(self, hold, lease):
+        """The replies to a renewal of each of its keys."""
+        if self.replicas:
+            return map(judged, await self.confirm(self.node(hold.key), [hold.renewal(key, lease) for key in hold.keys]))
+        return [(await self.ask(*hold.renewal(key, lease)))[1] for key in hold.keys]
 
     async def release(self, hold):
         """Whether it was held to the end; the error where it must not be released. Where that is unknown at a key, it is left there,
@@ -290,8 +311,9 @@ class Session:
             if not isinstance(reply, int):
                 return reply or False
             hold.granted(reply, sent)
-            known = hold.held()
-            return known
+            taken = await self.extend(hold, hold.lease) if self.replicas else hold.held()
+            known = taken is True
+            return taken
         finally:
             if not known:
                 node.leave(hold)

@@ -5,6 +5,8 @@ import math
 import numbers
 import time
 
+from redis.exceptions import LockError
+
 log = logging.getLogger("mortise_lock")
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
 MOST = 1_000  # that are sent before their replies are read
@@ -26,6 +28,27 @@ class Failed(Exception):
 
     def __init__(self, cause=None, known=False):
         self.cause, self.known = cause, known
+
+
+class UnconfirmedError(LockError):
+    """Too few replicas had the lock in time. A new one was given back; a renewed one keeps the lease that it had."""
+
+    def __init__(self, needed, had):
+        super().__init__(f"{had} replicas have the lock, and {needed} have to")
+        self.needed, self.had = needed, had
+
+
+def confirmed(needed, replies):
+    """The replies to renewals, of which the last one is WAIT's: a token counts if as many replicas have it as are needed."""
+    *replies, had = replies
+    if isinstance(had, int) and had >= needed:
+        return replies
+    failed = Failed(UnconfirmedError(needed, had), known=True) if isinstance(had, int) else had
+    return [failed if isinstance(reply, int) else reply for reply in replies]
+
+
+def is_unconfirmed(reply):
+    return isinstance(reply, Failed) and isinstance(reply.cause, UnconfirmedError)
 
 
 def now():

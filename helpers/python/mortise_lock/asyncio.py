@@ -5,6 +5,7 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, Union
 
@@ -12,15 +13,15 @@ from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
-from . import session_of
+from . import session_of, sessions_of
 from ._mail import Node
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
-from ._values import LATE, MOST, Failed, milliseconds, pool_of
-from ._wire import cause_of, connection_like, packed
+from ._values import LATE, MOST, Failed, UnconfirmedError, confirmed, is_unconfirmed, milliseconds, pool_of
+from ._wire import cause_of, connection_like, packed, wait_for
 
-__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError", "close",
-           "revoke"]
+__all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
+           "UnconfirmedError", "close", "revoke"]
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,13 +88,14 @@ class Lock(BaseLock[Client]):
 
     def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
                  blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
-                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, cancel_on_loss: bool = False) -> None:
+                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, replicas: int = 0,
+                 cancel_on_loss: bool = False) -> None:
         """As `mortise_lock.Lock`.
 
         cancel_on_loss: the body of an `async with` block is cancelled when the lock is lost; then the block raises LockNotOwnedError.
         """
         super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, thread_local, raise_on_release_error, lease=lease,
-                         max_hold=max_hold, at_least=at_least, holder=holder)
+                         max_hold=max_hold, at_least=at_least, holder=holder, replicas=replicas)
         self.cancel_on_loss, self._watches = cancel_on_loss, {}
 
     async def __aenter__(self) -> Self:
@@ -125,7 +127,7 @@ class Lock(BaseLock[Client]):
     async def _session(self):
         if hasattr(self.redis, "nodes_manager"):
             await self.redis.initialize()
-        return session_of(self.redis, Session, asyncio.get_running_loop())
+        return session_of(self.redis, Session, asyncio.get_running_loop(), self.replicas)
 
 
 class ReadLock(Lock):
@@ -156,11 +158,14 @@ async def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
-    session = vars(pool_of(redis)).pop("_mortise_session", None)
-    if session is not None and session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
+    return all([await close_one(session, ms) for session in sessions_of(redis)])
+
+
+async def close_one(session, ms):
+    if session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
         session.gone()
         return not session.asked and not session.owes() and not any(node.holds for node in session.nodes.values())
-    return session is None or await session.close(ms)
+    return await session.close(ms)
 
 
 class Wire:
@@ -170,6 +175,7 @@ class Wire:
     def __init__(self, pool):
         """pool: what gives the pool that it is made like."""
         self.pool, self.connection, self.carrier, self.jobs = pool, None, None, collections.deque()
+        self.is_doubtful = False  # whether the pool may lead to another server by now
 
     async def call(self, commands, wait):
         future = asyncio.get_running_loop().create_future()
@@ -190,10 +196,10 @@ class Wire:
         try:
             while self.jobs and len(batch) < MOST:
                 batch.append(self.jobs.popleft())
+            if self.is_doubtful:
+                await self.hang_up()
             if self.connection is None:
-                self.connection, self.limit, limit = connection_like(self.pool())
-                self.connection.socket_timeout = self.connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
-                await self.in_time(self.connection.connect(), limit)
+                await self.open()
             known = False
             await self.in_time(self.talk(self.connection, batch), self.limit + max(wait for _, wait, _ in batch) / 1000)
         except BaseException as error:
@@ -205,6 +211,12 @@ class Wire:
             for commands, _, future in batch:
                 if not future.done():
                     future.set_result([Failed(cause, known)] * len(commands))
+
+    async def open(self):
+        self.is_doubtful = False
+        self.connection, self.limit, limit = connection_like(self.pool())
+        self.connection.socket_timeout = self.connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
+        await self.in_time(self.connection.connect(), limit)
 
     async def talk(self, connection, batch):
         words = packed(command for commands, _, _ in batch for command in commands)
@@ -236,14 +248,42 @@ class Wire:
             await connection.disconnect(True)  # and not awaited
 
 
+class ConfirmingWire(Wire):
+    """The connection over which replicas confirm the renewals that have gathered."""
+
+    def __init__(self, pool, replicas):
+        super().__init__(pool)
+        self.replicas = replicas
+
+    async def open(self):
+        await super().open()
+        # Before the connection has written anything, WAIT counts the replicas that are attached.
+        had = (await self.in_time(self.confirm(self.connection, []), self.limit))[-1]
+        if not isinstance(had, int) or had < self.replicas:
+            raise UnconfirmedError(self.replicas, had) if isinstance(had, int) else had
+
+    async def confirm(self, connection, renewals):
+        commands = [*renewals, wait_for(self.replicas, self.pool())]
+        await connection.send_packed_command([packed(commands)], check_health=False)
+        return [await self.read(connection) for _ in commands]
+
+    async def talk(self, connection, batch):
+        renewals = [renewal for renewals, _, _ in batch for renewal in renewals]
+        replies = iter(confirmed(self.replicas, await self.confirm(connection, renewals)))
+        for renewals, _, future in batch:
+            own = list(itertools.islice(replies, len(renewals)))
+            if not future.done():
+                future.set_result(own)
+
+
 class Session(rules.Session):
     """Carries the rules out in the task that asks. Each node has two connections: one for commands, one for mail."""
 
     event = staticmethod(asyncio.Event)
     node_kind = Node
 
-    def __init__(self, pool, place):
-        super().__init__(pool, place)
+    def __init__(self, pool, place, replicas):
+        super().__init__(pool, place, replicas)
         self.tasks = set()
 
     @staticmethod
@@ -267,11 +307,24 @@ class Session(rules.Session):
     async def call(self, node, commands, wait=0):
         is_mail, address = commands[0][0] == "LOCK.MAIL", node.address
         if (address, is_mail) not in self.wires:
-            self.wires[address, is_mail] = Wire(lambda: self.pool() if address is None else self.pool().get_node(*address))
+            self.wires[address, is_mail] = Wire(lambda: self.pool_at(address))
         wire = self.wires[address, is_mail]
         replies = await wire.call(commands, wait if is_mail else 0)
         if is_mail and self.closed:  # in the midst of this
             await wire.hang_up()
+        return replies
+
+    def pool_at(self, address):
+        return self.pool() if address is None else self.pool().get_node(*address)
+
+    async def confirm(self, node, renewals):
+        address, own = node.address, (node.address, "confirm")
+        if own not in self.wires:
+            self.wires[own] = ConfirmingWire(lambda: self.pool_at(address), self.replicas)
+        replies = await self.wires[own].call(renewals, 0)
+        if any(map(is_unconfirmed, replies)):  # a primary that has lost its replicas may have a successor
+            for (at, _), wire in self.wires.items():
+                wire.is_doubtful = wire.is_doubtful or at == address
         return replies
 
     async def wait(self, event, ms):

@@ -355,7 +355,7 @@ async def test_closing_in_the_turn_of_a_grant_grants_nothing_and_leaves_nothing(
         granted(hold, token, begin)
         if hold.lease == 600_000:
             with pytest.raises(StopIteration):
-                rules.Session.close(own.connection_pool._mortise_session, 0).send(None)  # all of it, in this turn
+                rules.Session.close(own.connection_pool._mortise_sessions[0], 0).send(None)  # all of it, in this turn
 
     monkeypatch.setattr(Hold, "granted", close_meanwhile)
     for timeout in (None, 600):

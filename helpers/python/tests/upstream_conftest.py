@@ -43,7 +43,7 @@ class View(redis.Redis):
         return self.look(key, lambda info: info[b"holds"][0][b"lease"], super().pttl)
 
     def ttl(self, key):  # a lock without a timeout is renewed: it has no end
-        renewed = any(node.holds for node in self.connection_pool._mortise_session.nodes.values())
+        renewed = any(node.holds for node in self.connection_pool._mortise_sessions[0].nodes.values())
         return -1 if renewed else self.look(key, lambda info: info[b"holds"][0][b"lease"] / 1000, super().ttl)
 
 
@@ -60,7 +60,7 @@ class AsyncView(redis.asyncio.Redis):
         return await self.look(key, lambda info: info[b"holds"][0][b"lease"], super().pttl)
 
     async def ttl(self, key):
-        renewed = any(node.holds for node in self.connection_pool._mortise_session.nodes.values())
+        renewed = any(node.holds for node in self.connection_pool._mortise_sessions[0].nodes.values())
         return -1 if renewed else await self.look(key, lambda info: info[b"holds"][0][b"lease"] / 1000, super().ttl)
 
 
