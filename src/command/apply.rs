@@ -26,10 +26,10 @@ impl Command for Apply {
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         let loading = ctx.is_loading();
         if !loading && !ctx.is_replicated() {
-            return Err(Error::Internal(Self::DOCS.name));
+            return Err(Error::internal(Self::DOCS.name));
         }
         let (Some(name), Some(bytes)) = (args.get(1), args.get(2)) else {
-            return Err(Error::BadEffect("it is missing".into()));
+            return Err(Error::bad_effect("it is missing"));
         };
         // Commands that come while the server loads come from the AOF.
         let arrival = match (loading, ctx.may_be_replica()) {
@@ -40,7 +40,7 @@ impl Command for Apply {
         first_lock::subscribe_once(ctx);
         let here = clock::stamp();
         let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
-            .map_err(|error| Error::BadEffect(error.to_string()))?;
+            .map_err(|error| Error::bad_effect(&error.to_string()))?;
         tokens::load(ctx, last);
         if !matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
             apply(ctx, name, &fact, here.boot)?;

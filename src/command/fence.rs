@@ -35,7 +35,7 @@ impl Command for Fence {
                 return Ok(None);
             };
             let fenced = live.fence(owner, token, &mut tokens::clock(ctx).borrow_mut(), wall);
-            let fenced = fenced.map_err(|error| Error::too_high(ARGUMENT, Some(token), error))?;
+            let fenced = fenced.map_err(|error| Error::too_high(ARGUMENT, token, error))?;
             if fenced.is_some() {
                 lock.replicate(owner);
             }

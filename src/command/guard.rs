@@ -27,7 +27,7 @@ impl Command for Guard {
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if ctx.runs_carried_command() {
-            return Err(Error::NotInside(Self::DOCS.name));
+            return Err(Error::not_inside(Self::DOCS.name));
         }
         check_primary(ctx)?;
         let mut parse = Parse::new(ctx, args);

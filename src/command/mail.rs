@@ -80,7 +80,7 @@ fn check_room(ctx: &Context<'_>, mailbox: Mailbox<'_>) -> Result<(), Error> {
     let (clients, max) = (waiting::clients(ctx).borrow(), config::max_waiters(ctx));
     let ends = mailbox.id.is_some_and(|id| clients.is_read(id));
     match clients.waiting() as u64 - u64::from(ends) >= max {
-        true => Err(Error::MaxWaiters(max)),
+        true => Err(Error::max_waiters(max)),
         false => Ok(()),
     }
 }

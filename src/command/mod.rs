@@ -55,7 +55,7 @@ fn check_token(
     wall: Micros,
 ) -> Result<(), Error> {
     let checked = tokens::clock(ctx).borrow().check(token, wall);
-    checked.map_err(|error| Error::too_high(argument, Some(token), error))
+    checked.map_err(|error| Error::too_high(argument, token, error))
 }
 
 /// Whether `owner` has left the key, so that what still arrives from it changes nothing.
@@ -97,6 +97,6 @@ fn change_hold(
 fn check_renewable(ctx: &Context<'_>, now: Instant) -> Result<(), Error> {
     match time::grace(ctx).forbids_renewals(now) {
         0 => Ok(()),
-        left => Err(Error::TryAgain(left)),
+        left => Err(Error::not_renewing(left)),
     }
 }

@@ -4,7 +4,7 @@ use mortise_core::{Count, KeyList, Lease, OwnerRef, Token, WaiterId};
 
 use crate::config;
 use crate::decimal;
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::ffi::{Arg, Args, Context};
 
 /// The largest wait: 2^53 milliseconds.
@@ -41,7 +41,7 @@ impl<'c> Parse<'c> {
                 self.next += 1;
                 Ok(arg)
             }
-            None => Err(Error::NoValue(name)),
+            None => Err(Error::syntax(&format!("option {name} needs a value"))),
         }
     }
 
@@ -53,14 +53,15 @@ impl<'c> Parse<'c> {
     /// Takes options until none is left. `take` tries those that the command has, and returns whether the next argument was one.
     ///
     /// # Errors
-    /// [`Error::UnknownOption`], and those of `take`.
+    /// An unknown option, and those of `take`.
     pub(crate) fn options(
         &mut self,
         mut take: impl FnMut(&mut Self) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         while let Some(next) = self.args.get(self.next) {
             if !take(self)? {
-                return Err(Error::UnknownOption(next.bytes().into()));
+                let option = shown(next.bytes());
+                return Err(Error::syntax(&format!("unknown option {option}")));
             }
         }
         Ok(())
@@ -69,7 +70,7 @@ impl<'c> Parse<'c> {
     /// Takes the option `name`, whose case does not matter, and reads its value. Returns whether it comes next.
     ///
     /// # Errors
-    /// [`Error::Twice`], and those of `read`.
+    /// The option was given already, and those of `read`.
     pub(crate) fn option<T>(
         &mut self,
         name: &'static str,
@@ -81,7 +82,7 @@ impl<'c> Parse<'c> {
             return Ok(false);
         }
         if value.is_some() {
-            return Err(Error::Twice(name));
+            return Err(Error::syntax(&format!("option {name} given twice")));
         }
         self.next += 1;
         *value = Some(read(self, name)?);
@@ -91,7 +92,7 @@ impl<'c> Parse<'c> {
     /// Takes the option `name`, which has no value.
     ///
     /// # Errors
-    /// [`Error::Twice`].
+    /// The option was given already.
     pub(crate) fn flag(
         &mut self,
         name: &'static str,
@@ -125,13 +126,14 @@ impl<'c> Parse<'c> {
         let left = self.args.len() - self.next;
         if let Some(arg) = given.filter(|_| number > left) {
             let most = format!("at most {left}, because so many arguments follow");
-            return Err(bounds(arg, "numkeys", most));
+            return Err(bounds(arg, "numkeys", &most));
         }
         let mut keys: Vec<Arg<'c>> = Vec::with_capacity(number);
         for _ in 0..number {
             let key = self.key()?;
             if keys.iter().any(|known| known.bytes() == key.bytes()) {
-                return Err(Error::KeyTwice(key.bytes().into()));
+                let key = shown(key.bytes());
+                return Err(Error::new(format!("ERR key {key} is named twice")));
             }
             keys.push(key);
         }
@@ -148,7 +150,7 @@ impl<'c> Parse<'c> {
         let lease = decimal::parse(arg.bytes()).filter(|lease| (1..=max).contains(lease));
         lease.and_then(Lease::from_millis).ok_or_else(|| {
             let range = format!("1 to {max} milliseconds (lock.max-lease)");
-            bounds(arg, "lease", range)
+            bounds(arg, "lease", &range)
         })
     }
 
@@ -157,7 +159,7 @@ impl<'c> Parse<'c> {
         let token = decimal::parse(arg.bytes()).and_then(Token::new);
         token.ok_or_else(|| {
             let range = format!("an integer from 1 to {} (below 2^53)", Token::MAX.get());
-            bounds(arg, name, range)
+            bounds(arg, name, &range)
         })
     }
 
@@ -216,21 +218,15 @@ impl<'c> Parse<'c> {
 fn within(arg: Arg<'_>, name: &'static str, min: u64, max: u64) -> Result<u64, Error> {
     decimal::parse(arg.bytes())
         .filter(|value| (min..=max).contains(value))
-        .ok_or_else(|| bounds(arg, name, format!("an integer from {min} to {max}")))
+        .ok_or_else(|| bounds(arg, name, &format!("an integer from {min} to {max}")))
 }
 
-fn bounds(arg: Arg<'_>, argument: &'static str, bounds: String) -> Error {
-    Error::Bounds {
-        argument,
-        bounds,
-        got: arg.bytes().into(),
-    }
+fn bounds(arg: Arg<'_>, argument: &'static str, bounds: &str) -> Error {
+    Error::bounds(argument, bounds, arg.bytes())
 }
 
 fn wrong_length(arg: Arg<'_>, argument: &'static str, longest: usize) -> Error {
-    Error::Bounds {
-        argument,
-        bounds: format!("1 to {longest} bytes long"),
-        got: format!("{} bytes", arg.bytes().len()).into(),
-    }
+    let bounds = format!("1 to {longest} bytes long");
+    let got = format!("{} bytes", arg.bytes().len());
+    Error::bounds(argument, &bounds, got.as_bytes())
 }

@@ -45,7 +45,7 @@ fn pass(lock: &mut OpenLock<'_>, pass: &mortise_core::Pass<'_>) -> Result<Option
         return Ok(None);
     }
     if time::grace(ctx).forbids_grants(now) {
-        return Err(Error::NotGranting(time::grace(ctx).left(now)));
+        return Err(Error::not_granting(time::grace(ctx).left(now)));
     }
     if has_left(ctx, lock.name, pass.new_owner) {
         return Err(Error::LEFT);

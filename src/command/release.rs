@@ -45,14 +45,16 @@ fn options(parse: &mut Parse<'_>) -> Result<(How, Option<Token>), Error> {
             || parse.option("TOKEN", &mut token, Parse::token)?)
     })?;
     let mode = match (read, write) {
-        (Some(()), Some(())) => return Err(Error::Exclusive("READ", "WRITE")),
+        (Some(()), Some(())) => return Err(Error::syntax("READ and WRITE exclude each other")),
         (Some(()), None) => Some(Mode::Read),
         (None, Some(())) => Some(Mode::Write),
         (None, None) => None,
     };
     let how = match (all, holds, mode) {
-        (Some(()), Some(_), _) => return Err(Error::Exclusive("ALL", "HOLDS")),
-        (Some(()), None, Some(_)) => return Err(Error::Exclusive("ALL", "a mode")),
+        (Some(()), Some(_), _) => return Err(Error::syntax("ALL and HOLDS exclude each other")),
+        (Some(()), None, Some(_)) => {
+            return Err(Error::syntax("ALL and a mode exclude each other"));
+        }
         (Some(()), None, None) => How::All,
         (None, Some(holds), mode) => How::LeaveAt(holds, mode),
         (None, None, mode) => How::One(mode),

@@ -25,7 +25,7 @@ impl Command for Settle {
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
         if !settle_key::is_own_call(ctx) {
-            return Err(Error::Internal(Self::DOCS.name));
+            return Err(Error::internal(Self::DOCS.name));
         }
         let mut parse = Parse::new(ctx, args);
         match parse.waiter()? {

@@ -36,13 +36,13 @@ pub(super) unsafe extern "C" fn command<C: Command>(
         // SAFETY: the server passes a context and `argc` strings that live until this returns.
         let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
         if let Err(error) = C::run(&ctx, args) {
-            ctx.reply_error(&error.to_string());
+            ctx.reply_error(error.text());
         }
     });
     if done.is_none() {
         catch("an error reply", || {
             // SAFETY: as above.
-            unsafe { Context::new(ctx) }.reply_error(&Error::BUG.to_string());
+            unsafe { Context::new(ctx) }.reply_error(Error::BUG.text());
         });
     }
     raw::REDISMODULE_OK as c_int

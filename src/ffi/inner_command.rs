@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::args::Args;
 use super::call::Reply;
 use super::context::Context;
-use crate::error::Error;
+use crate::error::{Error, shown};
 
 /// Redis 7.0's text, instead of NOPERM, if a module runs a command for a user who may not run it.
 const ACL_REFUSAL: &[u8] = b"ERR acl verification failed, ";
@@ -18,15 +18,15 @@ impl Context<'_> {
     /// and replies what it replies. No key of ours may be open, and no borrow held: the command may be one of ours.
     ///
     /// # Errors
-    /// [`Error::UnknownCommand`] for a name that no command can have; [`Error::NotInside`] for what the server cannot do.
+    /// An unknown command for a name that no command can have; what the server cannot do.
     pub(crate) fn run_for_caller(&self, command: Args<'_>) -> Result<(), Error> {
         let Some(name) = command.get(0) else {
-            return Err(Error::UnknownCommand(Vec::new()));
+            return Err(Error::BUG);
         };
-        let unknown = |_| Error::UnknownCommand(name.bytes().into());
+        let unknown = |_| Error::new(format!("ERR unknown command {}", shown(name.bytes())));
         let name = CString::new(name.bytes()).map_err(unknown)?;
         if self.breaks_in_script(command) {
-            return Err(Error::NotInside("WAIT in a script"));
+            return Err(Error::not_inside("WAIT in a script"));
         }
         let args = command.from(1).as_slice();
         // `E` makes a refusal an error reply, `!` lets through what the command replicates, `C` asks for the caller's

@@ -159,7 +159,7 @@ pub(super) fn answer_reader(ctx: &Context<'_>, id: BoxId, refusal: Option<&Error
     };
     clients.limits.remove(&(limit, id));
     let answer = refusal.map_or(Outcome::Denied, |error| {
-        Outcome::Refused(error.to_string().into())
+        Outcome::Refused(error.text().into())
     });
     let blocked = clients.answer(blocked, answer);
     drop(clients);
@@ -176,8 +176,7 @@ pub(crate) fn end_reader(ctx: &Context<'_>, now: Instant) -> bool {
     };
     // Not every server answers blocked clients by itself when its role changes.
     if !time::is_primary(ctx) {
-        let refusal = Error::Unblocked("this server is no longer a primary");
-        answer_reader(ctx, id, Some(&refusal));
+        answer_reader(ctx, id, Some(&Error::NO_PRIMARY));
         return true;
     }
     if limit > now {

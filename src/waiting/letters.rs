@@ -11,8 +11,7 @@ use crate::waiting::{self, clients, undelivered};
 
 /// A LOCK.MAIL has arrived for the box: forgets its letters up to `after`, and ends the LOCK.MAIL that waits for it.
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
-    let newer = Error::Unblocked("a newer LOCK.MAIL waits for this box");
-    clients::answer_reader(ctx, id, Some(&newer));
+    clients::answer_reader(ctx, id, Some(&Error::NEWER_MAIL));
     let boxes = waiting::boxes(ctx);
     let mut mail = boxes.mail.borrow_mut();
     for waiter in mail.ask(id, after, boxes.listened(now)) {

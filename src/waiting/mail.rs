@@ -178,7 +178,7 @@ impl<'c> Mailbox<'c> {
     /// box, and is counted.
     ///
     /// # Errors
-    /// [`Error::MaxQueued`], [`Error::BoxFull`].
+    /// `MAXWAITERS`.
     pub(crate) fn check(
         self,
         ctx: &Context<'_>,
@@ -189,12 +189,16 @@ impl<'c> Mailbox<'c> {
         let is_new = if repeats.is_none() { requests } else { 0 };
         let more = is_new + u64::from(self.id.is_none());
         if more > 0 && mail.len() as u64 + more > max {
-            return Err(Error::MaxQueued(max));
+            return Err(Error::new(format!(
+                "MAXWAITERS {max} requests, letters and boxes are on this server already (lock.max-queued)"
+            )));
         }
         let stays = repeats.is_some_and(|id| mail.box_of(id) == self.id);
         let (there, share) = (self.id.map_or(0, |id| mail.box_len(id)), (max / 10).max(1));
         if requests > 0 && !stays && there as u64 + requests > share {
-            return Err(Error::BoxFull(share));
+            return Err(Error::new(format!(
+                "MAXWAITERS {share} requests and letters are in this box already (a tenth of lock.max-queued)"
+            )));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use mortise_core::mail::BoxId;
 use mortise_core::{Deadlock, KeyId, KeyList, PendingRequest, Queue, Request, WaiterId};
 
 use crate::config;
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::ffi::{Context, Viewer};
 use crate::time;
 use crate::totals::{self, Total};
@@ -43,8 +43,7 @@ pub(crate) enum Waits {
 /// place.
 ///
 /// # Errors
-/// [`Error::Deadlock`] if the wait would close a cycle; [`Error::MaxWaiters`], [`Error::MaxQueued`] or [`Error::BoxFull`] if too many
-/// wait. Nobody has moved then.
+/// `DEADLOCK` if the wait would close a cycle; `MAXWAITERS` if too many wait. Nobody has moved then.
 pub(crate) fn wait(
     ctx: &Context<'_>,
     request: &PendingRequest,
@@ -95,7 +94,7 @@ fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
 fn block(ctx: &Context<'_>, id: WaiterId) -> Result<Waits, Error> {
     let max = config::max_waiters(ctx);
     if waiting::clients(ctx).borrow().waiting() as u64 >= max {
-        return Err(Error::MaxWaiters(max));
+        return Err(Error::max_waiters(max));
     }
     let Some(blocked) = ctx.block() else {
         return Ok(Waits::No);
@@ -153,15 +152,22 @@ pub(crate) fn refuse(ctx: &Context<'_>, deadlock: &Deadlock, viewer: &Viewer) ->
     totals::add(ctx, Total::Deadlocks);
     let cycle = &deadlock.keys;
     let visible = cycle.iter().filter(|key| viewer.may_name(key.as_ref()));
-    let keys: Vec<_> = visible.map(|key| key.name.to_vec()).collect();
+    let keys: Vec<_> = visible.map(|key| shown(&key.name)).collect();
+    let mut text = format!(
+        "DEADLOCK the wait would close a cycle of waits, through the keys {}",
+        keys.join(" ")
+    );
     let hidden = cycle.len() - keys.len();
-    Error::Deadlock { keys, hidden }
+    if hidden > 0 {
+        text.push_str(&format!(" and {hidden} that your ACL hides"));
+    }
+    Error::new(text)
 }
 
 /// The request `id`, which waits by mail for these keys, is repeated. It keeps its place.
 ///
 /// # Errors
-/// [`Error::MaxQueued`] or [`Error::BoxFull`] if there is no room in the box. Nothing has changed.
+/// `MAXWAITERS` if there is no room in the box. Nothing has changed.
 fn repeat(
     ctx: &Context<'_>,
     id: WaiterId,

@@ -21,7 +21,7 @@ use crate::waiting::{self, clients, undelivered};
 pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) {
     let key = decided.key(key);
     undelivered::decided(ctx, key, decided);
-    let outcome = Outcome::of(decided, now, |error| Error::from(error).to_string().into());
+    let outcome = Outcome::of(decided, now, |error| Error::from(error).text().into());
     answer(ctx, key, decided.keys.as_ref(), &decided.waiter, outcome);
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
 
 /// The waiter can never be granted. The caller settles its key.
 pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: &Error) {
-    let outcome = Outcome::Refused(error.to_string().into());
+    let outcome = Outcome::Refused(error.text().into());
     if let Some(removed) = remove(ctx, id) {
         answer_removed(ctx, &removed, outcome);
     }

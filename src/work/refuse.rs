@@ -11,9 +11,6 @@ use crate::waiting::{self, waiters};
 use crate::work::queue::{self, Refusal, Work};
 use crate::work::scan::{Scan, Scope, Step};
 
-pub(super) const SLOT_HAS_LEFT: Error =
-    Error::Unblocked("the key's slot is no longer on this server, ask again");
-
 /// Refuses all waiters at the key.
 pub(crate) fn at_key(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
     begin(ctx, Scope::Key(key.to_id()), false, error);
@@ -21,7 +18,7 @@ pub(crate) fn at_key(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
 
 /// Refuses all waiters of a slot that has left this server.
 pub(crate) fn in_slot_that_left(ctx: &Context<'_>, slot: u16) {
-    begin(ctx, Scope::Slot(slot), false, SLOT_HAS_LEFT);
+    begin(ctx, Scope::Slot(slot), false, Error::SLOT_HAS_LEFT);
 }
 
 /// Refuses the requests for several keys of a slot that begins to move, key by key: they cannot be granted meanwhile.
@@ -31,8 +28,7 @@ pub(super) fn several_in_slot(ctx: &Context<'_>, slot: u16) {
 
 /// Refuses everybody: this server is no primary any more.
 pub(crate) fn everybody(ctx: &Context<'_>) {
-    let error = Error::Unblocked("this server is no longer the primary, ask again");
-    begin(ctx, Scope::All, false, error);
+    begin(ctx, Scope::All, false, Error::NO_PRIMARY);
 }
 
 fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {

@@ -78,7 +78,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
         Err(Refusal::SlotElsewhere) => {
             if !slots::may_wait_on(ctx, key) {
                 undelivered::forget_at(ctx, key);
-                refuse::at_key(ctx, key, refuse::SLOT_HAS_LEFT);
+                refuse::at_key(ctx, key, Error::SLOT_HAS_LEFT);
             }
         }
         Err(Refusal::Gate) => hold_back(ctx, id),
@@ -118,7 +118,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
         Refusal::SlotElsewhere => {
             let error = match slots::is_moving(ctx, first) {
                 true => Error::SLOT_MOVES,
-                false => refuse::SLOT_HAS_LEFT,
+                false => Error::SLOT_HAS_LEFT,
             };
             waiters::refuse(ctx, id, &error);
         }

@@ -209,7 +209,7 @@ fn again<'c>(
         return Err(Error::REVOKED);
     }
     if time::grace(ctx).forbids_grants(now) {
-        return Err(Error::NotGranting(time::grace(ctx).left(now)));
+        return Err(Error::not_granting(time::grace(ctx).left(now)));
     }
     for name in names {
         let renewed = OpenLock::with_notices(ctx, *name, now, notices, |lock| {

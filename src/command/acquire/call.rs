@@ -63,9 +63,11 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
     })?;
     if mailbox.is_some() {
         match form {
-            Form::Several if wait.is_none() => return Err(Error::Needs("MAIL", "WAIT")),
+            Form::Several if wait.is_none() => {
+                return Err(Error::syntax("option MAIL needs WAIT"));
+            }
             Form::Write | Form::Read if wait.is_none() || holds.is_none() => {
-                return Err(Error::Needs("MAIL", "WAIT and HOLDS"));
+                return Err(Error::syntax("option MAIL needs WAIT and HOLDS"));
             }
             _ => {}
         }
@@ -73,11 +75,9 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
     if let (Some(limit), Some(holds)) = (limit, holds)
         && holds > limit
     {
-        return Err(Error::Bounds {
-            argument: "HOLDS",
-            bounds: format!("at most {} (LIMIT)", limit.get()),
-            got: holds.get().to_string().into(),
-        });
+        let bounds = format!("at most {} (LIMIT)", limit.get());
+        let got = holds.get().to_string();
+        return Err(Error::bounds("HOLDS", &bounds, got.as_bytes()));
     }
     let terms = Terms {
         sharing: match (form, limit) {
