@@ -1,7 +1,7 @@
 //! `INFO lock`.
 
 use crate::config;
-use crate::ffi::{Context, Field};
+use crate::ffi::Context;
 use crate::keys::{first_lock, leases, tokens};
 use crate::time::failover::{self, Leases};
 use crate::time::{self, clock, hidden};
@@ -11,7 +11,7 @@ use crate::work::queue::{self as work, Kind};
 use crate::work::{failing, slice};
 
 /// The fields of `INFO lock`.
-pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
+pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
     let now = clock::now();
     let [locks, holders] = leases::count(ctx);
     let mail = waiting::boxes(ctx).mail.borrow();
@@ -29,8 +29,8 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
             "blocked_clients",
             waiting::clients(ctx).borrow().len() as u64,
         ),
-        ("max_waiters", config::max_waiters(ctx)),
-        ("max_queued", config::max_queued(ctx)),
+        ("max_waiters", config::MAX_WAITERS.get(ctx)),
+        ("max_queued", config::MAX_QUEUED.get(ctx)),
         ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
     ];
@@ -46,23 +46,22 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
         ("suspect_left_ms", time::lateness(ctx).suspect_ms(now)),
         ("last_token", tokens::last(ctx)),
     ];
-    let number = |(name, value): (&str, u64)| (name.to_owned(), Field::Number(value));
+    let field = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
     let numbers = numbers.into_iter().chain(totals).chain(rest);
-    let mut fields: Vec<_> = numbers.map(number).collect();
+    let mut fields: Vec<_> = numbers.map(field).collect();
     for (what, times) in [
         ("wait", totals::wait_times(ctx).borrow()),
         ("hold", totals::hold_times(ctx).borrow()),
     ] {
-        for percent in [50, 95, 99] {
-            let value = Field::Number(times.percentile(percent));
-            fields.push((format!("{what}_ms_p{percent}"), value));
-        }
         for (part, value) in [
+            ("p50", times.percentile(50)),
+            ("p95", times.percentile(95)),
+            ("p99", times.percentile(99)),
             ("max", times.max()),
             ("sum", times.sum()),
             ("count", times.count()),
         ] {
-            fields.push((format!("{what}_ms_{part}"), Field::Number(value)));
+            fields.push((format!("{what}_ms_{part}"), value.to_string()));
         }
     }
     let running = Leases {
@@ -71,10 +70,11 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, Field)> {
     };
     let missing = failover::missing(ctx, &running, now);
     let safe = u64::from(missing.is_empty());
-    let hidden = hidden::names(ctx);
-    fields.push(("failover_safe".into(), Field::Number(safe)));
-    fields.push(("failover_missing".into(), Field::Text(missing.join("; "))));
-    fields.push(("hidden_settings".into(), Field::Text(hidden)));
+    fields.extend([
+        ("failover_safe".into(), safe.to_string()),
+        ("failover_missing".into(), missing.join("; ")),
+        ("hidden_settings".into(), hidden::names(ctx)),
+    ]);
     fields
 }
 

@@ -30,7 +30,7 @@ impl<'c> Parse<'c> {
         Self {
             args,
             next: 1,
-            max_lease: config::max_lease(ctx),
+            max_lease: config::MAX_LEASE.get(ctx),
         }
     }
 

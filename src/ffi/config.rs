@@ -33,8 +33,13 @@ impl Setting {
     }
 
     /// What it is set to.
-    pub(crate) fn get(&'static self, ctx: &Context<'_>) -> i64 {
+    pub(crate) fn value(&'static self, ctx: &Context<'_>) -> i64 {
         self.value.get(ctx).get()
+    }
+
+    /// What it is set to, 0 if that is below zero.
+    pub(crate) fn get(&'static self, ctx: &Context<'_>) -> u64 {
+        self.value(ctx).max(0) as u64
     }
 }
 

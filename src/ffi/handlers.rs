@@ -39,8 +39,8 @@ pub(crate) struct Handlers {
     pub(crate) on_disconnect: fn(&Context<'_>, BlockedId),
     /// The server no longer needs the handle of a blocked client.
     pub(crate) on_freed: fn(&Context<'_>, BlockedId),
-    /// The module's fields of INFO.
-    pub(crate) info: fn(&Context<'_>) -> Vec<(String, Field)>,
+    /// The module's fields of INFO, and the value of each on one line.
+    pub(crate) info: fn(&Context<'_>) -> Vec<(String, String)>,
     /// The command that carries the effects of a lock in a rewritten AOF.
     pub(crate) effect: &'static CStr,
     /// A lock for RDB and DUMP.
@@ -65,14 +65,6 @@ pub(crate) struct Handlers {
 
 /// Takes one effect.
 pub(crate) type Emit<'a> = dyn FnMut(&[u8]) + 'a;
-
-/// The value of a field of INFO.
-#[derive(Clone, Debug)]
-pub(crate) enum Field {
-    Number(u64),
-    /// On one line.
-    Text(String),
-}
 
 /// What a timer is for. Passed as a number, so that no pointer has to be kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

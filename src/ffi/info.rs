@@ -6,7 +6,7 @@ use redis_module::raw;
 
 use super::catch::catch;
 use super::context::Context;
-use super::handlers::{self, Field};
+use super::handlers;
 use super::log::c_string;
 
 pub(super) unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, crashing: c_int) {
@@ -22,27 +22,10 @@ pub(super) unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, cras
             {
                 return;
             }
-            for (name, field) in (handlers::get().info)(&Context::detached()) {
-                let name = c_string(&name);
-                match field {
-                    Field::Number(value) => {
-                        api!(
-                            RedisModule_InfoAddFieldULongLong,
-                            info,
-                            name.as_ptr(),
-                            value
-                        );
-                    }
-                    Field::Text(text) => {
-                        let text = c_string(&text);
-                        api!(
-                            RedisModule_InfoAddFieldCString,
-                            info,
-                            name.as_ptr(),
-                            text.as_ptr()
-                        );
-                    }
-                }
+            for (name, value) in (handlers::get().info)(&Context::detached()) {
+                let (name, value) = (c_string(&name), c_string(&value));
+                let (name, value) = (name.as_ptr(), value.as_ptr());
+                api!(RedisModule_InfoAddFieldCString, info, name, value);
             }
         }
     });

@@ -55,7 +55,7 @@ pub(crate) use config::Setting;
 pub(crate) use context::Context;
 pub(crate) use docs::{Docs, Keys};
 pub(crate) use entry::Command;
-pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Field, Handlers, Swap};
+pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Handlers, Swap};
 pub(crate) use key::{Access, Key};
 pub(crate) use main_thread::MainThread;
 pub(crate) use registration::{Module, command};

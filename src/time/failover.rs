@@ -29,7 +29,7 @@ pub(crate) struct Leases {
 /// What the promise lacks; empty if it holds.
 pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<String> {
     let mut missing = Vec::new();
-    let max_lease = config::max_lease(ctx);
+    let max_lease = config::MAX_LEASE.get(ctx);
     let lag = lag::configured(ctx);
     match lag {
         None => missing.push(unreadable(lag::setting(ctx))),
@@ -75,7 +75,7 @@ pub(crate) fn forget_warning(ctx: &Context<'_>) {
 
 /// Which grace is too short, where `needed` milliseconds have to pass after a promotion.
 fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
-    let (grace, max_lease) = (config::grace(ctx), config::max_lease(ctx));
+    let (grace, max_lease) = (config::GRACE.get(ctx), config::MAX_LEASE.get(ctx));
     let Some(promotion_grace) = config::own_promotion_grace(ctx) else {
         let too_short = format!("lock.grace {grace} is less than {needed}");
         return (grace < needed).then_some(too_short).into_iter().collect();
@@ -97,9 +97,9 @@ fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
 
 /// Warns once for each choice of settings that a grace is too short for the leases.
 pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
-    let max_lease = config::max_lease(ctx);
+    let max_lease = config::MAX_LEASE.get(ctx);
     let graces = [
-        ("lock.grace", config::grace(ctx)),
+        ("lock.grace", config::GRACE.get(ctx)),
         (
             "lock.promotion-grace",
             config::own_promotion_grace(ctx).unwrap_or(0),

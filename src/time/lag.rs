@@ -40,7 +40,7 @@ impl Lag {
             };
         }
         hidden::note(ctx, setting(ctx));
-        let left = config::promotion_grace(ctx).saturating_sub(config::max_lease(ctx) + MARGIN);
+        let left = config::promotion_grace(ctx).saturating_sub(config::MAX_LEASE.get(ctx) + MARGIN);
         let default = if ctx.is_cluster() {
             DEFAULT_NODE_TIMEOUT
         } else {

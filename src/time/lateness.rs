@@ -196,7 +196,7 @@ impl Lateness {
     }
 
     fn measure(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
-        if now.millis_since(self.turned.get()) >= config::max_lease(ctx) {
+        if now.millis_since(self.turned.get()) >= config::MAX_LEASE.get(ctx) {
             self.turned.set(now);
             self.windows.set([Window::default(), self.windows.get()[0]]);
         }

@@ -87,7 +87,7 @@ impl Boxes {
 
     /// A box without a LOCK.MAIL in time, whose reader was lost, or whose delivered letters were not deleted.
     fn first_overdue(&self, ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
-        let timeout = config::mail_timeout(ctx);
+        let timeout = config::MAIL_TIMEOUT.get(ctx);
         let limits = BoxLimits {
             unasked: timeout,
             lost: timeout.min(WITHOUT_READER),
@@ -185,7 +185,7 @@ impl<'c> Mailbox<'c> {
         requests: u64,
         repeats: Option<WaiterId>,
     ) -> Result<(), Error> {
-        let (mail, max) = (boxes(ctx).mail.borrow(), config::max_queued(ctx));
+        let (mail, max) = (boxes(ctx).mail.borrow(), config::MAX_QUEUED.get(ctx));
         let is_new = if repeats.is_none() { requests } else { 0 };
         let more = is_new + u64::from(self.id.is_none());
         if more > 0 && mail.len() as u64 + more > max {

@@ -21,7 +21,7 @@ use crate::work::{queue, refuse};
 pub(crate) fn on_load(ctx: &Context<'_>) {
     time::set_primary(ctx, !ctx.is_replica());
     let now = clock::now();
-    time::grace(ctx).on_start(now, config::grace(ctx), config::promotion_grace(ctx));
+    time::grace(ctx).on_start(now, config::GRACE.get(ctx), config::promotion_grace(ctx));
     time::log_grace_begin(ctx, now, "the server has started");
     waiting::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
@@ -90,7 +90,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
     effect::may_have_receivers(ctx);
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
-        let (grace, max_lease) = (config::promotion_grace(ctx), config::max_lease(ctx));
+        let (grace, max_lease) = (config::promotion_grace(ctx), config::MAX_LEASE.get(ctx));
         let now = clock::now();
         time::grace(ctx).on_promotion(now, grace, max_lease);
         time::log_grace_begin(ctx, now, "the server has become a primary");
