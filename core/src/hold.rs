@@ -50,6 +50,7 @@ impl Store {
         }
     }
 
+    #[inline]
     pub(crate) fn get(&self, owner: OwnerRef<'_>) -> Option<Stake> {
         match self {
             Self::Free => None,

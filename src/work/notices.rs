@@ -59,7 +59,11 @@ impl<'c> Notices<'c> {
 
     /// Notifies the subscribers of key-space events of class `d`. No key may be open, and no borrow held.
     pub(crate) fn send(self, ctx: &Context<'_>) {
-        for (notice, key) in self.first.into_iter().chain(self.more) {
+        let Some((notice, key)) = self.first else {
+            return;
+        };
+        ctx.notify(notice.event(), key);
+        for (notice, key) in self.more {
             ctx.notify(notice.event(), key);
         }
     }

@@ -113,9 +113,11 @@ impl Keys {
         if self.by_slot.is_empty() {
             return None;
         }
-        let [first, last] = [KeyNo::MIN, KeyNo::MAX].map(|no| self.visit(key, no));
-        let mut found = self.by_slot.range(first..=last).map(|visited| visited.key);
-        found.find(|no| self.all[*no].id.as_ref() == key)
+        let first = self.visit(key, KeyNo::MIN);
+        let same_hash = |found: &&Visited| (found.slot, found.hash) == (first.slot, first.hash);
+        let mut found = self.by_slot.range(first..).take_while(same_hash);
+        let found = found.find(|visited| self.all[visited.key].id.as_ref() == key);
+        found.map(|visited| visited.key)
     }
 
     /// The place of the key in the order of slots. In a slot the order is that of a hash.
@@ -198,8 +200,9 @@ impl Keys {
     }
 
     fn with_holder(&self, holder: u64) -> impl Iterator<Item = KeyNo> {
-        let held = self.held.range((holder, KeyNo::MIN)..=(holder, KeyNo::MAX));
-        held.map(|(_, key)| *key)
+        let held = self.held.range((holder, KeyNo::MIN)..);
+        held.take_while(move |(its, _)| *its == holder)
+            .map(|(_, key)| *key)
     }
 
     fn task(&self, owner: OwnerRef<'_>) -> u64 {

@@ -87,9 +87,13 @@ impl Waiters {
     }
 
     pub(crate) fn name(&self, owner: OwnerRef<'_>) -> Name {
+        let (task, hash) = (owner.task_owner(), self.hasher.hash_one(owner));
         Name {
-            task: self.hasher.hash_one(owner.task_owner()),
-            owner: self.hasher.hash_one(owner),
+            task: match task == owner {
+                true => hash,
+                false => self.hasher.hash_one(task),
+            },
+            owner: hash,
         }
     }
 
@@ -245,23 +249,41 @@ impl Waiters {
 
     /// Where the owner stands at the key.
     pub(crate) fn stand(&self, key: KeyNo, name: Name) -> Option<Stand> {
-        let first = |reads| self.request_of(key, name, reads, Position::FIRST);
-        let (write, read) = (first(false), first(true));
+        let first = OfTask::first(key, name, false, Position::FIRST);
+        self.stand_from(first)
+            .filter(|stand| stand.key == key && stand.name == name)
+    }
+
+    /// The first owner of the task that stands in or behind `from`, in the order of `of_tasks`.
+    fn stand_from(&self, from: OfTask) -> Option<Stand> {
+        let mut found = self.of_tasks.range(from..);
+        let first = found.next().filter(|first| first.task == from.task)?;
+        let (key, owner) = (first.key, first.owner);
+        let name = Name {
+            task: from.task,
+            owner,
+        };
+        let of_owner =
+            |next: &&OfTask| next.task == name.task && next.key == key && next.owner == owner;
+        // Those that write come first. Mostly there is one request.
+        let read = match found.next().filter(of_owner) {
+            Some(next) if next.reads => Some(next.position),
+            Some(_) if !first.reads => self.request_of(key, name, true, Position::FIRST),
+            _ => None,
+        };
         Some(Stand {
             key,
             name,
-            position: write.into_iter().chain(read).min()?,
-            writes: write.is_some(),
+            position: read.map_or(first.position, |read| read.min(first.position)),
+            writes: !first.reads,
         })
     }
 
     fn request_of(&self, key: KeyNo, name: Name, reads: bool, from: Position) -> Option<Position> {
         let from = OfTask::first(key, name, reads, from);
-        let to = OfTask::first(key, name, reads, Position::END);
-        self.of_tasks
-            .range(from..=to)
-            .next()
-            .map(|found| found.position)
+        let found = self.of_tasks.range(from..).next()?;
+        let same = OfTask::first(key, name, reads, found.position);
+        (*found == same).then_some(found.position)
     }
 
     /// Whether the owner has no more than one request at the key.
@@ -294,13 +316,7 @@ impl Waiters {
             None => OfTask::first(key, Name { task, owner: 0 }, false, Position::FIRST),
             Some(owner) => OfTask::first(key, Name { task, owner }, true, Position::END),
         };
-        let found = self.of_tasks.range(from..).next()?;
-        let name = Name {
-            task,
-            owner: found.owner,
-        };
-        let is_of_task = found.task == task;
-        is_of_task.then(|| self.stand(found.key, name)).flatten()
+        self.stand_from(from)
     }
 
     /// The requests at the key from `from` to before `to`, the next one first.
@@ -310,8 +326,9 @@ impl Waiters {
         from: Position,
         to: Position,
     ) -> impl Iterator<Item = (Position, &Waiting)> {
-        let line = self.lines.range((key, from)..(key, to));
-        line.filter_map(|(_, position)| Some((*position, self.at(*position)?)))
+        let line = self.lines.range((key, from)..);
+        line.take_while(move |found| **found < (key, to))
+            .filter_map(|(_, position)| Some((*position, self.at(*position)?)))
     }
 
     /// The request that stands at `position`.
@@ -338,10 +355,8 @@ impl Waiters {
     }
 
     pub(super) fn first_several(&self, key: KeyNo) -> Option<Position> {
-        let mut found = self
-            .several
-            .range((key, Position::FIRST)..=(key, Position::END));
-        found.next().map(|(_, position)| *position)
+        let found = self.several.range((key, Position::FIRST)..).next();
+        found.filter(|found| found.0 == key).map(|found| found.1)
     }
 
     /// The next task after `last` that waits at this key and at others.
@@ -350,8 +365,8 @@ impl Waiters {
             None => (key, 0),
             Some(last) => (key, last.checked_add(1)?),
         };
-        let mut found = self.spread.range(from..=(key, u64::MAX));
-        found.next().map(|(_, task)| *task)
+        let found = self.spread.range(from..).next();
+        found.filter(|found| found.0 == key).map(|found| found.1)
     }
 }
 
@@ -409,6 +424,8 @@ impl Waiters {
 }
 
 fn last_before(order: &BTreeSet<(KeyNo, Position)>, key: KeyNo, to: Position) -> Option<Position> {
-    let mut before = order.range((key, Position::FIRST)..(key, to));
-    before.next_back().map(|(_, position)| *position)
+    let before = order.range(..(key, to)).next_back();
+    before
+        .filter(|before| before.0 == key)
+        .map(|before| before.1)
 }
