@@ -3,6 +3,7 @@
 "use strict";
 const CONNECT_TIMEOUT = 2_000; // ms
 const LATE = 200; // ms after a limit in which what has come is read first
+const CONFIRM = 1_000; // ms that replicas may take to confirm
 const TICK = 200; // ms by which a call's age is counted: the clock costs more than all else that is done for it here
 const MOST = 1_000; // calls in flight on a connection
 const TOGETHER = 16; // calls at most in one packet: the server works on it while the next one is filled
@@ -12,6 +13,13 @@ class Unanswered extends Error {
   constructor(cause, sent) {
     super("no reply", { cause });
     this.sent = sent;
+  }
+}
+/** Why a renewal does not count that the server has made. */
+class TooFew extends Error {
+  constructor(needed, had) {
+    super(`${had} replicas have the lock, and ${needed} have to`);
+    Object.assign(this, { needed, had });
   }
 }
 /** The first word of an error that the server has answered with. */
@@ -29,6 +37,7 @@ class Wire {
   #timer; // one for all calls: most are over long before
   #ticks = 0; // of the timer
   #closed = false; // it opens no connection any more
+  #isDoubtful = false; // another server may be the right one by now
   constructor(open, timeout) {
     this.open = open;
     this.limit = timeout / TICK;
@@ -37,13 +46,19 @@ class Wire {
   call(command) {
     return new Promise((resolve) => {
       if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
+      if (this.#isDoubtful && this.#inFlight.size === 0) this.#fail(new Error("another server may be the primary by now"));
       const call = { command, resolve, sentAt: 0 };
       if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
       this.#waiting.push(call);
       if (this.#opening === null) this.#open();
     });
   }
+  /** Connects anew once no call is in flight. */
+  doubt() {
+    this.#isDoubtful = true;
+  }
   #open() {
+    this.#isDoubtful = false;
     const opening = (this.#opening = inTime(Promise.resolve().then(this.open)));
     opening.then(
       (connection) => {
@@ -109,6 +124,48 @@ class Wire {
     this.#fail(new Error("the connection was given up"));
     this.#timer = clearTimeout(this.#timer);
     await opening?.then((connection) => connection.close(), () => {});
+  }
+}
+
+/**
+ * Renewals that as many replicas confirm. They go with WAIT over a connection of their own, because WAIT is about what that connection has
+ * written, and blocks it. While one WAIT is under way, the next renewals gather.
+ */
+class Confirmer {
+  #gathered = [];
+  #isBusy = false;
+  constructor(open, replicas, timeout) {
+    this.replicas = replicas;
+    this.wait = ["WAIT", replicas, CONFIRM];
+    this.wire = new Wire(() => this.#open(open), timeout);
+  }
+  // Before a connection has written anything, WAIT counts the replicas that are attached.
+  async #open(open) {
+    const connection = await open();
+    const had = await connection.send(this.wait, true).catch((error) => error);
+    if (had >= this.replicas) return connection;
+    connection.close();
+    throw typeof had === "number" ? new TooFew(this.replicas, had) : had;
+  }
+  /** The replies to renewals, or errors in their place: Unanswered for those that too few replicas have. */
+  confirm(renewals) {
+    return new Promise((resolve) => {
+      this.#gathered.push({ renewals, resolve });
+      if (!this.#isBusy) this.#send();
+    });
+  }
+  async #send() {
+    this.#isBusy = true;
+    while (this.#gathered.length > 0) {
+      const together = this.#gathered.splice(0);
+      const commands = [...together.flatMap(({ renewals }) => renewals), this.wait];
+      const replies = await Promise.all(commands.map((command) => this.wire.call(command)));
+      const had = replies.pop();
+      const problem = typeof had === "number" ? new Unanswered(new TooFew(this.replicas, had), true) : had;
+      const counted = (reply) => (typeof reply !== "number" || had >= this.replicas ? reply : problem);
+      for (const { renewals, resolve } of together) resolve(replies.splice(0, renewals.length).map(counted));
+    }
+    this.#isBusy = false;
   }
 }
 
@@ -257,4 +314,4 @@ function nodeRedisCluster(cluster) {
   };
 }
 
-module.exports = { LATE, MOST, Unanswered, codeOf, Wire, inTime, slotOf, topologyOf };
+module.exports = { LATE, MOST, Confirmer, TooFew, Unanswered, codeOf, Wire, inTime, slotOf, topologyOf };

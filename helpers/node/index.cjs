@@ -4,13 +4,13 @@
 // unknown, the library repeats LOCK.LEAVE … FOR until the server replies; late requests of that name then change nothing.
 "use strict";
 const { inspect } = require("node:util");
-const { Unanswered, codeOf, inTime } = require("./connections.cjs");
+const { TooFew, Unanswered, codeOf, inTime } = require("./connections.cjs");
 const { Lock, MultiLock } = require("./lock.cjs");
 const { Again, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const { REFRESH_TIMEOUT, Session } = require("./session.cjs");
 const {
-  LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
+  LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError, unasked,
 } = require("./values.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
@@ -67,9 +67,9 @@ class Locks {
   #busy = 0; // commands in flight that end a hold, or take one over
 
   constructor(client, options = {}) {
-    const { lease = 30_000 } = known(options, new Set(["lease"]));
+    const { lease = 30_000, replicas = 0 } = known(options, new Set(["lease", "replicas"]));
     this.defaults = { lease: time("lease", lease) };
-    this.session = Session.join(client);
+    this.session = Session.join(client, count("replicas", replicas, 0, MOST_COUNT));
   }
 
   // The checked options of a request. `longest`: its wait, if they say nothing of it.
@@ -133,10 +133,11 @@ class Locks {
     this.#checkOpen(name);
     const reason = cause && (cause.cause ?? cause).message;
     const until = Math.max(request.failing ?? Infinity, this.session.nodeOf(keys[0]).answeredAt) + PATIENCE;
-    const late = wait === 0 ? tries > 1 || reason === "no reply in time" : wait === Infinity ? now() > until : now() + 20 >= end;
+    const isOnce = reason === "no reply in time" || cause?.cause instanceof TooFew;
+    const late = wait === 0 ? tries > 1 || isOnce : wait === Infinity ? now() > until : now() + 20 >= end;
     const last = late || NO_ENTRY.test(reason);
     if (last && !cause) return null;
-    if (last) throw new UnreachableError(`the server cannot be asked: ${reason}`, name, cause.cause ?? cause);
+    if (last) throw unasked(cause.cause ?? cause, name);
     if (!cause && tries < 4) return 0;
     if (cause) await this.session.refresh(keys[0]);
     return Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()));
@@ -190,15 +191,18 @@ class Locks {
           reply = await this.session.ask(["LOCK.RENEW", key, heir, lease]);
         }
         if (!(reply instanceof Error)) {
-          known = reply === null ? tries === 1 : !this.closed;
+          known = reply === null && tries === 1;
           if (reply === null) return null;
+          const lock = new Lock(this, request, heir, reply, sent);
+          if (this.session.replicas > 0) await lock.extend(lease);
+          known = !this.closed;
           if (this.closed) throw new UnreachableError("the locks are closed", name);
-          return this.#hold(this.session.nodeOf(key), new Lock(this, request, heir, reply, sent));
+          return this.#hold(this.session.nodeOf(key), lock);
         }
         known = tries === 1 && !(reply instanceof Unanswered);
         const passes = reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply));
         if (!passes) throw new RefusedError(reply.message, name, reply);
-        if (this.closed || now() > end) throw new UnreachableError(`the server cannot be asked: ${(reply.cause ?? reply).message}`, name, reply.cause ?? reply);
+        if (this.closed || now() > end) throw unasked(reply.cause ?? reply, name);
         await this.session.refresh(key);
         await pause(Math.min(50 * tries, 500));
       }
@@ -239,7 +243,7 @@ class Locks {
   async #replyTo(command, name) {
     this.#checkOpen(name);
     const reply = await this.session.ask(command);
-    if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, name, reply.cause);
+    if (reply instanceof Unanswered) throw unasked(reply.cause, name);
     if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
     return reply;
   }
@@ -264,10 +268,10 @@ class Locks {
       known = reply === null || (reply instanceof Error && !reply.sent);
       if (reply instanceof Error) throw refusal(reply, request.name);
       const answered = now();
-      ticket.node.answeredAt = answered;
       if (reply === null) return null;
       const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
-      if (lock.until - answered < request.lease / 2) await this.#confirm(lock, request);
+      if (this.session.replicas > 0 || lock.until - answered < request.lease / 2) await this.#confirm(lock, request);
+      ticket.node.answeredAt = answered;
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       known = true;
       return this.#hold(ticket.node, lock);
@@ -278,10 +282,10 @@ class Locks {
     }
   }
 
-  // A grant came late: whether the lock is held is asked anew.
+  // A grant came late, or replicas have to confirm it: whether the lock is held is asked anew.
   async #confirm(lock, { lease, signal }) {
     const held = await lock.confirm(lease, signal).catch((error) => {
-      throw error instanceof Unanswered ? new Again("", { cause: error }) : error;
+      throw error instanceof Unanswered || ELSEWHERE.has(codeOf(error.cause)) ? new Again("", { cause: error }) : error;
     });
     if (!held) throw new Again();
   }
@@ -320,7 +324,7 @@ class Locks {
     if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
       if (this.closed) lock.lose();
       else if (!lock.over) node.hold(lock); // it may have been released meanwhile
-      if (reply instanceof Unanswered) throw new UnreachableError(`the server cannot be asked: ${reply.cause.message}`, lock.name, reply.cause);
+      if (reply instanceof Unanswered) throw unasked(reply.cause, lock.name);
       throw new RefusedError(reply.message, lock.name, reply);
     }
     lock.forgetRest();
@@ -349,4 +353,4 @@ class Locks {
   }
 }
 
-module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, Lock, Locks, MultiLock, Semaphore };
+module.exports = { LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError, Lock, Locks, MultiLock, Semaphore };

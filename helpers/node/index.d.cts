@@ -10,9 +10,14 @@ export type Client =
 export interface LocksOptions {
   /** Milliseconds that a lock lives without renewal, 3 at least. 30,000 if not given. */
   lease?: number;
+  /**
+   * How many replicas must have each grant and each renewal before a lock relies on it. 0 if not given. If all clients name the number of
+   * replicas that may ever be promoted, and each server has `lock.grace`, no failover lets two in.
+   */
+  replicas?: number;
 }
 
-export interface AcquireOptions extends LocksOptions {
+export interface AcquireOptions extends Pick<LocksOptions, "lease"> {
   /** Milliseconds to wait; 0 asks once, and so does less. Without a limit for `acquire`, 0 for `tryAcquire`, if not given. */
   wait?: number;
   /** "read" shares the lock with other readers. "write" if not given. */
@@ -145,3 +150,8 @@ export class DeadlockError extends LockError {}
 export class RefusedError extends LockError {}
 /** The server could not be asked. */
 export class UnreachableError extends LockError {}
+/** Too few replicas had the lock in time. A new one was given back; one to be extended keeps the lease that it had. */
+export class UnconfirmedError extends LockError {
+  readonly needed: number;
+  readonly had: number;
+}

@@ -2,7 +2,7 @@
 "use strict";
 const { Unanswered, codeOf } = require("./connections.cjs");
 const { abortable, now } = require("./node.cjs");
-const { LostError, RefusedError, UnreachableError, text, time } = require("./values.cjs");
+const { LostError, RefusedError, text, time, unasked } = require("./values.cjs");
 
 /** Lets the signal `notice`, whenever it is asked, whether it has to be aborted. */
 function askedOften(signal, notice) {
@@ -150,7 +150,7 @@ class Lock {
   async extend(ms) {
     time("ms", ms);
     const extended = await this.confirm(ms).catch((error) => {
-      throw error instanceof Unanswered ? new UnreachableError(`the server cannot be asked: ${error.cause.message}`, this.name, error.cause) : error;
+      throw error instanceof Unanswered ? unasked(error.cause, this.name) : error;
     });
     if (!extended) this.#lose();
     if (this.#lost) throw this.#lost;
@@ -173,7 +173,7 @@ class Lock {
     if (this.#over) throw this.#lost ?? new LostError(`the lock '${this.name}' is not held any more`, this.name);
     const reply = await this.#locks.session.ask(["LOCK.GUARD", this.key, this.owner, this.token, ...command]);
     if (!(reply instanceof Error)) return reply;
-    if (reply instanceof Unanswered) throw new UnreachableError(`nobody knows whether the command ran: ${reply.cause.message}`, this.name, reply.cause);
+    if (reply instanceof Unanswered) throw unasked(reply.cause, this.name, "nobody knows whether the command ran");
     if (codeOf(reply) !== "NOTHELD") throw new RefusedError(reply.message, this.name, reply);
     this.#lose();
     throw this.#lost;
@@ -181,8 +181,8 @@ class Lock {
   /** Asks for `ms` from now on. Whether it is held. */
   async confirm(ms, signal) {
     const sent = now();
-    const asked = this.held ? this.keys.map((key) => this.#locks.session.ask(this.#renewal(key, ms))) : [];
-    const replies = await abortable(Promise.all(asked), signal);
+    const renewals = this.held ? this.keys.map((key) => this.#renewal(key, ms)) : [];
+    const replies = await abortable(this.#locks.session.renew(renewals), signal);
     for (const reply of replies) {
       if (reply instanceof Unanswered) throw reply;
       if (reply instanceof Error && codeOf(reply) !== "WRONGTYPE") throw new RefusedError(reply.message, this.name, reply);

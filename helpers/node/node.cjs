@@ -4,7 +4,7 @@
 const { randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
 const { performance } = require("node:perf_hooks");
-const { LATE, MOST, Unanswered, Wire, codeOf } = require("./connections.cjs");
+const { Confirmer, LATE, MOST, TooFew, Unanswered, Wire, codeOf } = require("./connections.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
@@ -144,6 +144,7 @@ class Node {
     Object.assign(this, { session, address });
     this.wire = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT);
     this.mailWire = new Wire(() => session.topology.open(address), COMMAND_TIMEOUT + MAIL_WAIT);
+    this.confirmer = new Confirmer(() => session.topology.open(address), session.replicas, COMMAND_TIMEOUT);
     this.#newBox();
   }
 
@@ -261,26 +262,16 @@ class Node {
         for (const hold of this.holds) if (sent >= hold.until) hold.lose();
         const holds = [...this.holds];
         const pendingLeaves = [...this.pendingLeaves];
-        const due = []; // what takes the reply to each command, and whether it has to be sent again
-        const commands = [];
+        const renewals = []; // and what takes the reply to each of them: whether it has to be sent again
         for (const hold of holds) {
           if (hold.renewAt > sent + hold.lease / 10 || sent >= hold.last) continue;
           for (const command of hold.renewals(Math.min(hold.lease, hold.last - sent))) {
-            commands.push(command);
-            due.push((reply) => hold.renewed(command[1], reply, sent));
+            renewals.push({ command, take: (reply) => hold.renewed(command[1], reply, sent) });
           }
         }
-        for (const pending of pendingLeaves) {
-          commands.push(pending.command);
-          due.push((reply) => this.left(pending, reply));
-        }
-        if (commands.length > 0) {
-          const replies = await this.#answers(commands);
-          for (const [index, reply] of replies.entries()) {
-            if (codeOf(reply) === "ASK") replies[index] = await this.session.ask(commands[index]);
-          }
-          let failed = false;
-          due.forEach((takeReply, index) => (failed = takeReply(replies[index]) || failed));
+        const leaves = pendingLeaves.map((pending) => ({ command: pending.command, take: (reply) => this.left(pending, reply) }));
+        if (renewals.length + leaves.length > 0) {
+          const failed = await this.#exchange(renewals, leaves);
           if (failed) {
             await this.#rehome();
             await pause(holds.reduce((least, hold) => Math.min(least, hold.lease / 10), wait));
@@ -295,6 +286,31 @@ class Node {
         }
       }
     });
+  }
+
+  /** Sends the commands, and lets their replies be taken. Whether one of them has to be sent again. */
+  async #exchange(renewals, leaves) {
+    const isConfirming = this.session.replicas > 0;
+    const [confirmed, replies] = await Promise.all([
+      isConfirming && renewals.length > 0 ? this.confirm(renewals.map(({ command }) => command)) : [],
+      this.#answers((isConfirming ? leaves : [...renewals, ...leaves]).map(({ command }) => command)),
+    ]);
+    let failed = false;
+    for (const [index, { command, take }] of [...renewals, ...leaves].entries()) {
+      let reply = index < confirmed.length ? confirmed[index] : replies[index - confirmed.length];
+      if (codeOf(reply) === "ASK" && index >= confirmed.length) reply = await this.session.ask(command);
+      failed = take(reply) || failed;
+    }
+    return failed;
+  }
+
+  /** The replies to renewals, or errors in their place, once the replicas have confirmed them. */
+  async confirm(renewals) {
+    const replies = await this.confirmer.confirm(renewals);
+    if (replies.some((reply) => reply?.cause instanceof TooFew)) {
+      for (const wire of [this.wire, this.mailWire, this.confirmer.wire]) wire.doubt(); // a primary without replicas may have a successor
+    }
+    return replies;
   }
 
   // In portions, so that other calls need not wait for all of them.
@@ -351,7 +367,7 @@ class Node {
 
   close() {
     this.#rest(true);
-    return Promise.all([this.wire.close(), this.mailWire.close()]);
+    return Promise.all([this.wire, this.mailWire, this.confirmer.wire].map((wire) => wire.close()));
   }
 
   /** Whether something of that user has still to be left. */

@@ -1,4 +1,4 @@
-// What all Locks of one client share: the servers, with two connections to each, the requests under way, and names that nobody has had.
+// What all Locks of one client share that as many replicas confirm: the servers, with two connections to each, the requests under way, and names that nobody has had.
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { codeOf, inTime, topologyOf } = require("./connections.cjs");
@@ -6,7 +6,7 @@ const { Node, keysOf } = require("./node.cjs");
 
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to report its nodes
 
-const sessions = new WeakMap(); // by client
+const sessions = new WeakMap(); // maps by client, from how many replicas confirm
 
 /** The address in a redirection. A server that does not know its clients' name for it gives the port alone: the host is that of `node`. */
 function addressOf(target, node) {
@@ -22,18 +22,17 @@ class Session {
   #id = randomUUID();
   #count = 0;
 
-  constructor(client) {
+  constructor(client, replicas) {
     this.#client = client;
+    this.replicas = replicas;
     this.topology = topologyOf(client);
   }
 
   /** The client's session, for one more of its Locks. */
-  static join(client) {
-    if (!sessions.has(client)) {
-      const session = new Session(client); // refuses what is no client
-      sessions.set(client, session);
-    }
-    const session = sessions.get(client);
+  static join(client, replicas) {
+    const all = sessions.get(client) ?? new Map();
+    const session = all.get(replicas) ?? new Session(client, replicas); // refuses what is no client
+    sessions.set(client, all.set(replicas, session));
     session.#users++;
     return session;
   }
@@ -42,7 +41,7 @@ class Session {
   async leave() {
     if (--this.#users > 0) return;
     this.ended = true;
-    sessions.delete(this.#client);
+    sessions.get(this.#client).delete(this.replicas);
     for (const node of this.nodes) node.pendingLeaves.clear();
     await Promise.all(this.nodes.map((node) => node.close()));
   }
@@ -81,6 +80,12 @@ class Session {
       } else break;
     }
     return reply;
+  }
+
+  /** The replies to the renewals of one lock, or errors in their place. */
+  renew(renewals) {
+    if (this.replicas === 0 || renewals.length === 0) return Promise.all(renewals.map((renewal) => this.ask(renewal)));
+    return this.nodeOf(keysOf(renewals[0])[0]).confirm(renewals);
   }
 
   /** A name that nobody has had: `holder` is for people, and by `task` the server finds deadlocks. */

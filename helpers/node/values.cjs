@@ -1,6 +1,7 @@
 // Arguments and results of callers: times, names and errors.
 "use strict";
 const { inspect } = require("node:util");
+const { TooFew } = require("./connections.cjs");
 
 const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
 const MOST_LEASE = Number.MAX_SAFE_INTEGER;
@@ -42,7 +43,21 @@ class DeadlockError extends LockError {}
 class RefusedError extends LockError {}
 /** The server could not be asked. */
 class UnreachableError extends LockError {}
+/** Too few replicas had the lock in time: `had` of `needed`. */
+class UnconfirmedError extends LockError {
+  constructor(key, cause) {
+    super(cause.message, key, cause);
+    this.needed = cause.needed;
+    this.had = cause.had;
+  }
+}
+
+/** The error of a request without a reply. */
+function unasked(cause, key, what = "the server cannot be asked") {
+  return cause instanceof TooFew ? new UnconfirmedError(key, cause) : new UnreachableError(`${what}: ${cause.message}`, key, cause);
+}
 
 module.exports = {
   LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
+  UnconfirmedError, unasked,
 };

@@ -6,7 +6,7 @@ import { Lock, Locks, MultiLock, type AcquireOptions } from "mortise-lock";
 export async function types(signal: AbortSignal) {
   const every = [
     new Locks(new Redis()), new Locks(new Cluster([])), new Locks(createClient()), new Locks(createCluster({ rootNodes: [] })),
-    new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000 }),
+    new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000, replicas: 1 }),
   ];
   const options: AcquireOptions = { wait: 5, mode: "read", signal, renew: false, maxHold: 1, task: "a" };
   const lock: Lock | null = await every[0].tryAcquire("key", options);
