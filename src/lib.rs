@@ -17,7 +17,6 @@
 
 mod command;
 mod config;
-mod decimal;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;

@@ -42,7 +42,7 @@ impl Command for Info {
         let now = clock::now();
         let value = key.value();
         if let Some(value) = &value
-            && value.listed().is_none()
+            && value.listed.get().is_none()
         {
             // RENAME or MOVE brought it here, and only now is its name known: from now on it is swept.
             leases::follow(ctx, ctx.key(name), value, now);

@@ -3,9 +3,8 @@
 use mortise_core::{Count, KeyList, Lease, OwnerRef, Token, WaiterId};
 
 use crate::config;
-use crate::decimal;
 use crate::error::{Error, shown};
-use crate::ffi::{Arg, Args, Context};
+use crate::ffi::{Arg, Args, Context, decimal};
 
 /// The largest wait: 2^53 milliseconds.
 const LONGEST_WAIT: u64 = 1 << 53;
@@ -147,7 +146,7 @@ impl<'c> Parse<'c> {
 
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
         let (arg, max) = (self.take("lease")?, self.max_lease);
-        let lease = decimal::parse(arg.bytes()).filter(|lease| (1..=max).contains(lease));
+        let lease = decimal(arg.bytes()).filter(|lease| (1..=max).contains(lease));
         lease.and_then(Lease::from_millis).ok_or_else(|| {
             let range = format!("1 to {max} milliseconds (lock.max-lease)");
             bounds(arg, "lease", &range)
@@ -156,7 +155,7 @@ impl<'c> Parse<'c> {
 
     pub(crate) fn token(&mut self, name: &'static str) -> Result<Token, Error> {
         let arg = self.take(name)?;
-        let token = decimal::parse(arg.bytes()).and_then(Token::new);
+        let token = decimal(arg.bytes()).and_then(Token::new);
         token.ok_or_else(|| {
             let range = format!("an integer from 1 to {} (below 2^53)", Token::MAX.get());
             bounds(arg, name, &range)
@@ -216,7 +215,7 @@ impl<'c> Parse<'c> {
 }
 
 fn within(arg: Arg<'_>, name: &'static str, min: u64, max: u64) -> Result<u64, Error> {
-    decimal::parse(arg.bytes())
+    decimal(arg.bytes())
         .filter(|value| (min..=max).contains(value))
         .ok_or_else(|| bounds(arg, name, &format!("an integer from {min} to {max}")))
 }

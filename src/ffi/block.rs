@@ -10,9 +10,9 @@ use std::os::raw::{c_int, c_void};
 
 use redis_module::raw;
 
-use super::catch::catch;
 use super::context::Context;
 use super::handlers::{self, BlockedId};
+use super::log::catch;
 
 /// A client that the server has blocked for us. Whoever has this is the one who unblocks it.
 #[derive(Debug)]

@@ -1,10 +1,12 @@
-//! The clocks, and which boot of which machine they are of.
+//! The clocks as the core wants them, and which boot of which machine they are of.
 
 use std::fs;
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
 use libc::{CLOCK_REALTIME, clock_gettime, timespec};
+use mortise_core::codec::{BootId, MachineId, Stamp};
+use mortise_core::{Instant, Micros};
 use redis_module::raw;
 
 #[cfg(target_os = "linux")]
@@ -12,38 +14,55 @@ const BOOT_CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const BOOT_CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
-/// Milliseconds since the machine started, suspension included.
-pub(crate) fn boot_millis() -> u64 {
+/// Now, on the boot-time clock: since the machine started, suspension included.
+pub(crate) fn now() -> Instant {
     let time = read(BOOT_CLOCK);
-    time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000
+    Instant::from_millis(time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000)
 }
 
-/// Microseconds since the machine started, suspension included.
-pub(crate) fn boot_micros() -> u64 {
-    let time = read(BOOT_CLOCK);
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+/// Now, on the boot-time clock, in microseconds.
+pub(crate) fn now_micros() -> u64 {
+    micros(BOOT_CLOCK)
 }
 
-/// The wall clock, microseconds since 1970.
-pub(crate) fn wall_micros() -> u64 {
-    let time = read(CLOCK_REALTIME);
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+/// Now, on the wall clock.
+pub(crate) fn wall() -> Micros {
+    Micros(micros(CLOCK_REALTIME))
 }
 
-/// The wall clock as the server read it when it called the command that runs now. Not available before
-/// Redis 7.2.
-pub(crate) fn command_wall_micros() -> u64 {
+/// The wall clock when the server called the command that runs now, as far as it shows that (from Redis 7.2 on). Tokens need no better
+/// one.
+pub(crate) fn command_wall() -> Micros {
     // SAFETY: no arguments; a function that an older server lacks is null.
     match unsafe { raw::RedisModule_CachedMicroseconds } {
         // SAFETY: as above.
-        Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0),
-        None => wall_micros(),
+        Some(cached) => Micros(u64::try_from(unsafe { cached() }).unwrap_or(0)),
+        None => wall(),
+    }
+}
+
+/// Here and now, for bytes that leave or reach the process.
+pub(crate) fn stamp() -> Stamp {
+    stamp_at(now())
+}
+
+/// Here, and the moment `now`.
+pub(crate) fn stamp_at(now: Instant) -> Stamp {
+    Stamp {
+        boot_id: BootId(boot_id()),
+        machine: machine_id().map(MachineId),
+        boot: now,
+        wall_ms: wall().0 / 1_000,
     }
 }
 
 /// The processor time that this thread has used, in microseconds.
 pub(crate) fn cpu_micros() -> u64 {
-    let time = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    micros(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn micros(clock: libc::clockid_t) -> u64 {
+    let time = read(clock);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }
 
@@ -59,12 +78,11 @@ fn read(clock: libc::clockid_t) -> timespec {
 
 /// Which boot-time clock it is: the kernel's id of this boot, and how far the clock of this process's time namespace (a container's,
 /// say) is off. Of this process if the kernel has no id, so that no other clock is taken for this one.
-pub(crate) fn boot_id() -> [u8; 16] {
+fn boot_id() -> [u8; 16] {
     static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {
         let Some(id) = kernel_boot_id() else {
-            return (u128::from(wall_micros()) << 32 | u128::from(std::process::id()))
-                .to_be_bytes();
+            return (u128::from(wall().0) << 32 | u128::from(std::process::id())).to_be_bytes();
         };
         let id = match boot_clock_offset() {
             None => id,
@@ -91,7 +109,7 @@ fn boot_clock_offset() -> Option<String> {
 
 /// Which machine this is, the same after a reboot: a hash of the id that it was installed with and of its name, because
 /// machines made of one image may share the id. `None` where there is none, as in many containers.
-pub(crate) fn machine_id() -> Option<NonZeroU64> {
+fn machine_id() -> Option<NonZeroU64> {
     static MACHINE_ID: OnceLock<Option<NonZeroU64>> = OnceLock::new();
     *MACHINE_ID.get_or_init(|| {
         let id = fs::read_to_string("/etc/machine-id").ok()?;

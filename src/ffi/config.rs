@@ -7,9 +7,9 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::catch::catch;
 use super::context::Context;
-use super::main_thread::MainThread;
+use super::context::MainThread;
+use super::log::catch;
 
 /// A whole number that can be configured.
 pub(crate) struct Setting {

@@ -1,6 +1,7 @@
-//! A call's context: databases, keys, flags, effects, logs.
+//! A call's context: databases, flags, effects, logs, replies, and the state of the module, which only the holder of the server's lock
+//! reaches.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_long};
 use std::marker::PhantomData;
 use std::os::raw::c_int;
 
@@ -116,37 +117,26 @@ impl Context<'_> {
         unsafe { api!(RedisModule_AvoidReplicaTraffic) != 0 }
     }
 
-    /// Sends an effect to the AOF and to every replica.
-    pub(crate) fn replicate(&self, command: &CStr, key: Arg<'_>, effect: &[u8]) {
-        // SAFETY: the format names a string of the server and a buffer with its length.
-        unsafe {
-            api!(
-                RedisModule_Replicate,
-                self.ctx,
-                command.as_ptr(),
-                c"sb".as_ptr(),
-                key.as_ptr(),
-                effect.as_ptr(),
-                effect.len(),
-            );
-        }
+    /// Sends `command key effect` to the AOF and to every replica.
+    pub(crate) fn replicate(&self, command: &CStr, key: &[u8], effect: &[u8]) {
+        self.replicate_as(c"bb", command, key, effect);
     }
 
-    /// Sends an effect to the AOF and to every replica, on a key whose name is not an argument.
-    pub(crate) fn replicate_named(&self, command: &CStr, key: &[u8], effect: &[u8]) {
-        self.replicate_bytes(c"bb", command, key, effect);
+    /// Sends `command key` to the AOF and to every replica.
+    pub(crate) fn replicate_plain(&self, command: &CStr, key: &[u8]) {
+        self.replicate_as(c"b", command, key, b"");
     }
 
     /// Sends an effect on no key to every replica, and not to the AOF.
     pub(crate) fn replicate_to_replicas(&self, command: &CStr, effect: &[u8]) {
-        self.replicate_bytes(c"Abb", command, b"", effect);
+        self.replicate_as(c"Abb", command, b"", effect);
     }
 
-    fn replicate_bytes(&self, format: &CStr, command: &CStr, key: &[u8], effect: &[u8]) {
+    fn replicate_as(&self, format: &CStr, command: &CStr, key: &[u8], effect: &[u8]) {
         let (command, format) = (command.as_ptr(), format.as_ptr());
         let (key, len) = (key.as_ptr(), key.len());
         let (effect, size) = (effect.as_ptr(), effect.len());
-        // SAFETY: the formats name two buffers, each with its length; `A` keeps the effect from the AOF.
+        // SAFETY: the formats name at most two buffers, each with its length; `A` keeps the effect from the AOF.
         unsafe {
             api!(
                 RedisModule_Replicate,
@@ -159,20 +149,6 @@ impl Context<'_> {
                 size
             )
         };
-    }
-
-    /// Sends `command key` to the AOF and to every replica.
-    pub(crate) fn replicate_plain(&self, command: &CStr, key: Arg<'_>) {
-        // SAFETY: the format names a string of the server.
-        unsafe {
-            api!(
-                RedisModule_Replicate,
-                self.ctx,
-                command.as_ptr(),
-                c"s".as_ptr(),
-                key.as_ptr(),
-            );
-        }
     }
 
     /// Sends the command as it came.
@@ -231,4 +207,86 @@ pub(super) fn db_of(number: c_int) -> Db {
 /// The number by which the server knows the database.
 pub(super) fn number_of(db: Db) -> c_int {
     c_int::try_from(db.0).unwrap_or(c_int::MAX)
+}
+
+impl Context<'_> {
+    pub(crate) fn reply_integer(&self, value: i64) {
+        // SAFETY: see the module's head; the same for every reply below.
+        unsafe { api!(RedisModule_ReplyWithLongLong, self.as_ptr(), value) };
+    }
+
+    pub(crate) fn reply_null(&self) {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithNull, self.as_ptr()) };
+    }
+
+    pub(crate) fn reply_bytes(&self, bytes: &[u8]) {
+        // SAFETY: the server copies the bytes.
+        unsafe {
+            let start = bytes.as_ptr().cast();
+            api!(
+                RedisModule_ReplyWithStringBuffer,
+                self.as_ptr(),
+                start,
+                bytes.len()
+            )
+        };
+    }
+
+    pub(crate) fn reply_text(&self, text: &CStr) {
+        self.reply_bytes(text.to_bytes());
+    }
+
+    /// A number in a map.
+    pub(crate) fn reply_field(&self, field: &CStr, value: i64) {
+        self.reply_text(field);
+        self.reply_integer(value);
+    }
+
+    /// `len` replies follow.
+    pub(crate) fn reply_array(&self, len: usize) {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithArray, self.as_ptr(), len as c_long) };
+    }
+
+    /// `len` pairs of replies follow; a flat array in RESP2.
+    pub(crate) fn reply_map(&self, len: usize) {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithMap, self.as_ptr(), len as c_long) };
+    }
+
+    /// An error: its code, a space and a text, on one line.
+    pub(crate) fn reply_error(&self, text: &str) {
+        let text = log::c_string(&text.replace(['\r', '\n'], " "));
+        // SAFETY: the server copies the text.
+        unsafe { api!(RedisModule_ReplyWithError, self.as_ptr(), text.as_ptr()) };
+    }
+}
+
+/// A value that only the holder of the server's lock reaches: state of the module, kept beside the code that uses it.
+///
+/// Every caller of the module holds the server's lock: the event loop, or a thread of another
+/// module that has taken it (`RM_ThreadSafeContextLock`). So one call runs at a time, whatever its
+/// thread. A [`Context`] exists only within such a call, and having one proves the lock: state
+/// needs no lock of its own. (`free` of a value may run without the server's lock; it gets no
+/// context.)
+///
+/// Every part has a cell of its own, and no borrow is held across a call into the server, because such a call may come
+/// back through a callback.
+pub(crate) struct MainThread<T>(T);
+
+// SAFETY: nothing but `get` gives the value away, and `get` takes a context, which exists only while its thread holds the
+// server's lock and is not sent. Taking that lock orders the accesses of different threads, so even a value that is not
+// `Send` (an `Rc`) is used by one thread at a time. A static is never dropped.
+unsafe impl<T> Sync for MainThread<T> {}
+
+impl<T> MainThread<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value; `ctx` shows that this thread holds the server's lock.
+    pub(crate) fn get(&'static self, _ctx: &Context<'_>) -> &'static T {
+        &self.0
+    }
 }

@@ -1,12 +1,12 @@
-//! Events of the server.
+//! Events of the server, and the module's part of INFO.
 
 use std::os::raw::{c_int, c_void};
 
 use redis_module::raw;
 
-use super::catch::catch;
 use super::context::{Context, db_of};
 use super::handlers::{self, Event, Swap};
+use super::log::{c_string, catch};
 
 /// Events that are needed from the start: a change of role, the end of a load, the cron.
 const FROM_THE_START: [u64; 3] = [
@@ -103,4 +103,26 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         raw::REDISMODULE_EVENT_CONFIG => Some(Event::Config),
         _ => None,
     }
+}
+
+pub(super) unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, crashing: c_int) {
+    if crashing != 0 {
+        // The state may be what crashed; a report must not touch it.
+        return;
+    }
+    catch("INFO", || {
+        // SAFETY: an empty name makes the section be called after the module: `lock`. The server puts that before the name of each
+        // field, and copies names and texts. It calls this with its lock held.
+        unsafe {
+            if api!(RedisModule_InfoAddSection, info, c"".as_ptr()) != raw::REDISMODULE_OK as c_int
+            {
+                return;
+            }
+            for (name, value) in (handlers::get().info)(&Context::detached()) {
+                let (name, value) = (c_string(&name), c_string(&value));
+                let (name, value) = (name.as_ptr(), value.as_ptr());
+                api!(RedisModule_InfoAddFieldCString, info, name, value);
+            }
+        }
+    });
 }

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 use mortise_core::{Db, KeyRef};
 
 use super::context::Context;
-use super::source::Source;
-use super::value::Value;
+use super::value::{Source, Value};
 
 static HANDLERS: OnceLock<&'static Handlers> = OnceLock::new();
 

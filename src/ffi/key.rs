@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::args::{Arg, OwnString};
 use super::context::Context;
-use super::main_thread::MainThread;
+use super::context::MainThread;
 use super::native_type;
 use super::value::Value;
 use crate::error::Error;

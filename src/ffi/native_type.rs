@@ -12,12 +12,11 @@ use mortise_core::KeyRef;
 use redis_module::raw;
 
 use super::args::Arg;
-use super::catch::catch;
 use super::context::{Context, db_of};
 use super::handlers;
 use super::log::c_string;
-use super::source::Source;
-use super::value::Value;
+use super::log::catch;
+use super::value::{Source, Value};
 
 /// How `TYPE` names a lock: nine characters, as the server demands.
 const NAME: &CStr = c"mort-lock";

@@ -5,8 +5,8 @@ use std::os::raw::c_int;
 use redis_module::raw;
 
 use super::args::Args;
-use super::catch::catch;
 use super::context::Context;
+use super::log::catch;
 use super::registration::register;
 use crate::MODULE;
 

@@ -6,20 +6,17 @@ use std::os::raw::c_int;
 use redis_module::alloc::RedisAlloc;
 use redis_module::raw;
 
-use super::args::Args;
-use super::catch;
-use super::command_info;
+use super::args::{Args, signed_decimal};
+
 use super::config::{self, Setting};
 use super::context::Context;
-use super::docs::{Docs, Keys};
+use super::docs::{self, Docs, Keys};
 use super::entry::{self, Command};
 use super::events;
 use super::handlers::{self, Handlers};
-use super::info;
 use super::log::{self, c_string};
 use super::native_type;
 use super::timer;
-use crate::decimal;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
 #[global_allocator]
@@ -76,7 +73,7 @@ pub(super) fn register(
             "this server is too old: Mortise needs Redis 7.0.15 or Valkey 8.0, or later".into(),
         );
     }
-    catch::log_panics();
+    log::log_panics();
     // SAFETY: the context of this load.
     unsafe { log::detach(ctx.as_ptr()) };
     // SAFETY: see the module's head. Loads are checked for errors, see `native_type`; changed keys
@@ -108,7 +105,7 @@ pub(super) fn register(
         api!(
             RedisModule_RegisterInfoFunc,
             ctx.as_ptr(),
-            Some(info::on_info)
+            Some(events::on_info)
         )
     };
     if !events::subscribe(ctx) {
@@ -157,7 +154,7 @@ fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
         );
         let command = api!(RedisModule_GetCommand, ctx.as_ptr(), name.as_ptr());
         let ok = raw::REDISMODULE_OK as c_int;
-        if created != ok || command.is_null() || !command_info::set(command, docs) {
+        if created != ok || command.is_null() || !docs::describe(command, docs) {
             return Err(format!("the server refuses the command {}", docs.name));
         }
         // From 7.2 on. A category that the server does not know is no reason not to load.
@@ -198,7 +195,7 @@ fn register_settings(
         let Setting { min, max, .. } = *settings[index];
         let value = args
             .get(position + 1)
-            .and_then(|value| decimal::parse_signed(value.bytes()));
+            .and_then(|value| signed_decimal(value.bytes()));
         defaults[index] = value
             .filter(|value| (min..=max).contains(value))
             .ok_or_else(|| format!("loadmodule argument '{shown}' must be {min} to {max}"))?;

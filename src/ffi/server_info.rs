@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, CString};
 
+use super::args::decimal;
 use super::context::Context;
-use crate::decimal;
 
 /// A replica as INFO shows it.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +49,7 @@ impl Context<'_> {
         section: &CStr,
         fields: [&CStr; N],
     ) -> [Option<u64>; N] {
-        self.with_info(section, |text| {
-            fields.map(|field| decimal::parse(&text(field)?))
-        })
+        self.with_info(section, |text| fields.map(|field| decimal(&text(field)?)))
     }
 
     /// A text of INFO `section`; `None` if it is not there.
@@ -66,7 +64,7 @@ impl Context<'_> {
 
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
-        decimal::parse(&self.setting_text(name)?)
+        decimal(&self.setting_text(name)?)
     }
 
     /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
@@ -88,11 +86,7 @@ impl Context<'_> {
     /// How far the stream to the replicas is, and how far each has acknowledged it.
     pub(crate) fn replication(&self) -> Replication {
         self.with_info(c"replication", |text| {
-            let number = |field| {
-                text(field)
-                    .and_then(|text| decimal::parse(&text))
-                    .unwrap_or(0)
-            };
+            let number = |field| text(field).and_then(|text| decimal(&text)).unwrap_or(0);
             let replicas = (0..).map_while(|index| {
                 let line = text(&CString::new(format!("slave{index}")).ok()?)?;
                 Some(Replica::read(&String::from_utf8_lossy(&line)))

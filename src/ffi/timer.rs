@@ -12,10 +12,10 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::catch::catch;
 use super::context::Context;
+use super::context::MainThread;
 use super::handlers::{self, Alarm};
-use super::main_thread::MainThread;
+use super::log::catch;
 
 #[derive(Clone, Copy, Debug)]
 enum Timer {

@@ -54,7 +54,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     }
     ctx.signal_modified(key);
     let bytes = encode(ctx, effect, &clock::stamp_at(now));
-    ctx.replicate(APPLY, key, &bytes);
+    ctx.replicate(APPLY, key.bytes(), &bytes);
 }
 
 /// The bytes of an effect, in a buffer that is used for all.
@@ -85,14 +85,14 @@ pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: 
     let stamp = clock::stamp_at(now);
     for (owner, stake) in lock.holds() {
         let bytes = encode(ctx, &Effect::Put(owner.as_ref(), stake), &stamp);
-        ctx.replicate_named(APPLY, name, &bytes);
+        ctx.replicate(APPLY, name, &bytes);
     }
 }
 
 /// Replicates the token clock.
 pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     let bytes = encode(ctx, &Effect::Clock, &clock::stamp());
-    ctx.replicate_named(APPLY, b"", &bytes);
+    ctx.replicate(APPLY, b"", &bytes);
 }
 
 /// Sends a heartbeat to the replicas, and to the AOF if asked to.
@@ -100,7 +100,7 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     let bytes = encode(ctx, &Effect::Heartbeat(heartbeat), &clock::stamp());
     ctx.select(Db::default());
     if to_aof {
-        ctx.replicate_named(APPLY, b"", &bytes);
+        ctx.replicate(APPLY, b"", &bytes);
     } else {
         ctx.replicate_to_replicas(APPLY, &bytes);
     }
@@ -135,5 +135,5 @@ pub(crate) fn replicate_applied(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_
         _ => return ctx.replicate_verbatim(),
     };
     let bytes = encode(ctx, &effect, here);
-    ctx.replicate(APPLY, name, &bytes);
+    ctx.replicate(APPLY, name.bytes(), &bytes);
 }

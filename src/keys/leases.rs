@@ -51,16 +51,16 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
     }
     let mut tables = TABLES.get(ctx).borrow_mut();
     let holders = value.lock.len() as u32;
-    let listed = tables.follow(key, value.listed(), holders, deadline, now);
-    value.set_listed(Some(listed));
+    let listed = tables.follow(key, value.listed.get(), holders, deadline, now);
+    value.listed.set(Some(listed));
 }
 
 /// The lock has left the key: takes it out of the table. If it is held, it may live on under another name.
 pub(crate) fn forget(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-    if let Some(listed) = value.listed() {
+    if let Some(listed) = value.listed.get() {
         let mut tables = TABLES.get(ctx).borrow_mut();
         tables.forget(key, listed);
-        value.set_listed(None);
+        value.listed.set(None);
     }
     if !value.lock.is_free() {
         UNLISTED_UNTIL.get(ctx).set(time::last_deadline(ctx));
@@ -92,7 +92,7 @@ pub(crate) fn count_ended(ctx: &Context<'_>, stake: &Stake) {
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
 pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
-    let entry = if value.listed().is_some() {
+    let entry = if value.listed.get().is_some() {
         entry_size(name_len)
     } else {
         0

@@ -3,13 +3,14 @@
 //! Used by every layer above; uses `ffi` alone. It touches no key and answers no client.
 
 pub(crate) mod alarms;
-pub(crate) mod clock;
 pub(crate) mod failover;
 pub(crate) mod grace;
 pub(crate) mod heartbeats;
 pub(crate) mod hidden;
 pub(crate) mod lag;
 pub(crate) mod lateness;
+
+pub(crate) use crate::ffi::clock;
 
 use std::cell::{Cell, LazyCell};
 

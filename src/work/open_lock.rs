@@ -86,7 +86,7 @@ impl<'c> OpenLock<'c> {
             let is_new = self
                 .key
                 .value()
-                .is_some_and(|value| value.listed().is_none());
+                .is_some_and(|value| value.listed.get().is_none());
             if is_new {
                 // It came here by RENAME, MOVE or the like, with holders that the queue does not know.
                 let mut queues = waiting::queues(self.ctx).borrow_mut();

@@ -58,7 +58,7 @@ impl OpenLock<'_> {
             waiters::decide(ctx, &key, decided, self.now);
         }
         if granted && self.key.persist() {
-            self.ctx.replicate_plain(c"PERSIST", self.name);
+            self.ctx.replicate_plain(c"PERSIST", self.name.bytes());
         }
         let mut settled = true;
         for id in upgrading {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::ffi::{self, Context, MainThread};
+use crate::ffi::{Context, MainThread};
 use crate::time::clock;
 use crate::waiting;
 
@@ -55,7 +55,7 @@ impl Longest {
     }
 
     fn read_cpu(&self, now: u64) -> u64 {
-        let cpu = ffi::cpu_micros();
+        let cpu = clock::cpu_micros();
         self.read.set((now, cpu));
         cpu
     }
@@ -63,9 +63,9 @@ impl Longest {
 
 /// Does `work` and records the processor time that it took.
 pub(crate) fn measured(ctx: &Context<'_>, work: impl FnOnce()) {
-    let began = ffi::cpu_micros();
+    let began = clock::cpu_micros();
     work();
-    let took = ffi::cpu_micros().saturating_sub(began);
+    let took = clock::cpu_micros().saturating_sub(began);
     LONGEST.get(ctx).note(took);
 }
 
