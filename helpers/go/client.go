@@ -3,7 +3,9 @@ package mortise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 )
 
 // Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. Every command is routed by the
@@ -14,6 +16,10 @@ type Client interface {
 	Do(ctx context.Context, commands [][]string) []any
 	// Mail sends one command that may block for seconds, over a connection that Do does not use.
 	Mail(ctx context.Context, command []string) any
+	// Confirm sends renewals and then WAIT for so many replicas and ConfirmLimit, in one write, over a connection that nothing else uses: WAIT
+	// is about what its connection has written, and blocks it. It returns the replies, that to WAIT last. A new connection sends WAIT alone first;
+	// if too few replicas are attached, it is closed, and all replies are an *Unconfirmed. There is one call at a time for each server.
+	Confirm(ctx context.Context, renewals [][]string, replicas int) []any
 	// Node names the server that serves the key: its address in a cluster, else always the same.
 	Node(ctx context.Context, key string) (string, error)
 	// Refresh finds out again which server serves which key.
@@ -48,6 +54,34 @@ func NewRefused(text string) *Refused {
 		return &Refused{"ERR", text}
 	}
 	return &Refused{code, message}
+}
+
+// ConfirmLimit is how long replicas may take to confirm.
+const ConfirmLimit = time.Second
+
+// Unconfirmed: too few replicas had the lock in time. A new one was given back.
+type Unconfirmed struct{ Needed, Had int }
+
+func (e *Unconfirmed) Error() string {
+	return fmt.Sprintf("mortise: %d replicas have the lock, and %d have to", e.Had, e.Needed)
+}
+
+// confirmed are the replies to renewals, of which the last one is WAIT's: a token counts if as many replicas have it as are needed.
+func confirmed(replicas int, replies []any) []any {
+	last := len(replies) - 1
+	had, counted := replies[last].(int64)
+	problem := replies[last]
+	if counted && had >= int64(replicas) {
+		return replies[:last]
+	} else if counted {
+		problem = &Unconfirmed{replicas, int(had)}
+	}
+	for i, reply := range replies[:last] {
+		if _, renewed := reply.(int64); renewed {
+			replies[i] = problem
+		}
+	}
+	return replies[:last]
 }
 
 // IsDeadlock reports whether waiting would have closed a cycle of owners that wait for each other.

@@ -159,13 +159,15 @@ func (k *Lock) finish(why error) {
 	k.locks.job(-1)
 }
 
-// confirm asks once more where more than half of the lease has gone by the time the grant is known.
+// confirm asks once more where replicas have to confirm the lock, or where more than half of the lease has gone by the time the grant is
+// known.
 func (k *Lock) confirm(ctx context.Context) error {
-	if k.until-now() > k.lease/2 || k.until == k.limit {
+	isNew := k.until-now() > k.lease/2 || k.until == k.limit
+	if isNew && k.locks.replicas == 0 {
 		return nil
 	}
 	sent := now()
-	for _, reply := range k.node.callAll(ctx, k.each(k.renewal)...) {
+	for _, reply := range k.node.renewAll(ctx, k.each(k.renewal)...) {
 		if err, failed := reply.(error); failed {
 			return err
 		}
@@ -198,7 +200,7 @@ func (l *Locks) keep() {
 			k.next = forever
 			var replies []any
 			for _, command := range k.each(k.renewal) {
-				k.node.send(func(reply any) {
+				k.node.renew(func(reply any) {
 					if replies = append(replies, reply); len(replies) == len(k.keys) { // one goroutine delivers them
 						k.renewed(sent, replies)
 					}

@@ -77,6 +77,14 @@ func Task(name string) Option { return func(r *request) { r.task = name } }
 // Holder is a name for people to read, as LOCK.INFO shows it: a part of the name under which the lock is held. Without ##.
 func Holder(name string) Option { return func(r *request) { r.holder = name } }
 
+// Setting is one of all locks that New makes.
+type Setting func(*Locks)
+
+// Replicas is how many replicas must have each grant and each renewal before a lock relies on it: none by default. If all clients name the
+// number of replicas that may ever be promoted, and each server has lock.grace, no failover lets two in. While too few replicas have it, the lock
+// is given back and requested again until the wait is over; the error is then an *Unconfirmed.
+func Replicas(n int) Setting { return func(l *Locks) { l.replicas = max(n, 0) } }
+
 type request struct {
 	command, task, holder string
 	keys                  []string // one, or several that are taken at once
@@ -114,6 +122,7 @@ func newRequest(command string, keys []string, options []Option) (*request, erro
 // Locks takes locks over one client. Make one for the program and share it.
 type Locks struct {
 	client   Client
+	replicas int
 	uuid     string
 	count    atomic.Uint64
 	refresh  atomic.Int64 // when the servers were last searched for
@@ -133,8 +142,11 @@ type Locks struct {
 }
 
 // New makes locks over the client. Close ends them, and the client.
-func New(client Client) *Locks {
+func New(client Client, settings ...Setting) *Locks {
 	l := &Locks{client: client, uuid: random(), nodes: map[string]*node{}, holds: map[*Lock]struct{}{}}
+	for _, set := range settings {
+		set(l)
+	}
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(context.Background())
 	l.mu.Lock()
@@ -228,13 +240,17 @@ func (l *Locks) take(ctx context.Context, command string, keys []string, options
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
 	began := now()
+	var few *Unconfirmed
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		lock, err := l.attempt(waiting, r, left(end))
 		if held := l.start(ctx, lock, err); held != nil {
 			return lock, held, nil
 		}
+		errors.As(err, &few)
 		if over := l.over(ctx); over != nil {
-			if r.busy && over != ErrClosed {
+			if few != nil {
+				over = fmt.Errorf("%w: %w", few, over)
+			} else if r.busy && over != ErrClosed {
 				over = fmt.Errorf("%w: %w", ErrBusy, over)
 			}
 			return nil, nil, over

@@ -26,11 +26,13 @@ const (
 var errUnsure = errors.New("mortise: the server lost the request, or answered too late")
 
 type node struct {
-	locks *Locks
-	name  string
-	queue []command
-	sends bool       // there is a pump
-	more  *sync.Cond // there is more in the queue, or nothing is sent any more
+	locks    *Locks
+	name     string
+	queue    []command
+	sends    bool       // there is a pump
+	renewals []command  // that replicas are to confirm next
+	confirms bool       // they confirm some now
+	more     *sync.Cond // there is more in the queue, or nothing is sent any more
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
@@ -122,6 +124,44 @@ func (n *node) next() []command {
 	return batch
 }
 
+// renew queues a renewal, whose reply is an *Unconfirmed if too few replicas have it. The mutex is held.
+func (n *node) renew(reply func(any), args ...any) {
+	if n.locks.replicas == 0 {
+		n.send(reply, args...)
+		return
+	}
+	n.renewals = append(n.renewals, command{words(args...), reply})
+	if !n.confirms {
+		n.confirms = true
+		go n.confirm()
+	}
+}
+
+// confirm sends what is to be renewed, and what gathers while replicas confirm that.
+func (n *node) confirm() {
+	for batch := n.gathered(); batch != nil; batch = n.gathered() {
+		commands := make([][]string, len(batch))
+		for i, c := range batch {
+			commands[i] = c.words
+		}
+		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
+		replies := n.locks.client.Confirm(ctx, commands, n.locks.replicas)
+		cancel()
+		for i, reply := range confirmed(n.locks.replicas, replies) {
+			batch[i].reply(reply)
+		}
+	}
+}
+
+// gathered takes the renewals; none if there are none.
+func (n *node) gathered() []command {
+	n.locks.mu.Lock()
+	defer n.locks.mu.Unlock()
+	batch := n.renewals
+	n.renewals, n.confirms = nil, batch != nil
+	return batch
+}
+
 // call sends the command and waits for its reply until ctx ends.
 func (n *node) call(ctx context.Context, args ...any) any {
 	return n.callAll(ctx, args)[0]
@@ -129,6 +169,15 @@ func (n *node) call(ctx context.Context, args ...any) any {
 
 // callAll sends the commands, in one pipeline, and waits for their replies until ctx ends.
 func (n *node) callAll(ctx context.Context, commands ...[]any) []any {
+	return n.exchange(ctx, n.send, commands)
+}
+
+// renewAll renews, and waits for the replies until ctx ends.
+func (n *node) renewAll(ctx context.Context, renewals ...[]any) []any {
+	return n.exchange(ctx, n.renew, renewals)
+}
+
+func (n *node) exchange(ctx context.Context, send func(reply func(any), args ...any), commands [][]any) []any {
 	type numbered struct {
 		number int
 		reply  any
@@ -136,7 +185,7 @@ func (n *node) callAll(ctx context.Context, commands ...[]any) []any {
 	arrived := make(chan numbered, len(commands))
 	n.locks.mu.Lock()
 	for number, args := range commands {
-		n.send(func(reply any) { arrived <- numbered{number, reply} }, args...)
+		send(func(reply any) { arrived <- numbered{number, reply} }, args...)
 	}
 	n.locks.mu.Unlock()
 	replies := make([]any, len(commands))

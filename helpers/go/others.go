@@ -21,6 +21,11 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 	defer context.AfterFunc(l.ended, cancel)()
 	k := &Lock{locks: l, request: r, owner: l.name(r)}
 	err = k.takeOver(waiting, owner, token)
+	if err == nil && l.replicas > 0 {
+		if err = k.confirm(waiting); err != nil {
+			l.leave(k.keys, k.owner)
+		}
+	}
 	if held := l.start(ctx, k, err); held != nil {
 		return k, held, nil
 	}
@@ -40,9 +45,11 @@ func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, opti
 	if err != nil {
 		return nil, nil, err
 	}
-	k, sent := &Lock{locks: l, node: n, request: r, owner: owner}, now()
-	reply, err := l.ask(ctx, key, "LOCK.RENEW", key, owner, r.lease, "TOKEN", token)
-	if err == nil && reply == nil {
+	k, sent := &Lock{locks: l, node: n, request: r, owner: owner, token: token}, now()
+	reply := n.renewAll(ctx, k.renewal(key))[0]
+	if err, _ = reply.(error); err != nil {
+		l.lookForServers(ctx)
+	} else if reply == nil {
 		err = ErrLost
 	}
 	k.granted(token, sent)

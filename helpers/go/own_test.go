@@ -26,6 +26,10 @@ func (p *prompt) Mail(ctx context.Context, _ []string) any {
 	return ctx.Err()
 }
 
+func (p *prompt) Confirm(ctx context.Context, renewals [][]string, _ int) []any {
+	return p.Do(ctx, append(renewals, []string{"WAIT"}))
+}
+
 func (p *prompt) Node(context.Context, string) (string, error) { return "", nil }
 func (p *prompt) Refresh(context.Context)                      {}
 func (p *prompt) Close() error                                 { return nil }

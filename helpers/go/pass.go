@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -14,9 +15,17 @@ func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (i
 }
 
 // KeepFor unlocks the lock, but keeps it taken for d from now: a job then runs once in that time, however short it is. It passes the lock to
-// a name that nobody uses; the errors are those of PassTo.
+// a name that nobody uses; the errors are those of PassTo, and an *Unconfirmed if the lock is kept but too few replicas know that.
 func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
-	_, err := k.pass(ctx, k.locks.name(&request{}), d, ErrUnlocked)
+	nobody := k.locks.name(&request{})
+	_, err := k.pass(ctx, nobody, d, ErrUnlocked)
+	if err != nil || k.locks.replicas == 0 {
+		return err
+	}
+	for _, reply := range k.node.renewAll(ctx, k.each(func(key string) []any { return []any{"LOCK.RENEW", key, nobody, d} })...) {
+		failed, _ := reply.(error)
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 

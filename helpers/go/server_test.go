@@ -206,7 +206,7 @@ func (s *server) calls(command string) int {
 	s.t.Helper()
 	var calls int
 	for line := range strings.Lines(s.Info(context.Background(), "commandstats").Val()) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToUpper(command)+":calls="); ok {
+		if rest, ok := strings.CutPrefix(strings.ToLower(line), "cmdstat_"+strings.ToLower(command)+":calls="); ok {
 			_, _ = fmt.Sscanf(rest, "%d", &calls)
 		}
 	}

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,18 +21,79 @@ import (
 
 // client has connections of its own, with the settings of the program's client: it shares no pool that could be
 // used up, and nothing that is sent is sent again behind its back.
-type client struct{ commands, mail redis.UniversalClient }
+type client struct {
+	like     redis.UniversalClient
+	replicas atomic.Int64 // that have to be attached to a server that confirms
+
+	mu   sync.Mutex
+	open *connections
+}
+
+type connections struct {
+	commands, mail, confirms redis.UniversalClient
+	since                    time.Time
+}
 
 // New connects as rdb does: a *redis.Client, also one that NewFailoverClient made, or a *redis.ClusterClient. A
 // failover client has to stay open as long as the locks.
 func New(rdb redis.UniversalClient) mortise.Client {
-	switch rdb := rdb.(type) {
+	c := &client{like: rdb}
+	c.open = c.connect()
+	return c
+}
+
+func (c *client) connect() *connections {
+	switch rdb := c.like.(type) {
 	case *redis.Client:
-		return &client{redis.NewClient(options(rdb)), redis.NewClient(options(rdb))}
+		confirming := options(rdb)
+		confirming.OnConnect = c.checked(confirming.OnConnect)
+		return &connections{redis.NewClient(options(rdb)), redis.NewClient(options(rdb)), redis.NewClient(confirming), time.Now()}
 	case *redis.ClusterClient:
-		return &client{redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(clusterOptions(rdb))}
+		confirming := clusterOptions(rdb)
+		confirming.OnConnect = c.checked(confirming.OnConnect)
+		return &connections{
+			redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(confirming), time.Now(),
+		}
 	}
-	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", rdb))
+	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", c.like))
+}
+
+// checked refuses a new connection to a server with too few replicas. Before it has written anything, WAIT counts those that are attached.
+func (c *client) checked(connected func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, cn *redis.Conn) error {
+		if connected != nil {
+			if err := connected(ctx, cn); err != nil {
+				return err
+			}
+		}
+		needed := int(c.replicas.Load())
+		had, err := cn.Wait(ctx, needed, mortise.ConfirmLimit).Result()
+		if err == nil && int(had) < needed {
+			err = &mortise.Unconfirmed{Needed: needed, Had: int(had)}
+		}
+		return err
+	}
+}
+
+func (c *client) now() *connections {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// reconnect asks Sentinel anew, once a second at most: a primary that has lost its replicas may have a successor. What is in flight ends first.
+func (c *client) reconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.open.since) > time.Second {
+		before := c.open
+		time.AfterFunc(mailTimeout, func() { _ = before.close() })
+		c.open = c.connect()
+	}
+}
+
+func (c *connections) close() error {
+	return errors.Join(c.commands.Close(), c.mail.Close(), c.confirms.Close())
 }
 
 // mailTimeout is longer than LOCK.MAIL waits; the context limits Do.
@@ -58,7 +122,7 @@ func clusterOptions(rdb *redis.ClusterClient) *redis.ClusterOptions {
 
 func (c *client) Do(ctx context.Context, commands [][]string) []any {
 	replies := make([]any, len(commands))
-	rdb, err := at(ctx, c.commands, commands[0][mortise.KeyAt(commands[0])])
+	rdb, err := at(ctx, c.now().commands, commands[0][mortise.KeyAt(commands[0])])
 	if err != nil {
 		for i := range replies {
 			replies[i] = err
@@ -97,7 +161,7 @@ func send(ctx context.Context, rdb *redis.Client, commands [][]string, replies [
 // ask repeats a command at the server to which its slot is moving; the one at replied has refused it.
 func (c *client) ask(ctx context.Context, replied string, refused *mortise.Refused, words []string) any {
 	addr, answer := target(refused.Message, replied), any(refused)
-	cluster, ok := c.commands.(*redis.ClusterClient)
+	cluster, ok := c.now().commands.(*redis.ClusterClient)
 	if !ok {
 		return answer
 	}
@@ -128,16 +192,35 @@ func target(ask, replied string) string {
 }
 
 func (c *client) Mail(ctx context.Context, words []string) any {
-	rdb, err := at(ctx, c.mail, words[1])
+	rdb, err := at(ctx, c.now().mail, words[1])
 	if err != nil {
 		return err
 	}
 	return reply(rdb.Do(ctx, args(words)...))
 }
 
+func (c *client) Confirm(ctx context.Context, renewals [][]string, replicas int) []any {
+	c.replicas.Store(int64(replicas))
+	replies := make([]any, len(renewals)+1)
+	rdb, err := at(ctx, c.now().confirms, renewals[0][1])
+	if err != nil {
+		for i := range replies {
+			replies[i] = err
+		}
+		return replies
+	}
+	wait := []string{"WAIT", strconv.Itoa(replicas), strconv.FormatInt(mortise.ConfirmLimit.Milliseconds(), 10)}
+	send(ctx, rdb, append(slices.Clip(renewals), wait), replies)
+	if had, _ := replies[len(renewals)].(int64); had < int64(replicas) {
+		c.reconnect()
+	}
+	return replies
+}
+
 func (c *client) Node(ctx context.Context, key string) (string, error) {
-	rdb, err := at(ctx, c.commands, key)
-	if err != nil || rdb == c.commands {
+	commands := c.now().commands
+	rdb, err := at(ctx, commands, key)
+	if err != nil || rdb == commands {
 		return "", err
 	}
 	return rdb.Options().Addr, nil
@@ -152,14 +235,15 @@ func at(ctx context.Context, c redis.UniversalClient, key string) (*redis.Client
 }
 
 func (c *client) Refresh(ctx context.Context) {
-	for _, c := range []redis.UniversalClient{c.commands, c.mail} {
+	open := c.now()
+	for _, c := range []redis.UniversalClient{open.commands, open.mail, open.confirms} {
 		if cluster, ok := c.(*redis.ClusterClient); ok {
 			cluster.ReloadState(ctx)
 		}
 	}
 }
 
-func (c *client) Close() error { return errors.Join(c.commands.Close(), c.mail.Close()) }
+func (c *client) Close() error { return c.now().close() }
 
 // args are pointers, which need no memory of their own as values of any; go-redis reads the command's name as a string.
 func args(words []string) []any {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
@@ -19,6 +20,9 @@ type client struct {
 	rueidis.Client
 	cluster bool
 	known   atomic.Pointer[[]slots] // which server serves which; nil where that has to be asked for
+
+	mu       sync.Mutex
+	confirms map[string]rueidis.DedicatedClient // connections over which replicas confirm, by server
 }
 
 type slots struct {
@@ -38,7 +42,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster}, nil
+	return &client{Client: c, cluster: c.Mode() == rueidis.ClientModeCluster, confirms: map[string]rueidis.DedicatedClient{}}, nil
 }
 
 func (c *client) command(words []string) rueidis.Completed {
@@ -61,6 +65,69 @@ func (c *client) Do(ctx context.Context, commands [][]string) []any {
 // Mail is marked as blocking, so that it does not stall the connection that all commands share.
 func (c *client) Mail(ctx context.Context, words []string) any {
 	return reply(c.Client.Do(ctx, c.B().Arbitrary(words[0]).Keys(words[1]).Args(words[2:]...).Blocking()))
+}
+
+func (c *client) Confirm(ctx context.Context, renewals [][]string, replicas int) []any {
+	replies := make([]any, len(renewals)+1)
+	name, err := c.Node(ctx, renewals[0][1])
+	var connection rueidis.DedicatedClient
+	if err == nil {
+		connection, err = c.confirming(ctx, name, replicas)
+	}
+	if err != nil {
+		for i := range replies {
+			replies[i] = err
+		}
+		return replies
+	}
+	var cmds []rueidis.Completed
+	for _, words := range renewals {
+		cmds = append(cmds, connection.B().Arbitrary(words...).Build())
+	}
+	for i, result := range connection.DoMulti(ctx, append(cmds, wait(connection, replicas))...) {
+		replies[i] = reply(result)
+	}
+	if had, _ := replies[len(renewals)].(int64); had < int64(replicas) { // its primary may have a successor
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.confirms, name)
+		connection.Close()
+	}
+	return replies
+}
+
+func wait(connection rueidis.DedicatedClient, replicas int) rueidis.Completed {
+	return connection.B().Wait().Numreplicas(int64(replicas)).Timeout(mortise.ConfirmLimit.Milliseconds()).Build()
+}
+
+// confirming is the connection to that server. Before a new one has written anything, WAIT counts the replicas that are attached.
+func (c *client) confirming(ctx context.Context, name string, replicas int) (rueidis.DedicatedClient, error) {
+	c.mu.Lock()
+	connection := c.confirms[name]
+	c.mu.Unlock()
+	if connection != nil {
+		return connection, nil
+	}
+	server := c.Client
+	if c.cluster {
+		server = c.Client.Nodes()[name]
+	}
+	if server == nil {
+		return nil, fmt.Errorf("rueidisconn: the cluster knows no %s", name)
+	}
+	connection, _ = server.Dedicate()
+	had, err := connection.Do(ctx, wait(connection, replicas)).AsInt64()
+	if err == nil && had < int64(replicas) {
+		err = &mortise.Unconfirmed{Needed: replicas, Had: int(had)}
+	}
+	if err != nil {
+		connection.Close()
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.confirms[name] = connection
+	return connection, nil
 }
 
 func (c *client) Node(ctx context.Context, key string) (string, error) {
@@ -116,6 +183,11 @@ var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
 func (c *client) Refresh(context.Context) { c.known.Store(nil) }
 
 func (c *client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, connection := range c.confirms {
+		connection.Close()
+	}
 	c.Client.Close()
 	return nil
 }
