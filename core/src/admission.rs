@@ -55,6 +55,32 @@ pub(crate) fn waits_for_limit(terms: &Terms, reads: u64) -> bool {
     !holders.have_room(permits(terms).get())
 }
 
+/// Admits `request` of an owner that holds `stake`, or nothing.
+///
+/// # Errors
+/// Why it has to wait, or can never be granted.
+pub(crate) fn admit(
+    terms: &Terms,
+    stake: Option<&Stake>,
+    holders: Holders,
+    turn: Turn,
+) -> Result<Growth, AcquireError> {
+    check_token(terms, stake)?;
+    match stake {
+        Some(stake) => admit_more(terms, stake, holders),
+        None => admit_new(terms, holders, turn),
+    }
+}
+
+/// A request with a token finds the hold that it wants to add to. A revoked hold refuses it, whatever the token.
+fn check_token(terms: &Terms, stake: Option<&Stake>) -> Result<(), AcquireError> {
+    let is_there = |token| stake.is_some_and(|stake| stake.revoked || stake.token >= token);
+    match terms.token {
+        Some(token) if !is_there(token) => Err(AcquireError::NotHeldByToken),
+        _ => Ok(()),
+    }
+}
+
 /// How a request stands to the lock's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -64,22 +90,19 @@ pub enum Turn {
     First,
 }
 
-/// Admits the request of an owner that holds nothing here. Returns the count of its new hold.
-///
-/// # Errors
-/// Why it has to wait.
-pub(crate) fn admit_new(terms: &Terms, holders: Holders, turn: Turn) -> Result<Count, Busy> {
+/// Admits the request of an owner that holds nothing here.
+fn admit_new(terms: &Terms, holders: Holders, turn: Turn) -> Result<Growth, AcquireError> {
     let count = permits(terms);
-    let beside_holders = holders
-        .mode
-        .is_none_or(|mode| compatible(mode, terms.mode()));
+    let mut modes = holders.mode.into_iter();
+    let beside_holders = modes.all(|mode| compatible(mode, terms.mode()));
     if turn == Turn::Behind || !beside_holders || !holders.have_room(count.get()) {
-        return Err(Busy::Held);
+        return Err(AcquireError::Busy(Busy::Held));
     }
-    Ok(count)
+    let upgrade = false;
+    Ok(Growth { count, upgrade })
 }
 
-/// How a hold grows.
+/// How a hold grows, or begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     /// What the count of the mode becomes.
@@ -90,14 +113,7 @@ pub(crate) struct Growth {
 
 /// Admits the request of an owner that holds `stake`. It does not stand behind waiters, and never waits for a limit. A revoked hold never
 /// grows, whatever else the request would wait for.
-///
-/// # Errors
-/// Why it has to wait, or can never be granted.
-pub(crate) fn admit_more(
-    terms: &Terms,
-    stake: &Stake,
-    holders: Holders,
-) -> Result<Growth, AcquireError> {
+fn admit_more(terms: &Terms, stake: &Stake, holders: Holders) -> Result<Growth, AcquireError> {
     if stake.revoked {
         return Err(AcquireError::Revoked);
     }
@@ -119,11 +135,12 @@ pub(crate) fn admit_more(
 
 /// Why the request of an owner is not granted while nothing is.
 pub(crate) fn refuse_in_grace(terms: &Terms, stake: Option<&Stake>) -> AcquireError {
-    AcquireError::Busy(match stake {
-        Some(stake) if stake.revoked => return AcquireError::Revoked,
-        Some(stake) if is_upgrade(terms, stake) => Busy::Upgrade,
-        _ => Busy::Held,
-    })
+    match (check_token(terms, stake), stake) {
+        (Err(error), _) => error,
+        (_, Some(stake)) if stake.revoked => AcquireError::Revoked,
+        (_, Some(stake)) if is_upgrade(terms, stake) => AcquireError::Busy(Busy::Upgrade),
+        _ => AcquireError::Busy(Busy::Held),
+    }
 }
 
 /// The owner of `stake` reads and asks for write.

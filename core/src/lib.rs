@@ -19,7 +19,6 @@
 mod admission;
 pub mod codec;
 mod histogram;
-mod hold;
 mod homes;
 mod key;
 mod lease;
@@ -27,11 +26,9 @@ mod left;
 mod live;
 mod lock;
 pub mod mail;
-mod observed;
 mod owner;
 mod queues;
 mod readers;
-mod remains;
 mod request;
 mod short;
 mod slab;
@@ -44,21 +41,19 @@ mod uuid;
 
 pub use admission::{Turn, compatible};
 pub use histogram::Histogram;
-pub use hold::Holds;
 pub use homes::{HomeKey, Homes};
 pub use key::{Db, KeyId, KeyList, KeyRef};
 pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed};
 pub use left::Left;
 pub use live::Live;
-pub use lock::Lock;
+pub use lock::{Holds, Lock};
 pub use mail::Mail;
-pub use observed::{Observed, ObservedReaders};
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
     Deadlock, Decided, Enqueued, Moves, PendingKey, PendingRequest, Queue, Queues, Rank, Removed,
     Settled, Verdict, Visited, Waiter, WaiterId, WaitingKeys,
 };
-pub use remains::Remains;
+pub use readers::Remains;
 pub use request::{
     AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,
     Request, Revoked, Terms,

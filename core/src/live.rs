@@ -6,18 +6,17 @@
 //! Every change goes through [`Live`], which ignores holds whose lease is over. [`Lock::at`] drops a few of them first. If more
 //! have ended together, which only readers can, the rest stay for later, and no rule below sees them.
 
-mod release;
-
 use crate::admission::{self, Growth, Holders, Turn};
-use crate::hold::Store;
 use crate::lock::Lock;
-use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
-use crate::remains::Remains;
-use crate::request::{AcquireError, Grant, Pass, PassError, Passed, Request, Revoked, Terms};
+use crate::readers::Remains;
+use crate::request::{
+    AcquireError, Busy, Grant, How, Pass, PassError, Passed, Release, ReleaseError, Released,
+    Request, Revoked, Terms,
+};
 use crate::stake::{Stake, Touched};
 use crate::token::{TokenClock, TokenTooHigh};
-use crate::types::{Count, Instant, Lease, Micros, Token};
+use crate::types::{Count, Instant, Lease, Micros, Mode, Token};
 
 /// How many holds whose lease is over are dropped at once.
 const FEW: usize = 64;
@@ -28,7 +27,7 @@ impl Lock {
     /// [`Live::take_remains`].
     pub fn at(&mut self, now: Instant, ended: impl FnMut(&Owner, &Stake)) -> Live<'_> {
         let remains = match self.has_ended_holds(now) {
-            true => self.store.drop_over(now, FEW, ended),
+            true => self.drop_over(now, FEW, ended),
             false => None,
         };
         Live {
@@ -55,18 +54,17 @@ impl Live<'_> {
 
     /// Nobody holds.
     pub fn is_empty(&self) -> bool {
-        self.lock.store.next_live_deadline(self.now).is_none()
+        self.lock.next_live_deadline(self.now).is_none()
     }
 
     /// Exactly one owner holds. If several held and all but one have ended since [`Lock::at`], this is still false.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(self.lock.store, Store::One(..))
+        self.lock.len() == 1
     }
 
     /// The hold of `owner`.
     pub fn hold(&self, owner: OwnerRef<'_>) -> Option<Stake> {
-        let stake = self.lock.hold(owner)?;
-        (!stake.is_over(self.now)).then_some(stake)
+        self.lock.live_hold(owner, self.now)
     }
 
     /// The hold of the first owner in byte order.
@@ -74,14 +72,9 @@ impl Live<'_> {
         self.lock.live_holds(self.now, 1).pop()
     }
 
-    /// Up to `len` owners that hold, after `last` in byte order, or from the first one on.
-    pub(crate) fn holders_behind(&self, last: Option<&Owner>, len: usize) -> Vec<Owner> {
-        self.lock.store.owners_behind(last, len)
-    }
-
     /// When the first lease is over; `None` if nobody holds.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.lock.store.next_live_deadline(self.now)
+        self.lock.next_live_deadline(self.now)
     }
 
     /// Holds whose lease is over and that were passed to no callback. Right after [`Lock::at`] these are all holds that left in one piece;
@@ -94,13 +87,13 @@ impl Live<'_> {
     fn alter<T>(&mut self, owner: OwnerRef<'_>, act: impl FnOnce(&mut Stake) -> T) -> Option<T> {
         let now = self.now;
         let act = |stake: &mut Stake| (!stake.is_over(now)).then(|| act(stake));
-        self.lock.store.alter(owner, act)
+        self.lock.alter(owner, act)
     }
 
     /// Removes the last hold of `owner`, if it is over and still here, to make way for a new one.
     fn forget_ended(&mut self, owner: OwnerRef<'_>) {
         if self.lock.has_ended_holds(self.now)
-            && let Some(stake) = self.lock.store.remove(owner)
+            && let Some(stake) = self.lock.remove(owner)
         {
             let remains = self.remains.get_or_insert_default();
             remains.add(owner.to_owner(), stake);
@@ -116,10 +109,6 @@ impl Live<'_> {
         self.now
     }
 
-    pub(crate) fn observe(&self) -> Observed {
-        self.lock.observe()
-    }
-
     /// Grants `request` if the one rule admits it (`admission.rs`).
     ///
     /// # Errors
@@ -132,21 +121,18 @@ impl Live<'_> {
         wall: Micros,
     ) -> Result<Grant, AcquireError> {
         let Request { owner, terms } = request;
-        self.check_token(request)?;
-        let (holders, now) = (self.holders(terms), self.now);
-        let more = self.alter(*owner, |stake| {
-            let growth = admission::admit_more(terms, stake, holders)?;
+        let (stake, now) = (self.hold(*owner), self.now);
+        let growth = admission::admit(terms, stake.as_ref(), self.holders(terms), turn)?;
+        if stake.is_none() {
+            let token = tokens.next(wall, terms.fence);
+            let token = token.ok_or(AcquireError::OutOfTokens)?;
+            self.insert(request, growth.count, token);
+            return Ok(Grant::New(token));
+        }
+        let grown = self.alter(*owner, |stake| {
             grow(stake, terms, growth, now, tokens, wall)
         });
-        if let Some(outcome) = more {
-            return outcome;
-        }
-        let count = admission::admit_new(terms, holders, turn).map_err(AcquireError::Busy)?;
-        let token = tokens
-            .next(wall, terms.fence)
-            .ok_or(AcquireError::OutOfTokens)?;
-        self.insert(request, count, token);
-        Ok(Grant::New(token))
+        grown.unwrap_or(Err(AcquireError::Busy(Busy::Held)))
     }
 
     /// The owner holds nothing here, and the one rule admits `request`, whose turn it is.
@@ -159,43 +145,26 @@ impl Live<'_> {
     /// # Errors
     /// [`AcquireError`]; nothing has changed.
     pub fn take(&mut self, request: &Request<'_>, token: Token) -> Result<Stake, AcquireError> {
-        let count = self.admit_new(request)?;
+        let count = self.admit_new(request)?.count;
         Ok(self.insert(request, count, token))
     }
 
-    fn admit_new(&self, request: &Request<'_>) -> Result<Count, AcquireError> {
+    fn admit_new(&self, request: &Request<'_>) -> Result<Growth, AcquireError> {
         if self.hold(request.owner).is_some() {
             return Err(AcquireError::HoldsOne);
         }
         let holders = self.holders(&request.terms);
-        admission::admit_new(&request.terms, holders, Turn::First).map_err(AcquireError::Busy)
+        admission::admit(&request.terms, None, holders, Turn::First)
     }
 
     /// Why `request` is not granted while nothing is granted.
     pub fn refuse_in_grace(&self, request: &Request<'_>) -> AcquireError {
-        let stake = self.hold(request.owner);
-        match self.check_token(request) {
-            Ok(()) => admission::refuse_in_grace(&request.terms, stake.as_ref()),
-            Err(error) => error,
-        }
-    }
-
-    /// A request with a token finds the hold that it wants to add to. A revoked hold refuses it, whatever the token.
-    fn check_token(&self, request: &Request<'_>) -> Result<(), AcquireError> {
-        let is_there = |token| {
-            let stake = self.hold(request.owner);
-            stake.is_some_and(|stake| stake.revoked || stake.token >= token)
-        };
-        match request.terms.token {
-            Some(token) if !is_there(token) => Err(AcquireError::NotHeldByToken),
-            _ => Ok(()),
-        }
+        admission::refuse_in_grace(&request.terms, self.hold(request.owner).as_ref())
     }
 
     fn holders(&self, terms: &Terms) -> Holders {
         Holders {
-            // A writer holds alone, so the first hold shows the mode of all.
-            mode: self.lock.store.first().map(|first| first.mode()),
+            mode: self.lock.first().map(|first| first.mode()),
             no_other: self.is_alone(),
             room: self.lock.room(terms, self.now),
         }
@@ -214,8 +183,22 @@ impl Live<'_> {
         };
         *stake.count_mut(terms.mode()) = count.get();
         self.forget_ended(*owner);
-        self.lock.store.insert(owner.to_owner(), stake);
+        self.lock.insert(owner.to_owner(), stake);
         stake
+    }
+
+    /// Lowers a hold's counts, or ends the hold.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; nothing has changed.
+    pub fn release(&mut self, release: &Release<'_>) -> Result<Released, ReleaseError> {
+        let released = self.alter(release.owner, |stake| {
+            if !stake.has_token(release.token) {
+                return Err(ReleaseError::NotHeld);
+            }
+            take_away(stake, release.how)
+        });
+        released.unwrap_or(Err(ReleaseError::NotHeld))
     }
 
     /// Sets the lease to max(what is left, `lease`). Returns the hold's token; `None` if the
@@ -315,8 +298,8 @@ impl Live<'_> {
             ..old
         };
         self.forget_ended(pass.new_owner);
-        self.lock.store.remove(pass.owner);
-        self.lock.store.insert(pass.new_owner.to_owner(), stake);
+        self.lock.remove(pass.owner);
+        self.lock.insert(pass.new_owner.to_owner(), stake);
         let since = old.since;
         Ok(Passed { token, since })
     }
@@ -368,5 +351,40 @@ fn grow(
         Grant::Upgrade(stake.token)
     } else {
         Grant::Reentry(stake.token)
+    })
+}
+
+/// Lowers the counts of a hold.
+fn take_away(stake: &mut Stake, how: How) -> Result<Released, ReleaseError> {
+    let (mode, target) = match how {
+        How::All => {
+            stake.clear();
+            return Ok(Released {
+                left: 0,
+                changed: true,
+                since: stake.since,
+            });
+        }
+        How::One(mode) => (mode, None),
+        How::LeaveAt(count, mode) => (mode, Some(count)),
+    };
+    let mode = match mode {
+        Some(mode) => mode,
+        None if stake.write > 0 && stake.read > 0 => return Err(ReleaseError::ModeNotNamed),
+        None if stake.write > 0 => Mode::Write,
+        None => Mode::Read,
+    };
+    let count = stake.count_mut(mode);
+    if *count == 0 {
+        return Err(ReleaseError::NotHeld);
+    }
+    let target = target.unwrap_or(*count - 1).min(*count);
+    let changed = target != *count;
+    *count = target;
+    stake.touched = stake.touched.again(None);
+    Ok(Released {
+        left: stake.total(),
+        changed,
+        since: stake.since,
     })
 }

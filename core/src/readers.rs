@@ -7,10 +7,92 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::owner::{Owner, OwnerRef};
 use crate::stake::{Packed, Stake};
 use crate::types::Instant;
+
+/// The readers as their lock keeps them, or as an observer of it sees them. A clone of the lock's is a copy of its own.
+#[derive(Debug)]
+pub(crate) enum Shared {
+    Kept(Arc<Mutex<Readers>>),
+    /// Nobody, once the lock is gone or has one holder at most.
+    Observed(Weak<Mutex<Readers>>),
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::Kept(Arc::default())
+    }
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Kept(_) => Self::Kept(Arc::new(Mutex::new(self.with(|readers| readers.clone())))),
+            Self::Observed(readers) => Self::Observed(readers.clone()),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Readers) -> T) -> T {
+        let observed;
+        let readers = match self {
+            Self::Kept(readers) => readers,
+            Self::Observed(readers) => {
+                observed = readers.upgrade().unwrap_or_default();
+                &observed
+            }
+        };
+        // No code panics while the readers are half changed, so a poisoned mutex is still sound.
+        act(&mut readers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn observe(&self) -> Self {
+        Self::Observed(match self {
+            Self::Kept(readers) => Arc::downgrade(readers),
+            Self::Observed(readers) => readers.clone(),
+        })
+    }
+}
+
+/// Many holds that ended together. No rule counts them any more.
+///
+/// Dropping a hundred thousand of them, and notifying subscribers of each, takes too long for one turn. So a lock gives them away whole,
+/// and the module drops a few at a time.
+#[derive(Debug, Default)]
+pub struct Remains {
+    readers: Readers,
+    others: Vec<(Owner, Stake)>,
+}
+
+impl Remains {
+    pub(crate) fn of(readers: Readers) -> Self {
+        let others = Vec::new();
+        Self { readers, others }
+    }
+
+    pub(crate) fn add(&mut self, owner: Owner, stake: Stake) {
+        self.others.push((owner, stake));
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.readers.len() + self.others.len()
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops any one of them.
+    pub fn pop(&mut self) -> Option<(Owner, Stake)> {
+        self.others.pop().or_else(|| self.readers.pop_apart())
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readers {

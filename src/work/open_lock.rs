@@ -3,7 +3,7 @@
 //! Between opening and closing nothing here calls code that could call back: no other module, no other command.
 
 use mortise_core::codec::Effect;
-use mortise_core::{Instant, KeyRef, Live, Lock, Observed, Owner, OwnerRef, Stake};
+use mortise_core::{Instant, KeyRef, Live, Lock, Owner, OwnerRef, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Value};
@@ -185,9 +185,9 @@ impl<'c> OpenLock<'c> {
     }
 
     /// The holders, for a search that spans keys.
-    pub(crate) fn observe(&mut self) -> Observed {
+    pub(crate) fn observe(&mut self) -> Lock {
         self.value()
-            .map_or(Observed::Free, |value| value.lock.observe())
+            .map_or_else(Lock::free, |value| value.lock.observe())
     }
 
     /// Subscribers are notified of `notice` when the key is closed.

@@ -4,7 +4,7 @@ use super::position::WaiterId;
 use super::waiter::{Place, Rank, Several, Waiter, Waiting};
 use super::{Deadlock, Moves, Queues};
 use crate::key::{KeyId, KeyList};
-use crate::observed::Observed;
+use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::request::Terms;
 use crate::types::Instant;
@@ -33,8 +33,8 @@ pub struct PendingKey {
     pub key: KeyId,
     /// Whether nobody waits there and the lock admits the request. Only of interest beside other keys.
     pub is_ready: bool,
-    /// Who holds the lock.
-    pub held: Observed,
+    /// Its lock, as [`Lock::observe`] shows it.
+    pub held: Lock,
 }
 
 /// A request that has begun to wait.

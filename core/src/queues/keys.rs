@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use super::position::WaiterId;
 use crate::key::{Db, KeyId, KeyRef};
-use crate::observed::Observed;
+use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
 use crate::slab::Slab;
 use crate::slots::slot_of;
@@ -58,7 +58,7 @@ pub(crate) struct WaitedKey {
     pub(crate) id: KeyId,
     /// How many wait.
     pub(crate) len: u32,
-    held: Observed,
+    held: Lock,
     /// The count of changes of its database when its holders were observed.
     changes: u32,
     /// When it loses its first hold; [`Instant::NEVER`] for never.
@@ -137,7 +137,7 @@ impl Keys {
         let no = self.all.insert(WaitedKey {
             id: key.to_id(),
             len: 0,
-            held: Observed::Free,
+            held: Lock::free(),
             changes: self.changes_of(key.db),
             deadline: Instant::NEVER,
             unsettled: None,
@@ -181,11 +181,11 @@ impl Keys {
     }
 
     /// The hash of the task that holds a key, or [`SHARED`] or [`FREE`].
-    fn holder(&self, held: &Observed) -> u64 {
-        match held {
-            Observed::Free => FREE,
-            Observed::Many(_) => SHARED,
-            Observed::One { owner, .. } => self.task(owner.as_ref()),
+    fn holder(&self, held: &Lock) -> u64 {
+        match held.only_owner() {
+            Some(owner) => self.task(owner.as_ref()),
+            None if held.is_free() => FREE,
+            None => SHARED,
         }
     }
 
@@ -210,9 +210,9 @@ impl Keys {
     }
 
     /// Who holds the key, as far as is known.
-    pub(crate) fn held(&self, key: KeyNo) -> &Observed {
+    pub(crate) fn held(&self, key: KeyNo) -> &Lock {
         match self.has_changed(key) {
-            true => &Observed::Free,
+            true => const { &Lock::free() },
             false => &self.all[key].held,
         }
     }
@@ -239,7 +239,7 @@ impl Keys {
     }
 
     /// The key is held like this now.
-    pub(crate) fn observe(&mut self, key: KeyNo, held: Observed) {
+    pub(crate) fn observe(&mut self, key: KeyNo, held: Lock) {
         if self.has_changed(key) {
             self.recheck_holders(key);
         }
@@ -264,7 +264,7 @@ impl Keys {
 
     /// The key has lost its lock, and may have another one: the next settle decides the requests of its holders.
     pub(crate) fn forget_holders(&mut self, key: KeyNo) {
-        self.observe(key, Observed::Free);
+        self.observe(key, Lock::free());
         self.recheck_holders(key);
     }
 
@@ -359,7 +359,6 @@ impl<'a> WaitingKeys<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Lock;
     use crate::owner::OwnerRef;
     use crate::stake::{Stake, Touched};
     use crate::types::Token;
@@ -392,7 +391,7 @@ mod tests {
             "it came after the change"
         );
         for changed in [one, other] {
-            keys.observe(changed, Observed::Free);
+            keys.observe(changed, Lock::free());
             let unsettled = keys.take_unsettled(changed);
             assert!(matches!(unsettled.holders, HoldersToRecheck::All));
             assert!(keys.take_unsettled(changed).is_empty());

@@ -29,7 +29,7 @@ use waiter::Waiting;
 use waiters::Waiters;
 
 use crate::key::{Db, KeyId, KeyRef};
-use crate::observed::Observed;
+use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease};
@@ -194,13 +194,13 @@ impl Queues {
     /// Records who holds the lock of a key with waiters, and when it loses its first hold. Settling and enqueueing do this by themselves.
     ///
     /// A search that spans keys uses these records alone and opens no other key.
-    pub fn observe(&mut self, key: KeyRef<'_>, held: Observed) {
+    pub fn observe(&mut self, key: KeyRef<'_>, held: Lock) {
         if let Some(key) = self.keys.find(key) {
             self.observe_at(key, held);
         }
     }
 
-    fn observe_at(&mut self, key: KeyNo, held: Observed) {
+    fn observe_at(&mut self, key: KeyNo, held: Lock) {
         let deadline = held.next_deadline();
         self.keys.observe(key, held);
         self.keys.set_deadline(key, deadline);
@@ -272,7 +272,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Who holds, as far as the queues know: see [`Queues::observe`].
-    pub fn held(self) -> &'a Observed {
+    pub fn held(self) -> &'a Lock {
         self.queues.keys.held(self.key)
     }
 }

@@ -98,7 +98,7 @@ impl Queues {
         now: Instant,
         most: usize,
     ) -> Settled {
-        let holds = |owner: OwnerRef<'_>| lock.hold(owner).is_some_and(|stake| !stake.is_over(now));
+        let holds = |owner: OwnerRef<'_>| lock.live_hold(owner, now).is_some();
         let Some(mut settling) = self.settling(key, most) else {
             return Settled::default();
         };
@@ -126,7 +126,7 @@ impl Queues {
             mut settled,
             ..
         } = settling;
-        self.keys.observe(key, live.observe());
+        self.keys.observe(key, live.lock().observe());
         self.keys.set_deadline(key, live.next_deadline());
         if let Some(owner) = new_holder {
             let moves = self.end_cycles_of_holder(key, &owner, live.now());
@@ -311,9 +311,9 @@ impl Settling<'_> {
         }
         // A page counts as a decision, so that a crowd of holders takes several calls.
         self.left -= 1;
-        let page = live.holders_behind(last.as_ref(), FEW);
+        let page = live.lock().page(last.as_ref(), FEW);
         let more = page.len() == FEW;
-        let progress = page.into_iter().try_for_each(|owner| {
+        let progress = page.into_iter().try_for_each(|(owner, _)| {
             if live.hold(owner.as_ref()).is_some() {
                 self.decide_requests_of(owner.clone(), unsettled, live, decide)?;
             }

@@ -91,7 +91,7 @@ impl Queues {
         let stake = live.take(&waiter.request(), token)?;
         self.waiters.leave_last_key(id);
         self.keys.get_mut(key).len -= 1;
-        self.keys.observe(key, live.observe());
+        self.keys.observe(key, live.lock().observe());
         self.keys.set_deadline(key, live.next_deadline());
         self.drop_if_empty(key);
         Ok(stake)

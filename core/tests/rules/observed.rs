@@ -1,6 +1,6 @@
 //! What the queues can read of a lock without opening its key.
 
-use mortise_core::{How, Lock, Mode, Observed, ObservedReaders, Release, TokenClock, Turn};
+use mortise_core::{How, Lock, Mode, Release, TokenClock, Turn};
 
 use crate::requests::{NOW, WALL, owner, request};
 
@@ -23,30 +23,28 @@ fn release(lock: &mut Lock, name: &[u8]) {
     lock.at(NOW, |_, _| {}).release(&release).expect("held");
 }
 
-fn held_by_readers(names: &[&[u8]]) -> (Lock, ObservedReaders) {
+fn held_by_readers(names: &[&[u8]]) -> (Lock, Lock) {
     let mut lock = Lock::free();
     for name in names {
         acquire(&mut lock, name, Mode::Read, 100);
     }
-    match lock.observe() {
-        Observed::Many(readers) => (lock, readers),
-        other => panic!("several readers, not {other:?}"),
-    }
+    let observed = lock.observe();
+    (lock, observed)
 }
 
 #[test]
 fn one_holder_is_observed_with_mode_and_deadline() {
     let mut lock = Lock::free();
-    assert!(matches!(lock.observe(), Observed::Free));
+    assert!(lock.observe().is_free());
     acquire(&mut lock, b"a", Mode::Write, 100);
     acquire(&mut lock, b"a", Mode::Read, 100);
     let observed = lock.observe();
-    let Observed::One { mode, deadline, .. } = observed else {
-        panic!("one holder, not {observed:?}");
-    };
-    assert_eq!((mode, deadline), (Mode::Write, NOW.after(100)));
-    assert!(observed.holds(owner(b"a"), NOW) && !observed.holds(owner(b"b"), NOW));
-    assert!(!observed.holds(owner(b"a"), NOW.after(100)));
+    assert_eq!(observed.next_deadline(), Some(NOW.after(100)));
+    assert!(
+        observed.live_hold(owner(b"a"), NOW).is_some()
+            && observed.live_hold(owner(b"b"), NOW).is_none()
+    );
+    assert!(observed.live_hold(owner(b"a"), NOW.after(100)).is_none());
     let (last, over) = (NOW.after(99), NOW.after(100));
     assert_eq!((observed.live_len(last), observed.live_len(over)), (1, 0));
     let modes = (observed.mode(last), observed.mode(over));
@@ -58,11 +56,11 @@ fn the_only_holder_holds_for_its_task_until_its_lease_is_over() {
     let mut lock = Lock::free();
     acquire(&mut lock, b"a##1", Mode::Write, 100);
     let observed = lock.observe();
-    let holds = |except, now| observed.holds_for_task(owner(b"a##2"), except, now);
+    let holds = |except, now| observed.is_held_for_task(owner(b"a##2"), except, now);
     assert!(holds(None, NOW.after(99)) && holds(Some(owner(b"a##2")), NOW));
     assert!(!holds(None, NOW.after(100)) && !holds(None, NOW.after(101)));
     assert!(!holds(Some(owner(b"a##1")), NOW));
-    assert!(!observed.holds_for_task(owner(b"b##1"), None, NOW));
+    assert!(!observed.is_held_for_task(owner(b"b##1"), None, NOW));
 }
 
 #[test]
@@ -70,22 +68,21 @@ fn readers_are_observed_as_they_come_and_go() {
     let (mut lock, readers) = held_by_readers(&[b"a", b"b"]);
     acquire(&mut lock, b"c", Mode::Read, 200);
     release(&mut lock, b"a");
-    assert!(readers.holds(owner(b"c"), NOW) && !readers.holds(owner(b"a"), NOW));
+    assert!(
+        readers.live_hold(owner(b"c"), NOW).is_some()
+            && readers.live_hold(owner(b"a"), NOW).is_none()
+    );
     assert_eq!(
         (readers.live_len(NOW), readers.live_len(NOW.after(100))),
         (2, 1)
     );
-    let seen = |now, goes_on| {
-        let mut seen = Vec::new();
-        readers.each(now, |owner| {
-            seen.push(owner.text().to_vec());
-            goes_on
-        });
-        seen
+    let seen = |now| {
+        let seen = readers.live_holds(now, 10).into_iter();
+        seen.map(|(owner, _)| owner.text().to_vec())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(seen(NOW.after(100), true), [b"c"]);
-    assert_eq!(seen(NOW, true), [b"b", b"c"]);
-    assert_eq!(seen(NOW, false), [b"b"]);
+    assert_eq!(seen(NOW.after(100)), [b"c"]);
+    assert_eq!(seen(NOW), [b"b", b"c"]);
 }
 
 #[test]
@@ -93,7 +90,7 @@ fn a_copy_of_a_lock_has_its_own_readers() {
     let (mut lock, readers) = held_by_readers(&[b"a", b"b", b"c"]);
     let mut copy = lock.clone();
     release(&mut copy, b"a");
-    assert!(readers.holds(owner(b"a"), NOW));
+    assert!(readers.live_hold(owner(b"a"), NOW).is_some());
     release(&mut lock, b"b");
     assert!(copy.hold(owner(b"b")).is_some());
 }
@@ -102,7 +99,10 @@ fn a_copy_of_a_lock_has_its_own_readers() {
 fn no_reader_is_observed_after_the_lock_is_dropped() {
     let (lock, readers) = held_by_readers(&[b"a", b"b"]);
     drop(lock);
-    assert!(!readers.holds(owner(b"a"), NOW) && !readers.holds_for_task(owner(b"a##"), None, NOW));
+    assert!(
+        readers.live_hold(owner(b"a"), NOW).is_none()
+            && !readers.is_held_for_task(owner(b"a##"), None, NOW)
+    );
     assert_eq!(readers.live_len(NOW), 0);
 }
 
@@ -110,13 +110,13 @@ fn no_reader_is_observed_after_the_lock_is_dropped() {
 fn a_task_holds_only_while_one_of_its_owners_does() {
     let (mut lock, readers) = held_by_readers(&[b"a##1", b"a##x##2", b"b##1", b"c"]);
     assert!(
-        readers.holds_for_task(owner(b"a##"), None, NOW)
-            && readers.holds_for_task(owner(b"a##x##"), None, NOW)
+        readers.is_held_for_task(owner(b"a##"), None, NOW)
+            && readers.is_held_for_task(owner(b"a##x##"), None, NOW)
     );
     assert!(
-        !readers.holds_for_task(owner(b"c##"), None, NOW)
-            && !readers.holds_for_task(owner(b"a##"), None, NOW.after(100))
+        !readers.is_held_for_task(owner(b"c##"), None, NOW)
+            && !readers.is_held_for_task(owner(b"a##"), None, NOW.after(100))
     );
     release(&mut lock, b"a##1");
-    assert!(!readers.holds_for_task(owner(b"a##"), None, NOW));
+    assert!(!readers.is_held_for_task(owner(b"a##"), None, NOW));
 }

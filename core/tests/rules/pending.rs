@@ -1,13 +1,13 @@
 //! Requests that are about to wait.
 
-use mortise_core::{Instant, KeyId, Observed, Owner, PendingKey, PendingRequest, Rank, Terms};
+use mortise_core::{Instant, KeyId, Lock, Owner, PendingKey, PendingRequest, Rank, Terms};
 
 /// A request for one key, behind all and without a limit.
 pub(crate) fn for_one(
     key: &KeyId,
     owner: Owner,
     terms: Terms,
-    held: Observed,
+    held: Lock,
     since: Instant,
 ) -> PendingRequest {
     for_several([(key.clone(), held)], owner, terms, since)
@@ -15,7 +15,7 @@ pub(crate) fn for_one(
 
 /// A request for these keys, held like this. None is ready.
 pub(crate) fn for_several(
-    keys: impl IntoIterator<Item = (KeyId, Observed)>,
+    keys: impl IntoIterator<Item = (KeyId, Lock)>,
     owner: Owner,
     terms: Terms,
     since: Instant,

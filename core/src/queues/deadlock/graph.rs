@@ -7,7 +7,7 @@ use super::super::waiter::Waiter;
 use super::super::waiters::{Name, Stand, Waiters};
 use super::{Follow, MOST_STEPS};
 use crate::admission::{self, compatible};
-use crate::observed::Observed;
+use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::types::{Instant, Mode};
 
@@ -42,8 +42,12 @@ impl<'a> Graph<'a> {
         &self.queues.waiters
     }
 
-    pub(super) fn held(&self, key: KeyNo) -> &'a Observed {
+    pub(super) fn held(&self, key: KeyNo) -> &'a Lock {
         self.queues.keys.held(key)
+    }
+
+    pub(super) fn holds(&self, key: KeyNo, owner: OwnerRef<'_>) -> bool {
+        self.held(key).live_hold(owner, self.now).is_some()
     }
 
     pub(super) fn request(&self, stand: &Stand) -> Option<&'a Waiter> {
@@ -81,9 +85,10 @@ impl<'a> Graph<'a> {
             let (ahead_of, holders) = (writer.behind(), Holders::All);
             return Reach { ahead_of, holders };
         }
-        let holders = match self.held(stand.key) {
-            Observed::One { mode, .. } if !compatible(*mode, Mode::Read) => Holders::All,
-            held if self.waits_for_only_reader(stand, held) => Holders::Only,
+        let held = self.held(stand.key);
+        let holders = match held.mode(self.now) {
+            Some(mode) if !compatible(mode, Mode::Read) => Holders::All,
+            _ if self.waits_for_only_reader(stand, held) => Holders::Only,
             _ => Holders::None,
         };
         let ahead_of = Position::FIRST;
@@ -92,7 +97,7 @@ impl<'a> Graph<'a> {
 
     /// Whether a reader, which stands behind no writer, waits for its limit, or stands behind one that does: so it waits for the only owner
     /// that reads, if there is only one.
-    fn waits_for_only_reader(&mut self, stand: &Stand, held: &Observed) -> bool {
+    fn waits_for_only_reader(&mut self, stand: &Stand, held: &Lock) -> bool {
         let Some((reader, reads)) = held.only_reader(self.now) else {
             return false;
         };
@@ -156,8 +161,8 @@ impl<'a> Graph<'a> {
         let holds = match reach.holders {
             Holders::None => false,
             Holders::Only if held.only_reader(self.now).is_none() => false,
-            _ if is_own => held.holds(owner, self.now),
-            _ => held.holds_for_task(owner, waiter, self.now),
+            _ if is_own => self.holds(stand.key, owner),
+            _ => held.is_held_for_task(owner, waiter, self.now),
         };
         let first = match is_own {
             true => {

@@ -8,7 +8,6 @@ use super::super::position::Position;
 use super::super::waiters::{Name, Stand};
 use super::graph::{Graph, Holders, Reach};
 use super::{Cycle, Follow, Link, Start};
-use crate::observed::Observed;
 use crate::owner::{Owner, OwnerRef};
 use crate::types::{Instant, Mode};
 
@@ -37,8 +36,8 @@ enum Visit {
         to: Position,
         last: Option<u64>,
     },
-    /// The readers of the key, after `last` if there is one.
-    Readers {
+    /// The holders of the key, after `last` if there is one.
+    Holders {
         from: usize,
         last: Option<Owner>,
     },
@@ -113,13 +112,13 @@ impl<'a> Search<'a> {
         let (keys, waiters) = (&self.graph.queues.keys, self.graph.waiters());
         let (key, owner) = (self.start.key, self.start.owner.as_ref());
         let elsewhere = |other: &KeyNo| *other != key;
-        if !self.start.is_new || self.graph.held(key).holds(owner, self.graph.now) {
+        if !self.start.is_new || self.graph.holds(key, owner) {
             return true;
         }
         let mut shared = keys.shared().filter(elsewhere);
         let holds = |key: KeyNo| {
             let held = self.graph.held(key);
-            held.holds_for_task(owner, None, self.graph.now)
+            held.is_held_for_task(owner, None, self.graph.now)
         };
         let task = self.start.name.task;
         let next = |last: Option<(KeyNo, u64)>| {
@@ -148,8 +147,7 @@ impl<'a> Search<'a> {
         let request = self.graph.waiters().get(self.start.request?)?;
         let owner = request.waiter.owner.as_ref();
         // Re-entry only waits for the end of a grace.
-        let waits =
-            request.position.is_upgrade() || !self.graph.held(key).holds(owner, self.graph.now);
+        let waits = request.position.is_upgrade() || !self.graph.holds(key, owner);
         let stand = self.graph.waiters().stand(key, name).filter(|_| waits)?;
         Some(Stand {
             writes: request.waiter.terms.mode() == Mode::Write,
@@ -179,7 +177,7 @@ impl<'a> Search<'a> {
                 Visit::Step(step) => self.follow_step(step),
                 Visit::Task { from, task, last } => self.follow_task(from, task, last),
                 Visit::Queue { from, to, last } => self.follow_queue(from, to, last),
-                Visit::Readers { from, last } => self.follow_readers(from, last),
+                Visit::Holders { from, last } => self.follow_holders(from, last),
             }
         }
     }
@@ -188,12 +186,11 @@ impl<'a> Search<'a> {
     fn follow_step(&mut self, step: usize) {
         self.graph.spend();
         let stand = self.steps[step].stand;
-        let held = self.graph.held(stand.key);
         let Some(request) = self.graph.request(&stand) else {
             return;
         };
         let owner = request.owner.as_ref();
-        if !stand.position.is_upgrade() && held.holds(owner, self.graph.now) {
+        if !stand.position.is_upgrade() && self.graph.holds(stand.key, owner) {
             // Re-entry: only a grace makes it wait, and when that is over it is decided first.
             return;
         }
@@ -211,84 +208,50 @@ impl<'a> Search<'a> {
         }
         self.followed.insert(stand.key, after);
         if reach.holders > before.holders && !self.is_over() {
-            self.reach_holders(step, owner, reach.holders);
+            self.reach_holders(step, reach.holders);
         }
         if reach.ahead_of > before.ahead_of && !self.is_over() {
             self.reach_queue(step, reach.ahead_of);
         }
     }
 
-    fn reach_holders(&mut self, step: usize, waiter: OwnerRef<'_>, holders: Holders) {
+    fn reach_holders(&mut self, step: usize, holders: Holders) {
         let held = self.graph.held(self.steps[step].stand.key);
-        match (held, holders) {
-            (Observed::One { owner, .. }, _) if held.holds(owner.as_ref(), self.graph.now) => {
-                self.reach_holder(step, waiter, owner.as_ref());
-            }
-            (Observed::Many(_), Holders::All) => {
-                self.graph.spend();
-                match self.closes_at_readers(step, held) {
-                    true => self.closed = Some(step),
-                    false => self.follow_readers(step, None),
-                }
-            }
-            (Observed::Many(_), Holders::Only) => {
-                if let Some((owner, _)) = held.only_reader(self.graph.now) {
-                    self.reach_holder(step, waiter, owner.as_ref());
-                }
-            }
-            (Observed::Free | Observed::One { .. } | Observed::Many(_), _) => {}
+        if holders == Holders::Only && held.only_reader(self.graph.now).is_none() {
+            return;
+        }
+        match self.closes_at_holders(step) {
+            true => self.closed = Some(step),
+            false => self.follow_holders(step, None),
         }
     }
 
-    /// Whether the own task is among the readers for which `step` waits, so that it closes a cycle.
-    fn closes_at_readers(&self, step: usize, held: &Observed) -> bool {
+    /// Whether the own task is among the holders for which `step` waits, so that it closes a cycle.
+    fn closes_at_holders(&self, step: usize) -> bool {
         let Step { stand, from } = self.steps[step];
+        let held = self.graph.held(stand.key);
         let own = self.start.owner.as_ref();
         match stand.key == self.start.key {
             // The start does not wait for its own hold.
-            true => from.is_some() && held.holds(own, self.graph.now),
-            false => !self.only_at_own_key && held.holds_for_task(own, None, self.graph.now),
+            true => from.is_some() && self.graph.holds(stand.key, own),
+            false => !self.only_at_own_key && held.is_held_for_task(own, None, self.graph.now),
         }
     }
 
-    fn reach_holder(&mut self, step: usize, waiter: OwnerRef<'_>, holder: OwnerRef<'_>) {
-        if holder == waiter {
-            return;
-        }
-        self.graph.spend();
-        let name = self.graph.waiters().name(holder);
-        if self.is_own(name, self.steps[step].stand.key) {
-            self.closed = Some(step);
-        } else {
-            self.reach_owner(step, name);
-        }
-    }
-
-    /// Whether a wait for that owner at the key closes a cycle.
-    fn is_own(&self, name: Name, key: KeyNo) -> bool {
-        match key == self.start.key {
-            true => name == self.start.name,
-            false => !self.only_at_own_key && name.task == self.start.name.task,
-        }
-    }
-
-    /// Reaches some of the readers.
-    fn follow_readers(&mut self, from: usize, last: Option<Owner>) {
+    /// Reaches some of the holders.
+    fn follow_holders(&mut self, from: usize, last: Option<Owner>) {
         let stand = self.steps[from].stand;
-        let Observed::Many(readers) = self.graph.held(stand.key) else {
-            return;
-        };
-        let mut page = readers.page(last.as_ref(), PAGE);
-        for (reader, stake) in &page {
+        let mut page = self.graph.held(stand.key).page(last.as_ref(), PAGE);
+        for (holder, stake) in &page {
             self.graph.spend();
-            let name = self.graph.waiters().name(reader.as_ref());
+            let name = self.graph.waiters().name(holder.as_ref());
             if name != stand.name && !stake.is_over(self.graph.now) {
                 self.reach_owner(from, name);
             }
         }
         if page.len() == PAGE {
             let last = page.pop().map(|(last, _)| last);
-            self.pending.push_back(Visit::Readers { from, last });
+            self.pending.push_back(Visit::Holders { from, last });
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use mortise_core::{
-    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, Owner, OwnerRef, PendingRequest,
-    Queues, Request, Terms, TokenClock, Turn,
+    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Owner, OwnerRef, PendingRequest, Queues,
+    Request, Terms, TokenClock, Turn,
 };
 
 use crate::pending::for_one;
@@ -71,7 +71,7 @@ impl Crowd {
             .expect("it is compatible");
     }
 
-    fn held(&self, key: &KeyId) -> Observed {
+    fn held(&self, key: &KeyId) -> Lock {
         self.locks.get(key).map(Lock::observe).unwrap_or_default()
     }
 
@@ -152,7 +152,7 @@ impl Crowd {
 }
 
 pub(super) fn wait(key: KeyId, owner: Owner, mode: Mode) -> PendingRequest {
-    for_one(&key, owner, terms(mode), Observed::Free, NOW)
+    for_one(&key, owner, terms(mode), Lock::free(), NOW)
 }
 
 fn terms(mode: Mode) -> Terms {

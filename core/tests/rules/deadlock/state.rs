@@ -7,8 +7,8 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Count, Db, Instant, KeyId, Lease, Lock, Mode, Observed, Owner, OwnerRef, PendingRequest, Rank,
-    Sharing, Stake, Terms, Token, Touched,
+    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Rank, Sharing,
+    Stake, Terms, Token, Touched,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
@@ -286,7 +286,7 @@ impl World {
                 };
                 let ask = world.ask(key, queued.owner, queued.how);
                 if all.in_grace || !world.reenters(key, ask) {
-                    let request = pending(key, ask, queued.how, Observed::Free);
+                    let request = pending(key, ask, queued.how, Lock::free());
                     let id = world.server.queues.push(&request);
                     if queued.gone {
                         gone.push(id);
@@ -387,7 +387,7 @@ fn terms(how: How) -> Terms {
     }
 }
 
-fn pending(key: usize, ask: Ask, how: How, held: Observed) -> PendingRequest {
+fn pending(key: usize, ask: Ask, how: How, held: Lock) -> PendingRequest {
     PendingRequest {
         rank: match ask.upgrade {
             true => Rank::Upgrade,

@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 
 use mortise_core::{
-    Db, Instant, KeyId, KeyRef, Lease, Lock, Mode, Observed, Owner, OwnerRef, PendingRequest,
-    Queues, Request, Terms, TokenClock, Turn,
+    Db, Instant, KeyId, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Queues,
+    Request, Terms, TokenClock, Turn,
 };
 
 use crate::pending::for_one;
@@ -34,7 +34,7 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
     };
     queues.push(&PendingRequest {
         until: limit.unwrap_or(Instant::NEVER),
-        ..for_one(&key, owner(number), terms, Observed::Free, NOW)
+        ..for_one(&key, owner(number), terms, Lock::free(), NOW)
     });
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, Lease, Lock, Micros, Mode, Observed, PendingRequest,
-    Queues, Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, WaiterId, slot_of,
+    AcquireError, Db, How, Instant, KeyId, Lease, Lock, Micros, Mode, PendingRequest, Queues,
+    Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -312,7 +312,7 @@ fn pending(key: &KeyId) -> PendingRequest {
         token: None,
         client: 0,
     };
-    for_one(key, owner(0), terms, Observed::Free, Instant::default())
+    for_one(key, owner(0), terms, Lock::free(), Instant::default())
 }
 
 #[test]

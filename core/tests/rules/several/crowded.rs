@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortise_core::{
-    Lock, Micros, Mode, Observed, Owner, OwnerRef, Queues, Request, Sharing, TokenClock, Turn,
+    Lock, Micros, Mode, Owner, OwnerRef, Queues, Request, Sharing, TokenClock, Turn,
 };
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -38,7 +38,7 @@ fn name(task: usize, number: usize) -> Owner {
 }
 
 /// Who holds each key: a task each.
-fn holders() -> Vec<Observed> {
+fn holders() -> Vec<Lock> {
     let mut tokens = TokenClock::default();
     let mut hold = |task: usize| {
         let (mut lock, owner) = (Lock::free(), name(task, REQUESTS));

@@ -1,6 +1,6 @@
 //! Requests for sixteen keys that come and go in any order.
 
-use mortise_core::{Observed, Queues, Sharing, WaiterId};
+use mortise_core::{Lock, Queues, Sharing, WaiterId};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
@@ -45,7 +45,7 @@ proptest! {
 }
 
 fn push(queues: &mut Queues, number: usize, keys: &[usize]) -> WaiterId {
-    let keys = keys.iter().map(|key| (key_id(*key), Observed::Free));
+    let keys = keys.iter().map(|key| (key_id(*key), Lock::free()));
     let terms = terms(Sharing::several(AT_ONCE as u8));
     queues.push(&for_several(keys, owner_of(number), terms, NOW))
 }

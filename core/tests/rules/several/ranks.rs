@@ -1,8 +1,8 @@
 //! Tests that call the queues directly: where requests stand that were moved, and which requests move.
 
 use mortise_core::{
-    Count, Instant, KeyId, Lock, Micros, Mode, Observed, Owner, OwnerRef, PendingRequest, Queues,
-    Request, Sharing, TokenClock, Turn,
+    Count, Instant, KeyId, Lock, Micros, Mode, Owner, OwnerRef, PendingRequest, Queues, Request,
+    Sharing, TokenClock, Turn,
 };
 
 use super::server::{NOW, key_id, terms};
@@ -16,13 +16,7 @@ fn named(owner: &str) -> Owner {
 }
 
 fn one(key: &KeyId, owner: &str, mode: Mode) -> PendingRequest {
-    for_one(
-        key,
-        named(owner),
-        terms(mode.into()),
-        Observed::default(),
-        NOW,
-    )
+    for_one(key, named(owner), terms(mode.into()), Lock::free(), NOW)
 }
 
 fn push(queues: &mut Queues, key: &KeyId, owner: &str, mode: Mode) {
@@ -34,7 +28,7 @@ fn push_both(queues: &mut Queues, owner: &str) {
 }
 
 fn push_several(queues: &mut Queues, keys: [KeyId; 2], owner: &str) {
-    let keys = keys.map(|key| (key, Observed::default()));
+    let keys = keys.map(|key| (key, Lock::free()));
     let terms = terms(Sharing::several(2));
     queues.push(&for_several(keys, named(owner), terms, NOW));
 }

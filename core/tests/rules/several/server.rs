@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Observed, Owner,
-    OwnerRef, Pass, PendingRequest, Queues, Rank, Release, Request, Sharing, Terms, TokenClock,
-    Turn, WaiterId,
+    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Owner, OwnerRef, Pass,
+    PendingRequest, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, WaiterId,
 };
 
 use super::{Op, keys_of};
@@ -290,7 +289,7 @@ impl Server {
             }
             return Answer::Granted;
         }
-        let held: Vec<Observed> = (keys.iter())
+        let held: Vec<Lock> = (keys.iter())
             .map(|key| self.with(*key, |live| live.lock().observe()))
             .collect();
         let mut pending = for_several(ids.into_iter().zip(held), owner, terms, NOW);

@@ -1,7 +1,7 @@
 //! Requests for several keys at once (`LOCK.MACQUIRE`), as the module answers them: all keys in one instant, or none.
 
 use mortise_core::{
-    Decided, Grant, KeyId, KeyList, Lease, Observed, OwnerRef, PendingKey, PendingRequest, Rank,
+    Decided, Grant, KeyId, KeyList, Lease, Lock, OwnerRef, PendingKey, PendingRequest, Rank,
     Request, Sharing, Stake, Terms, Token, Verdict, Waiter, WaiterId,
 };
 
@@ -25,7 +25,7 @@ struct Found {
     has_waiters: bool,
     /// Whether nobody holds it and the server grants.
     is_free: bool,
-    held: Observed,
+    held: Lock,
 }
 
 /// The grant of a queued request.
