@@ -4,11 +4,11 @@ use crate::config;
 use crate::ffi::Context;
 use crate::keys::{first_lock, leases, tokens};
 use crate::time::failover::{self, Leases};
-use crate::time::{self, clock, hidden};
+use crate::time::{self, clock, lag};
 use crate::totals;
 use crate::waiting;
 use crate::work::queue::{self as work, Kind};
-use crate::work::{failing, slice};
+use crate::work::{settle_key, slice};
 
 /// The fields of `INFO lock`.
 pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
@@ -73,7 +73,7 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
     fields.extend([
         ("failover_safe".into(), safe.to_string()),
         ("failover_missing".into(), missing.join("; ")),
-        ("hidden_settings".into(), hidden::names(ctx)),
+        ("hidden_settings".into(), lag::hidden(ctx)),
     ]);
     fields
 }
@@ -86,5 +86,5 @@ fn marked(ctx: &Context<'_>) -> u64 {
 /// How many keys are retried later, most of them as soon as the server accepts writes.
 fn held_back(ctx: &Context<'_>) -> u64 {
     let leases = work::len(ctx, Kind::ReplicateLeases);
-    (work::held_back(ctx) + leases + failing::len(ctx)) as u64
+    (work::held_back(ctx) + leases + settle_key::failing(ctx)) as u64
 }

@@ -16,7 +16,7 @@ use crate::time::clock;
 use crate::totals::{self, Total};
 use crate::waiting::mail::Mailbox;
 use crate::waiting::pending::{self, How, Waits};
-use crate::work::notices::Notices;
+use crate::work::open_lock::Notices;
 use crate::work::slice::Stretch;
 
 use attempt::{Attempt, attempt};

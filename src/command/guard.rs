@@ -9,7 +9,7 @@ use super::{check_primary, check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
 use crate::time::clock;
-use crate::work::notices::Notices;
+use crate::work::open_lock::Notices;
 use crate::work::open_lock::OpenLock;
 
 pub(crate) struct Guard;

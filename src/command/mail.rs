@@ -11,7 +11,7 @@ use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::waiting::clients::MailCall;
 use crate::waiting::mail::Mailbox;
-use crate::waiting::{self, letters};
+use crate::waiting::{self, mail};
 
 /// How many letters are delivered without COUNT.
 const DEFAULT_COUNT: usize = 100;
@@ -52,7 +52,7 @@ impl Command for Mail {
             check_room(ctx, mailbox)?;
         }
         let id = mailbox.open(ctx, now);
-        letters::ask(ctx, id, after, now);
+        mail::ask(ctx, id, after, now);
         let call = MailCall {
             id,
             arrived,
@@ -60,9 +60,9 @@ impl Command for Mail {
         };
         let longest = config::MAIL_TIMEOUT.get(ctx) / 2;
         match wait {
-            None => letters::reply(ctx, call),
-            Some(0) => letters::wait(ctx, call, now.after(longest)),
-            Some(wait) => letters::wait(ctx, call, now.after(wait.min(longest))),
+            None => mail::reply(ctx, call),
+            Some(0) => mail::wait(ctx, call, now.after(longest)),
+            Some(wait) => mail::wait(ctx, call, now.after(wait.min(longest))),
         }
         Ok(())
     }

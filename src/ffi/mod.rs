@@ -17,7 +17,6 @@ macro_rules! api {
 }
 
 mod args;
-mod block;
 mod call;
 mod client;
 pub(crate) mod clock;
@@ -32,14 +31,12 @@ mod log;
 mod native_type;
 mod on_load;
 mod registration;
-mod server_info;
 mod timer;
 mod value;
 
 pub(crate) use args::{Arg, Args, decimal};
-pub(crate) use block::Blocked;
-pub(crate) use call::{Refusal, Refused};
-pub(crate) use client::Viewer;
+pub(crate) use call::{Refusal, Refused, Replica};
+pub(crate) use client::{Blocked, Viewer};
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, MainThread};
 pub(crate) use docs::{Docs, Keys};
@@ -47,5 +44,4 @@ pub(crate) use entry::Command;
 pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Handlers, Swap};
 pub(crate) use key::{Access, Key};
 pub(crate) use registration::{Module, command};
-pub(crate) use server_info::Replica;
 pub(crate) use value::{Source, Value};

@@ -10,5 +10,4 @@ pub(crate) mod arrivals;
 pub(crate) mod effect;
 pub(crate) mod first_lock;
 pub(crate) mod leases;
-pub(crate) mod saved;
 pub(crate) mod tokens;

@@ -11,8 +11,7 @@ use mortise_core::{Instant, Lease};
 use crate::config;
 use crate::ffi::{Context, MainThread};
 use crate::time;
-use crate::time::hidden::Hidden;
-use crate::time::lag::{self, MARGIN};
+use crate::time::lag::{self, Hidden, MARGIN};
 
 /// The settings that a warning was last considered for: the two graces and the longest lease.
 static WARNED_OF: MainThread<Cell<Option<[u64; 3]>>> = MainThread::new(Cell::new(None));

@@ -24,8 +24,7 @@ use mortise_core::Instant;
 use mortise_core::codec::Heartbeat;
 
 use crate::ffi::{Context, Replica};
-use crate::time::hidden::{self, Hidden};
-use crate::time::lag::Lag;
+use crate::time::lag::{self, Hidden, Lag};
 
 /// How much older than the lag a heartbeat may be, in milliseconds: less than [`lag::MARGIN`], which a promoted server
 /// waits for, and enough for replicas that acknowledge once a second.
@@ -60,7 +59,7 @@ impl Quorum {
         match ctx.setting(c"min-replicas-to-write") {
             Some(number) => Self::Number(number),
             None => {
-                hidden::note(ctx, Hidden::MinReplicasToWrite);
+                lag::note_hidden(ctx, Hidden::MinReplicasToWrite);
                 Self::All
             }
         }

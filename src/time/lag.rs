@@ -1,8 +1,13 @@
-//! How long an old primary may take to stop granting.
+//! How long an old primary may take to stop granting, and what the server hides: operators rename or forbid CONFIG and CLUSTER.
+//!
+//! Where a promise rests on a hidden setting, the module assumes the strictest value. It logs once which promise costs what, and
+//! `INFO lock` names the setting.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use crate::config;
-use crate::ffi::Context;
-use crate::time::hidden::{self, Hidden};
+use crate::ffi::{Context, MainThread};
 
 /// What a server needs, beyond the lag, to see that a replica is gone: it counts whole seconds, once
 /// a second. In milliseconds.
@@ -39,7 +44,7 @@ impl Lag {
                 most: lag,
             };
         }
-        hidden::note(ctx, setting(ctx));
+        note_hidden(ctx, setting(ctx));
         let left = config::promotion_grace(ctx).saturating_sub(config::MAX_LEASE.get(ctx) + MARGIN);
         let default = if ctx.is_cluster() {
             DEFAULT_NODE_TIMEOUT
@@ -69,4 +74,65 @@ pub(crate) fn configured(ctx: &Context<'_>) -> Option<u64> {
     } else {
         Some(ctx.setting(c"min-replicas-max-lag")? * 1_000)
     }
+}
+
+/// What the server was found to hide. Here and not in `state`, whose parts note it.
+static HIDDEN: MainThread<RefCell<BTreeSet<Hidden>>> =
+    MainThread::new(RefCell::new(BTreeSet::new()));
+
+/// Something that the module cannot read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hidden {
+    MinReplicasToWrite,
+    MinReplicasMaxLag,
+    ClusterNodeTimeout,
+    ClusterNodes,
+}
+
+impl Hidden {
+    /// How the server names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::MinReplicasToWrite => "min-replicas-to-write",
+            Self::MinReplicasMaxLag => "min-replicas-max-lag",
+            Self::ClusterNodeTimeout => "cluster-node-timeout",
+            Self::ClusterNodes => "CLUSTER NODES",
+        }
+    }
+
+    fn assumed(self) -> &'static str {
+        match self {
+            Self::MinReplicasToWrite => {
+                "so that no two hold one lock after a failover, locks are granted and renewed only while every attached replica, \
+                 and at least one, has acknowledged recent data"
+            }
+            Self::MinReplicasMaxLag | Self::ClusterNodeTimeout => {
+                "so that no two hold one lock after a failover, replicas have to be as prompt as the grace demands, or as the \
+                 server's default does, and after a stall nothing is granted or renewed for as long as the longer of the two"
+            }
+            Self::ClusterNodes => {
+                "so that no key is granted whose holder another node knows, LOCK.MACQUIRE gets TRYAGAIN as if its slot were moving, \
+                 and waiters whose slot has left are answered only when a hold there ends"
+            }
+        }
+    }
+}
+
+/// The module cannot read it, and a promise rests on it.
+pub(crate) fn note_hidden(ctx: &Context<'_>, what: Hidden) {
+    let is_new = HIDDEN.get(ctx).borrow_mut().insert(what);
+    if is_new {
+        ctx.warn(&format!(
+            "the server hides {} (its command is renamed or forbidden): {}",
+            what.name(),
+            what.assumed()
+        ));
+    }
+}
+
+/// What is hidden, for `INFO lock`.
+pub(crate) fn hidden(ctx: &Context<'_>) -> String {
+    let hidden = HIDDEN.get(ctx).borrow();
+    let names: Vec<_> = hidden.iter().map(|what| what.name()).collect();
+    names.join(", ")
 }

@@ -6,7 +6,6 @@ pub(crate) mod alarms;
 pub(crate) mod failover;
 pub(crate) mod grace;
 pub(crate) mod heartbeats;
-pub(crate) mod hidden;
 pub(crate) mod lag;
 pub(crate) mod lateness;
 

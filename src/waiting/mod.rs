@@ -6,7 +6,6 @@
 //! come back here.
 
 pub(crate) mod clients;
-pub(crate) mod letters;
 pub(crate) mod mail;
 pub(crate) mod pending;
 mod queues;
@@ -28,7 +27,7 @@ pub(crate) fn on_reply(ctx: &Context<'_>, blocked: BlockedId) {
     let client = clients(ctx).borrow().get(blocked);
     match client {
         Some((_, Some(Outcome::Refused(error)))) => ctx.reply_error(&error),
-        Some((Awaits::Letters(reader), _)) => letters::reply(ctx, reader.call),
+        Some((Awaits::Letters(reader), _)) => mail::reply(ctx, reader.call),
         // Except if its owner has left the key meanwhile.
         Some((Awaits::Lock(waiter), Some(Outcome::Granted { token, .. })))
             if undelivered::delivered(ctx, waiter) =>

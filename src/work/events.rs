@@ -12,8 +12,8 @@ use crate::time::lag::MARGIN;
 use crate::time::lateness::Promotion;
 use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
+use crate::work::queue::Scope;
 use crate::work::queue::Work;
-use crate::work::scan::Scope;
 use crate::work::slice::measured;
 use crate::work::{queue, refuse};
 

@@ -14,8 +14,8 @@ use crate::keys::tokens;
 use crate::time::{self, clock};
 use crate::totals::{self, Total};
 use crate::waiting::{self, waiters};
-use crate::work::notices::{Notice, Notices};
 use crate::work::open_lock::OpenLock;
+use crate::work::open_lock::{Notice, Notices};
 use crate::work::refuse;
 
 /// Grants the request `id`, which waits at these keys, if it is the first at each and all are free.

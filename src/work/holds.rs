@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::keys::tokens;
 use crate::totals::{self, Total};
 use crate::waiting::{self, undelivered, waiters};
-use crate::work::notices::Notice;
+use crate::work::open_lock::Notice;
 use crate::work::open_lock::OpenLock;
 
 impl OpenLock<'_> {

@@ -4,15 +4,11 @@
 //! rooms but `command`, and is called by the server's events and timers, and by `command`.
 
 pub(crate) mod events;
-pub(crate) mod failing;
 pub(crate) mod grant;
 mod holds;
-pub(crate) mod notices;
 pub(crate) mod open_lock;
 pub(crate) mod queue;
 pub(crate) mod refuse;
-mod run;
-pub(crate) mod scan;
 pub(crate) mod settle;
 pub(crate) mod settle_key;
 pub(crate) mod slice;

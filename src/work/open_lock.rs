@@ -1,6 +1,10 @@
 //! A key that a command works on: opened, worked on, closed, and only then are others notified.
 //!
-//! Between opening and closing nothing here calls code that could call back: no other module, no other command.
+//! Between opening and closing nothing here calls code that could call back: no other module, no other command. A subscriber of key-space
+//! events may be another module, which the server calls at once, and whose callback may change this very key. So events are collected while
+//! the key is open and sent once it is closed.
+
+use std::ffi::CStr;
 
 use mortise_core::codec::Effect;
 use mortise_core::{Instant, KeyRef, Live, Lock, Owner, OwnerRef, Stake};
@@ -10,7 +14,6 @@ use crate::ffi::{Access, Arg, Context, Key, Value};
 use crate::keys::{effect, first_lock, leases};
 use crate::time::{self, clock};
 use crate::waiting;
-use crate::work::notices::{Notice, Notices};
 use crate::work::queue;
 use crate::work::slice::Stretch;
 
@@ -251,4 +254,66 @@ pub(super) fn replicate(
 fn on_ended(ctx: &Context<'_>, name: Arg<'_>, now: Instant, owner: &Owner, stake: &Stake) {
     leases::count_ended(ctx, stake);
     effect::send(ctx, name, now, &Effect::Drop(owner.as_ref()));
+}
+
+/// Something that happened to a hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    Acquired,
+    Released,
+    Passed,
+    Expired,
+    Revoked,
+}
+
+impl Notice {
+    fn event(self) -> &'static CStr {
+        match self {
+            Self::Acquired => c"lock.acquire",
+            Self::Released => c"lock.release",
+            Self::Passed => c"lock.pass",
+            Self::Expired => c"lock.expire",
+            Self::Revoked => c"lock.revoke",
+        }
+    }
+}
+
+/// Notices in the order in which things happened.
+#[derive(Debug, Default)]
+#[must_use = "subscribers wait for them"]
+pub(crate) struct Notices<'c> {
+    /// Mostly there is one, which needs no allocation.
+    first: Option<(Notice, Arg<'c>)>,
+    more: Vec<(Notice, Arg<'c>)>,
+}
+
+impl<'c> Notices<'c> {
+    pub(super) fn add(&mut self, notice: Notice, key: Arg<'c>) {
+        match self.first {
+            None => self.first = Some((notice, key)),
+            Some(_) => self.more.push((notice, key)),
+        }
+    }
+
+    /// Adds those of `other` behind the ones here.
+    pub(super) fn append(&mut self, other: Self) {
+        for (notice, key) in other.first.into_iter().chain(other.more) {
+            self.add(notice, key);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Notifies the subscribers of key-space events of class `d`. No key may be open, and no borrow held.
+    pub(crate) fn send(self, ctx: &Context<'_>) {
+        let Some((notice, key)) = self.first else {
+            return;
+        };
+        ctx.notify(notice.event(), key);
+        for (notice, key) in self.more {
+            ctx.notify(notice.event(), key);
+        }
+    }
 }

@@ -10,12 +10,13 @@ use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use mortise_core::mail::BoxId;
-use mortise_core::{HomeKey, Homes, KeyId, KeyRef, LeaseTables, Remains, Undo, WaiterId};
+use mortise_core::{
+    Db, HomeKey, Homes, KeyId, KeyRef, LeaseTables, Queues, Remains, Undo, Visited, WaiterId,
+};
 
 use crate::error::Error;
 use crate::ffi::{Blocked, Context, MainThread, Swap};
 use crate::time::alarms;
-use crate::work::scan::{Scan, Scope};
 
 static QUEUE: MainThread<LazyCell<RefCell<WorkQueue>>> =
     MainThread::new(LazyCell::new(RefCell::default));
@@ -297,4 +298,63 @@ pub(crate) fn is_gate_closed(ctx: &Context<'_>) -> bool {
 /// Whether no key can be settled from a timer just now.
 pub(crate) fn is_blocked(ctx: &Context<'_>) -> bool {
     is_gate_closed(ctx) || ctx.avoid_replication_traffic()
+}
+
+/// Some of the keys with waiters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    All,
+    /// The keys that nobody holds, as far as is known.
+    Unheld,
+    Database(Db),
+    Slot(u16),
+    Key(KeyId),
+}
+
+/// A scan that is under way.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    scope: Scope,
+    /// The last key that was visited.
+    last: Option<Visited>,
+}
+
+/// One step of a scan.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// To this key.
+    Key(KeyId),
+    /// Past a key that is out of scope.
+    Passed,
+    /// There are no more keys.
+    End,
+}
+
+impl Scan {
+    pub(crate) const fn over(scope: Scope) -> Self {
+        Self { scope, last: None }
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Goes one key on.
+    pub(crate) fn step(&mut self, queues: &Queues) -> Step {
+        let (keys, last) = (queues.waiting_keys(), self.last);
+        let next = match &self.scope {
+            Scope::All | Scope::Database(_) => keys.after(last),
+            Scope::Unheld => keys.unheld_after(last),
+            Scope::Slot(slot) => keys.in_slot_after(*slot, last),
+            Scope::Key(key) => keys.find(key.as_ref()).filter(|_| last.is_none()),
+        };
+        let Some((visited, key)) = next else {
+            return Step::End;
+        };
+        self.last = Some(visited);
+        match &self.scope {
+            Scope::Database(db) if key.db != *db => Step::Passed,
+            _ => Step::Key(key.clone()),
+        }
+    }
 }

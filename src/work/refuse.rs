@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ffi::Context;
 use crate::waiting::{self, waiters};
 use crate::work::queue::{self, Refusal, Work};
-use crate::work::scan::{Scan, Scope, Step};
+use crate::work::queue::{Scan, Scope, Step};
 
 /// Refuses all waiters at the key.
 pub(crate) fn at_key(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {

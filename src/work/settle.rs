@@ -1,7 +1,7 @@
 //! The one place that grants waiters.
 //!
 //! A command settles the key it works on, before its step (a callback may have marked the key)
-//! and after it. Everything else comes from timers. They change locks through `LOCK.SETTLE` (`settle_call.rs`), so that the server can
+//! and after it. Everything else comes from timers. They change locks through `LOCK.SETTLE` (`settle_key.rs`), so that the server can
 //! refuse the change like a client's write.
 
 use mortise_core::{Decided, Settled, Verdict, WaiterId};
@@ -10,7 +10,7 @@ use crate::keys::tokens;
 use crate::time::{self, alarms, clock};
 use crate::totals::{self, Total};
 use crate::waiting::{self, pending, waiters};
-use crate::work::notices::Notice;
+use crate::work::open_lock::Notice;
 use crate::work::open_lock::{self, OpenLock};
 use crate::work::queue;
 

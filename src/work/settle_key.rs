@@ -1,6 +1,9 @@
 //! Settles keys from timers, through `LOCK.SETTLE`, called inside the server: it refuses that as it would refuse a client's write.
+//!
+//! A key that cannot be settled although the server accepts writes holds up no other one: it is tried again after a pause.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 
 use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
@@ -9,7 +12,7 @@ use crate::error::Error;
 use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
 use crate::time::{self, alarms, clock};
 use crate::waiting::{self, undelivered, waiters};
-use crate::work::{failing, queue, refuse, settle, slots};
+use crate::work::{queue, refuse, settle, slots};
 
 /// Whether the module is about to run `LOCK.SETTLE`, which refuses everybody else.
 static IS_CALLING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
@@ -29,13 +32,13 @@ pub(crate) fn is_own_call(ctx: &Context<'_>) -> bool {
 pub(super) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refusal> {
     let called = run(ctx, key, WaiterId(0), &mut [key.name].into_iter());
     let Err(refused) = called else {
-        failing::forget(ctx, key);
+        forget_failure(ctx, key);
         return Ok(());
     };
     match refused.kind {
         // The server would refuse the other keys as well.
         Refusal::Gate => queue::set_gate_closed(ctx, true),
-        Refusal::Failed => failing::failed(ctx, key, &refused.why),
+        Refusal::Failed => failed(ctx, key, &refused.why),
         Refusal::SlotElsewhere => {}
     }
     Err(refused.kind)
@@ -65,11 +68,10 @@ fn run(
 /// Settles the key if a waiter may be granted there, a grant has to be undone, or it could not be settled before.
 pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     let key = id.as_ref();
-    let has_work = waiting::is_awaited(ctx, key)
-        || undelivered::any_at(ctx, key)
-        || failing::is_failing(ctx, key);
+    let has_work =
+        waiting::is_awaited(ctx, key) || undelivered::any_at(ctx, key) || is_failing(ctx, key);
     if !has_work || !time::is_primary(ctx) {
-        return failing::forget(ctx, key);
+        return forget_failure(ctx, key);
     }
     if queue::is_blocked(ctx) {
         return hold_back(ctx, id);
@@ -126,7 +128,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
             queue::set_gate_closed(ctx, true);
             queue::hold_back(ctx, first);
         }
-        Refusal::Failed => failing::failed(ctx, first, &refused.why),
+        Refusal::Failed => failed(ctx, first, &refused.why),
     }
 }
 
@@ -166,5 +168,77 @@ pub(super) fn try_held_back(ctx: &Context<'_>) {
     queue::set_gate_closed(ctx, false);
     if settle_held_back(ctx) && !queue::is_gate_closed(ctx) {
         alarms::at_end_of_turn(ctx);
+    }
+}
+
+static FAILING: MainThread<RefCell<FailingKeys>> = MainThread::new(RefCell::new(FailingKeys {
+    pauses: BTreeMap::new(),
+    retries: BTreeSet::new(),
+}));
+
+/// The first pause and the longest one, in milliseconds.
+const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
+/// How many are tried again in one tick.
+const PER_TICK: usize = 100;
+
+#[derive(Debug)]
+struct FailingKeys {
+    /// By key, the pause after its last failure, in milliseconds.
+    pauses: BTreeMap<KeyId, u64>,
+    /// When each is tried again.
+    retries: BTreeSet<(Instant, KeyId)>,
+}
+
+/// Records that the key could not be settled because of `why`, which is logged once. It is tried again after a pause.
+pub(crate) fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
+    let mut failing = FAILING.get(ctx).borrow_mut();
+    let key = key.to_id();
+    let before = failing.pauses.get(&key).copied();
+    let pause = before.map_or(*PAUSES.start(), |pause| (pause * 2).min(*PAUSES.end()));
+    failing.pauses.insert(key.clone(), pause);
+    failing
+        .retries
+        .insert((clock::now().after(pause), key.clone()));
+    drop(failing);
+    if before.is_none() {
+        ctx.warn(&format!(
+            "the lock '{}' in database {} cannot be handed over or freed: {why}. It is tried again later; other locks are not affected",
+            key.name.escape_ascii(),
+            key.db.0,
+        ));
+    }
+}
+
+/// Whether the key could not be settled the last time.
+pub(crate) fn is_failing(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    let failing = FAILING.get(ctx).borrow();
+    !failing.pauses.is_empty() && failing.pauses.contains_key(&key.to_id())
+}
+
+/// How many keys are failing.
+pub(crate) fn failing(ctx: &Context<'_>) -> usize {
+    FAILING.get(ctx).borrow().pauses.len()
+}
+
+/// Forgets the failures of a key that has been settled, or need not be.
+pub(crate) fn forget_failure(ctx: &Context<'_>, key: KeyRef<'_>) {
+    let mut failing = FAILING.get(ctx).borrow_mut();
+    if !failing.pauses.is_empty() {
+        failing.pauses.remove(&key.to_id());
+    }
+}
+
+/// Queues the keys that are to be tried again now. The sweep calls this.
+pub(crate) fn retry_due(ctx: &Context<'_>, now: Instant) {
+    for _ in 0..PER_TICK {
+        let mut failing = FAILING.get(ctx).borrow_mut();
+        if failing.retries.first().is_none_or(|(at, _)| *at > now) {
+            return;
+        }
+        let first = failing.retries.pop_first();
+        drop(failing);
+        if let Some((_, key)) = first {
+            queue::settle(ctx, key.as_ref());
+        }
     }
 }

@@ -10,9 +10,9 @@ use mortise_core::{Instant, KeyRef, WaitingKeys, slot_of};
 
 use crate::ffi::{Access, Context, MainThread};
 use crate::time::clock;
-use crate::time::hidden::{self, Hidden};
+use crate::time::lag::{self, Hidden};
 use crate::waiting;
-use crate::work::scan::Scope;
+use crate::work::queue::Scope;
 use crate::work::{queue, refuse};
 
 static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
@@ -55,7 +55,7 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
 /// Asks the server for its slots. False if it hides them.
 fn refresh(ctx: &Context<'_>, now: Instant) -> bool {
     let Some(mut slots) = ctx.cluster_nodes().as_deref().and_then(Slots::read) else {
-        hidden::note(ctx, Hidden::ClusterNodes);
+        lag::note_hidden(ctx, Hidden::ClusterNodes);
         return false;
     };
     slots.asked = now;

@@ -1,26 +1,25 @@
-//! The module's four timers, and the cron behind them.
+//! Does deferred work: the module's timers, and the cron behind them.
 //!
-//! Urgent work comes first: a hand-off never queues behind work of low priority. Both go in slices,
-//! and work of low priority has a timer of its own, so that urgent work need not wait for the pause
-//! between two of its slices.
+//! Urgent work comes first: a hand-off never queues behind work of low priority. Both go in slices, and work of low priority has a timer of
+//! its own, so that urgent work need not wait for the pause between two of its slices. Most work waits in `queue`. What is due by time (the
+//! ends of waits and of leases at awaited keys) is found by the indexes of `waiting` and of the core.
 //!
-//! The server's timers compare wall-clock time, so a step of that clock fires them early or late.
-//! Every callback re-checks on the boot-time clock, and the cron event starts them anew if they are
-//! late.
+//! The server's timers compare wall-clock time, so a step of that clock fires them early or late. Every callback re-checks on the boot-time
+//! clock, and the cron event starts them anew if they are late.
 
 use std::cell::{Cell, RefCell};
 
-use mortise_core::{Instant, KeyRef};
+use mortise_core::{Instant, KeyId, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{effect, leases};
+use crate::keys::{arrivals, effect, first_lock, leases};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{self, clock, failover};
-use crate::waiting;
-use crate::work::scan::{Scan, Scope};
+use crate::waiting::{self, clients, mail, waiters};
+use crate::work::queue::{self, EndedHolds, Kind, Scan, Scope, Step, Work};
 use crate::work::slice::{Slice, measured};
-use crate::work::{failing, queue, run, settle_key, slots};
+use crate::work::{refuse, settle_key, slots};
 
 /// When the module last polled the state for which there is no event.
 static POLLED: MainThread<Cell<Instant>> = MainThread::new(Cell::new(Instant::from_millis(0)));
@@ -41,7 +40,7 @@ const PUT_OFF: u64 = 1_000;
 pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
     match alarm {
         // A hand-off by a command leaves one client to wake, for which the clock need not be read.
-        Alarm::EndOfTurn if run::only_wakes(ctx) => turn(ctx),
+        Alarm::EndOfTurn if only_wakes(ctx) => turn(ctx),
         Alarm::EndOfTurn => measured(ctx, || turn(ctx)),
         Alarm::Due => {
             alarms::due_has_come(ctx);
@@ -64,13 +63,13 @@ fn work(ctx: &Context<'_>) {
     if time::grace(ctx).is_newly_over(now) {
         queue::scan(ctx, Scope::All);
     }
-    run::slice(ctx, now);
+    do_slice(ctx, now);
     waiting::arm(ctx);
-    if run::is_urgent_left(ctx) {
+    if is_urgent_left(ctx) {
         alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
     }
     // While writes are refused the sweep tries again.
-    if run::is_background_left(ctx) && !queue::is_blocked(ctx) {
+    if is_background_left(ctx) && !queue::is_blocked(ctx) {
         alarms::background_in(ctx, BETWEEN_SLICES);
     }
 }
@@ -86,9 +85,9 @@ fn tick(ctx: &Context<'_>) {
         turn(ctx);
     }
     waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());
-    failing::retry_due(ctx, now);
+    settle_key::retry_due(ctx, now);
     settle_key::try_held_back(ctx);
-    if run::is_background_left(ctx) {
+    if is_background_left(ctx) {
         alarms::at_end_of_turn(ctx);
     }
     let polled = POLLED.get(ctx);
@@ -125,7 +124,7 @@ fn check_unheld(ctx: &Context<'_>) {
     let unheld = UNHELD.get(ctx);
     let mut slice = Slice::begin();
     let mut scan = unheld.replace(Scan::over(Scope::Unheld));
-    while let Some(rest) = run::scan_step(ctx, scan) {
+    while let Some(rest) = scan_step(ctx, scan) {
         scan = rest;
         if slice.is_over() {
             unheld.replace(scan);
@@ -160,7 +159,7 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
             return false;
         };
         let key = KeyRef { db, name: &name };
-        let settled = match failing::is_failing(ctx, key) {
+        let settled = match settle_key::is_failing(ctx, key) {
             true => Err(Refusal::Failed),
             false => settle_key::call(ctx, key),
         };
@@ -176,4 +175,149 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
             return true;
         }
     }
+}
+
+/// Does work until none is left that can be done now, or the slice is over.
+fn do_slice(ctx: &Context<'_>, now: Instant) {
+    let mut slice = Slice::begin();
+    while urgent(ctx, now) || background(ctx) {
+        if slice.is_over() {
+            break;
+        }
+    }
+}
+
+/// Does one piece of work for which a client or a waiter waits. False if there is none.
+fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
+    do_one(ctx, Kind::Wake)
+        || do_one(ctx, Kind::AnswerMail)
+        || waiters::time_one_out(ctx, now)
+        || clients::end_reader(ctx, now)
+        || do_one(ctx, Kind::Settle)
+        || settle_key::settle_held_back(ctx)
+        || settle_key::settle_due(ctx, now)
+        || settle_key::grant_next(ctx)
+}
+
+/// Whether there is nothing to do but to wake clients.
+pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
+    queue::only_wakes(ctx) && queue::held_back(ctx) == 0 && !waiting::boxes(ctx).any_closing()
+}
+
+/// Whether urgent work is left, other than what is due by time.
+pub(crate) fn is_urgent_left(ctx: &Context<'_>) -> bool {
+    [Kind::Wake, Kind::AnswerMail, Kind::Settle]
+        .iter()
+        .any(|kind| queue::len(ctx, *kind) > 0)
+        || (queue::held_back(ctx) > 0 && !queue::is_blocked(ctx))
+        || waiting::queues(ctx).borrow().any_due()
+}
+
+/// Does one piece of other work. False if there is none that can be done now.
+fn background(ctx: &Context<'_>) -> bool {
+    let kind = |kind| can_do(ctx, kind) && do_one(ctx, kind);
+    waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(kind)
+}
+
+const BACKGROUND: [Kind; 8] = [
+    Kind::SendTokenClock,
+    Kind::Refuse,
+    Kind::Scan,
+    Kind::Enter,
+    Kind::ReplicateLeases,
+    Kind::WarnOfEvictions,
+    Kind::DropEnded,
+    Kind::Free,
+];
+
+/// Whether there is other work that can be done now.
+pub(crate) fn is_background_left(ctx: &Context<'_>) -> bool {
+    waiting::boxes(ctx).any_closing() || BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
+}
+
+fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
+    queue::len(ctx, kind) > 0
+        && match kind {
+            Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
+            // This passes no gate.
+            Kind::ReplicateLeases | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
+            _ => true,
+        }
+}
+
+/// Does one piece of the first work of that kind. False if there is none.
+fn do_one(ctx: &Context<'_>, kind: Kind) -> bool {
+    let Some((number, work)) = queue::take(ctx, kind) else {
+        return false;
+    };
+    if let Some(rest) = perform(ctx, work) {
+        queue::put_back(ctx, number, rest);
+    }
+    true
+}
+
+/// Does a piece of the work, and returns what is left of it.
+fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
+    match work {
+        Work::Wake(blocked) => blocked.unblock(),
+        Work::AnswerMail(id) => mail::answer(ctx, id),
+        Work::Settle(key) => settle_key::settle(ctx, &queue::key_of(ctx, &key)),
+        Work::Refuse(refusal) => return refuse::step(ctx, refusal).map(Work::Refuse),
+        Work::Scan(scan) => return scan_step(ctx, scan).map(Work::Scan),
+        Work::Enter(key) => {
+            let key = arrivals::enter(ctx, &key);
+            waiting::queues(ctx)
+                .borrow_mut()
+                .recheck_holders(key.as_ref());
+            settle_key::settle(ctx, &key);
+        }
+        Work::ReplicateLeases(key) => arrivals::replicate_again(ctx, &key),
+        Work::SendTokenClock => effect::send_token_clock(ctx),
+        Work::WarnOfEvictions => first_lock::warn_of_evictions(ctx),
+        Work::DropEnded(key) => drop_ended(ctx, &queue::key_of(ctx, &key)),
+        Work::FreeHolds(holds) => return free_one(ctx, holds).map(Work::FreeHolds),
+        Work::FreeTables(mut tables) => {
+            return tables.drop_some().then_some(Work::FreeTables(tables));
+        }
+        Work::FreeUndone(mut undone) => {
+            return undone.next().map(|_| Work::FreeUndone(undone));
+        }
+    }
+    None
+}
+
+/// Settles the next key of the scan. `None` after the last one.
+pub(crate) fn scan_step(ctx: &Context<'_>, mut scan: Scan) -> Option<Scan> {
+    let step = scan.step(&waiting::queues(ctx).borrow());
+    match step {
+        // It is tried again after a pause.
+        Step::Key(key) if settle_key::is_failing(ctx, key.as_ref()) => {}
+        Step::Key(key) => settle_key::settle(ctx, &key),
+        Step::Passed => {}
+        Step::End => return None,
+    }
+    Some(scan)
+}
+
+/// Drops a few of the holds whose lease is over at one lock. While there are more, the key is queued again when it is closed. A
+/// slot that has left takes its locks along.
+fn drop_ended(ctx: &Context<'_>, key: &KeyId) {
+    let key = key.as_ref();
+    if !time::is_primary(ctx) {
+        return;
+    }
+    if settle_key::call(ctx, key) == Err(Refusal::Gate) {
+        queue::push_key(ctx, key, Work::DropEnded);
+    }
+}
+
+/// Counts, announces and frees one of the holds. `None` if that was the last one.
+fn free_one(ctx: &Context<'_>, mut ended: EndedHolds) -> Option<EndedHolds> {
+    let (_, stake) = ended.holds.pop()?;
+    if ended.expired {
+        leases::count_ended(ctx, &stake);
+        ctx.select(ended.key.db);
+        ctx.notify_named(c"lock.expire", &ended.key.name);
+    }
+    Some(ended)
 }

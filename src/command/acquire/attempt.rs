@@ -12,8 +12,7 @@ use crate::keys::tokens;
 use crate::time::{self, clock};
 use crate::totals;
 use crate::waiting::{self, pending};
-use crate::work::notices::{Notice, Notices};
-use crate::work::open_lock::OpenLock;
+use crate::work::open_lock::{Notice, Notices, OpenLock};
 use crate::work::{grant, slots};
 
 /// What became of a request that was tried.
