@@ -17,6 +17,8 @@ mod aof;
 mod bystanders;
 #[cfg(feature = "clients")]
 mod clients;
+#[cfg(feature = "clients")]
+mod confirmed;
 mod contention;
 mod crowds;
 mod deadlocks;
@@ -64,6 +66,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("several", several::run),
     #[cfg(feature = "clients")]
     ("clients", clients::run),
+    #[cfg(feature = "clients")]
+    ("confirmed", confirmed::run),
     #[cfg(feature = "clients")]
     ("stops", stops::run),
 ];
