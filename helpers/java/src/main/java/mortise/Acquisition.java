@@ -111,11 +111,11 @@ final class Acquisition {
         } else {
             var held = new Held(locks, node, r, owner, answer.token());
             held.extend(Math.max(sent, answer.begun()));
-            held.confirm().thenAccept(isConfirmed -> {
-                if (isConfirmed) {
+            held.confirm().thenAccept(problem -> {
+                if (problem == null) {
                     granted(held, owner);
                 } else {
-                    unsure(owner, new LockException.Unanswered("the grant was told too late", null));
+                    unsure(owner, problem);
                 }
             });
         }

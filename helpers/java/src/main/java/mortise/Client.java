@@ -12,15 +12,17 @@ import java.util.List;
  * other exception means that the outcome of the commands is unknown.
  */
 public interface Client extends AutoCloseable {
+    /** What a connection is for: each use has its own, because mail blocks its connection, and so do replicas that confirm renewals. */
+    enum Use { COMMANDS, MAIL, RENEWALS }
+
     /** Names the server that serves the key. */
     String node(String key);
 
     /**
-     * Sends the commands to that server in one pipeline, once. Those that {@code mayBlock} go over another connection than the
-     * rest. After an exception, or where the server replied READONLY, the next call has a new connection: the address may be another
+     * Sends the commands to that server in one pipeline, once, over a connection for that use. After an exception, or where the server replied READONLY, the next call has a new connection: the address may be another
      * server's by now.
      */
-    List<Object> send(String node, List<List<String>> commands, boolean mayBlock, Duration timeout);
+    List<Object> send(String node, List<List<String>> commands, Use use, Duration timeout);
 
     /** Finds out again which server serves which key. */
     void refresh();

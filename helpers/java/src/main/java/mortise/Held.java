@@ -133,7 +133,14 @@ public final class Held implements AutoCloseable {
 
     /** The replies to a command for each of the keys, which go out together. Under the mutex. */
     private CompletableFuture<List<Object>> each(Function<String, List<String>> command) {
-        var replies = keys.stream().map(key -> node.send(command.apply(key).toArray(String[]::new))).toList();
+        return all(keys.stream().map(key -> node.send(command.apply(key).toArray(String[]::new))).toList());
+    }
+
+    private CompletableFuture<List<Object>> renew(String owner, long lease) {
+        return all(keys.stream().map(key -> node.renew("LOCK.RENEW", key, owner, "" + lease)).toList());
+    }
+
+    private static CompletableFuture<List<Object>> all(List<CompletableFuture<Object>> replies) {
         return CompletableFuture.allOf(replies.toArray(CompletableFuture[]::new))
             .thenApply(all -> replies.stream().map(CompletableFuture::join).toList());
     }
@@ -173,9 +180,17 @@ public final class Held implements AutoCloseable {
     /**
      * Unlocks it, but keeps it taken for that long from now: a job then runs once in that time, however short it is. It passes the lock to a
      * name that nobody uses, and throws what {@link #passTo} does.
+     *
+     * @throws LockException.Unconfirmed if it stays taken, and too few replicas know that
      */
     public void keepFor(Duration time) {
-        passTo(locks.newName(null, null), time);
+        String nobody = locks.newName(null, null);
+        passTo(nobody, time);
+        if (locks.replicas > 0) {
+            locks.get(() -> renew(nobody, Times.lease(time))).join().stream().filter(Held::isFailure).findFirst().ifPresent(reply -> {
+                throw (LockException) reply;
+            });
+        }
     }
 
     /** Acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. */
@@ -250,6 +265,7 @@ public final class Held implements AutoCloseable {
             if (answer.error() != null) {
                 throw answer.error();
             }
+            confirmUpgrade(answer.token());
             locks.with(() -> token = Math.max(token, answer.token()));
             check();
             return answer.token() != 0;
@@ -268,29 +284,52 @@ public final class Held implements AutoCloseable {
         }
     }
 
+    /** A writer only once replicas have that: by its new token. */
+    private void confirmUpgrade(long granted) {
+        if (locks.replicas == 0 || granted <= token) {
+            return;
+        }
+        long sent = Clock.now();
+        Object reply = node.renew("LOCK.RENEW", key(), owner, "" + lease, "TOKEN", "" + granted).join();
+        if (reply instanceof LockException.Unconfirmed few) {
+            throw few;
+        } else if (!Long.valueOf(granted).equals(reply)) {
+            throw new LockException.Unanswered("the upgrade is not confirmed", reply instanceof LockException e ? e : null);
+        }
+        locks.with(() -> {
+            if (state()) {
+                extend(sent);
+            }
+        });
+    }
+
     /** Counts the lock as held until a lease after that moment, less what clocks may differ by. */
     void extend(long begun) {
         until = Math.min(Math.max(until, begun + lease - lease / 100 - 2), limit);
         renewal = until == limit ? limit : begun + lease / 3;
     }
 
-    /** Asks once more where more than half of the lease has gone by the time the grant is known. Whether it is held then. */
-    CompletableFuture<Boolean> confirm() {
+    /**
+     * Asks once more where replicas have to confirm the lock, or where more than half of the lease has gone by the time the grant is known.
+     * Why it is not held then; null if it is.
+     */
+    CompletableFuture<LockException> confirm() {
         long sent = Clock.now();
-        if (until - sent > lease / 2 || until == limit) {
-            return CompletableFuture.completedFuture(true);
+        boolean isRecent = until - sent > lease / 2 || until == limit;
+        if (isRecent && locks.replicas == 0) {
+            return CompletableFuture.completedFuture(null);
         }
-        return locks.get(this::renew).thenApply(replies -> locks.get(() -> {
-            boolean isConfirmed = replies.stream().allMatch(Long.valueOf(token)::equals) && Clock.now() < until;
-            if (isConfirmed) {
-                extend(sent);
+        return locks.get(() -> renew(owner, lease)).thenApply(replies -> locks.get(() -> {
+            for (Object reply : replies) {
+                if (isFailure(reply)) {
+                    return (LockException) reply;
+                } else if (!Long.valueOf(token).equals(reply) || Clock.now() >= until) {
+                    return new LockException.Unanswered("the grant was told too late", null);
+                }
             }
-            return isConfirmed;
+            extend(sent);
+            return null;
         }));
-    }
-
-    private CompletableFuture<List<Object>> renew() {
-        return each(key -> List.of("LOCK.RENEW", key, owner, "" + lease));
     }
 
     /** Renews it if that is due, and returns when to check again. Under the mutex, like the next ones. */
@@ -302,7 +341,7 @@ public final class Held implements AutoCloseable {
         if (sent >= renewal - lease / 12 && renewal < limit && !passing) {
             renewal = limit;
             long known = token;
-            renew().thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
+            renew(owner, lease).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
         }
         return nextLook();
     }

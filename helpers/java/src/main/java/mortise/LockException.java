@@ -34,6 +34,31 @@ public class LockException extends IllegalMonitorStateException {
         }
     }
 
+    /** Too few replicas had the lock in time: see {@link Locks.Builder#replicas}. A new lock was given back. */
+    public static final class Unconfirmed extends LockException {
+        private final int needed;
+        private final int had;
+
+        Unconfirmed(int needed, int had) {
+            super(had + " replicas have the lock, and " + needed + " have to", null);
+            this.needed = needed;
+            this.had = had;
+        }
+
+        public int needed() {
+            return needed;
+        }
+
+        public int had() {
+            return had;
+        }
+
+        @Override
+        boolean passes() {
+            return true;
+        }
+    }
+
     /** The locks are closed. */
     public static final class Closed extends LockException {
         Closed() {

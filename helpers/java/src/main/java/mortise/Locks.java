@@ -37,6 +37,7 @@ public final class Locks implements AutoCloseable {
     private static final String AWAY = "60000"; // for how many ms late requests under a name that has left change nothing
 
     final Client client;
+    final int replicas; // that confirm each hold
     final Others others = new Others(this);
     volatile boolean answered; // a server ever has
     final String uuid = UUID.randomUUID().toString();
@@ -54,8 +55,45 @@ public final class Locks implements AutoCloseable {
     private final Map<String, Node> nodes = new HashMap<>();
 
     public Locks(Client client) {
+        this(client, 0);
+    }
+
+    private Locks(Client client, int replicas) {
         this.client = client;
+        this.replicas = replicas;
         keeper.start();
+    }
+
+    /** Locks over that client, with settings. */
+    public static Builder builder(Client client) {
+        return new Builder(client);
+    }
+
+    /** Settings of all locks over a client. */
+    public static final class Builder {
+        private final Client client;
+        private int replicas;
+
+        private Builder(Client client) {
+            this.client = client;
+        }
+
+        /**
+         * How many replicas must have each grant and each renewal before a lock relies on it: none by default. If all clients name the
+         * number of replicas that may ever be promoted, and each server has {@code lock.grace}, no failover lets two in. While too few
+         * replicas have it, the lock is given back and requested again until the wait is over; then it is {@link LockException.Unconfirmed}.
+         */
+        public Builder replicas(int replicas) {
+            if (replicas < 0) {
+                throw new IllegalArgumentException("replicas must be at least 0, got " + replicas);
+            }
+            this.replicas = replicas;
+            return this;
+        }
+
+        public Locks build() {
+            return new Locks(client, replicas);
+        }
     }
 
     /** A request for the lock, to write by default. */
@@ -128,7 +166,7 @@ public final class Locks implements AutoCloseable {
             throw new AssertionError(e); // never
         }
         stopped.complete(null);
-        with(() -> nodes.values().forEach(node -> node.send("PING", ""))); // wakes its thread, which ends
+        with(() -> nodes.values().forEach(Node::end));
         keeper.close();
         janitor.shutdownNow();
         client.close();

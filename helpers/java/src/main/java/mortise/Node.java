@@ -13,6 +13,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
 
 /**
  * A server: commands go out in pipelines over one connection, later answers come by mail over a second one, whatever the number of locks.
@@ -25,12 +26,15 @@ final class Node {
     private static final long CONNECT = 10_000; // how long a request that does not wait waits for a first connection, in ms
     private static final long LATE = 1000; // how long after the end of a wait its answer may still come
     private static final Duration MAIL_WAIT = Duration.ofSeconds(2);
+    private static final String CONFIRM = "1000"; // for how many ms replicas may take to confirm
     private static final int MOST_COMMANDS = 512;
     private static final long IDLE = 10_000; // for how long letters are collected after the last who waited, or waited for where none can be
 
     private final Locks locks;
     private final String name;
     private final LinkedBlockingQueue<Command> queue = new LinkedBlockingQueue<>();
+    private final LinkedBlockingQueue<Command> renewals = new LinkedBlockingQueue<>(); // that replicas are to confirm
+    private boolean isAttached; // whether the connection for renewals leads to enough replicas: of the thread that sends them
 
     // All below under the mutex.
     private final Map<String, Pending> pending = new HashMap<>(); // by owner
@@ -52,11 +56,29 @@ final class Node {
     Node(Locks locks, String name) {
         this.locks = locks;
         this.name = name;
-        Threads.daemon("mortise-commands " + name, this::pump).start();
+        Threads.daemon("mortise-commands " + name, () -> pump(queue, this::exchange)).start();
+        if (locks.replicas > 0) {
+            Threads.daemon("mortise-renewals " + name, () -> pump(renewals, this::confirm)).start();
+        }
     }
 
     /** Has the command sent. Never blocks; there always is a reply: a LockException where the server has none. */
     CompletableFuture<Object> send(String... words) {
+        return add(queue, words);
+    }
+
+    /** The same with a renewal; its reply is LockException.Unconfirmed where too few replicas have it. */
+    CompletableFuture<Object> renew(String... words) {
+        return add(locks.replicas > 0 ? renewals : queue, words);
+    }
+
+    /** Wakes its threads, which end. */
+    void end() {
+        send("PING");
+        renew("PING");
+    }
+
+    private CompletableFuture<Object> add(LinkedBlockingQueue<Command> queue, String... words) {
         var command = new Command(List.of(words), new CompletableFuture<>());
         queue.add(command);
         if (locks.isStopped()) { // the pump may have gone
@@ -65,7 +87,7 @@ final class Node {
         return command.reply;
     }
 
-    private void pump() {
+    private void pump(LinkedBlockingQueue<Command> queue, Function<List<List<String>>, List<Object>> exchange) {
         var batch = new ArrayList<Command>();
         while (!locks.isStopped()) {
             try {
@@ -76,7 +98,7 @@ final class Node {
             locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
-                replies = exchange(batch.stream().map(Command::words).toList());
+                replies = exchange.apply(batch.stream().map(Command::words).toList());
                 locks.answered = true;
             } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on
                 replies = Collections.nCopies(batch.size(), failure("no answer from the server", e));
@@ -93,14 +115,46 @@ final class Node {
 
     /** The replies. What is refused because its slot is moving to another server is asked there. */
     private List<Object> exchange(List<List<String>> batch) {
-        var replies = new ArrayList<>(locks.client.send(name, batch, false, TIMEOUT));
+        var replies = new ArrayList<>(locks.client.send(name, batch, Client.Use.COMMANDS, TIMEOUT));
         for (int i = 0; i < replies.size(); i++) {
             if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
                 String target = target(refused.getMessage(), name);
-                replies.set(i, locks.client.send(target, List.of(List.of("ASKING"), batch.get(i)), false, TIMEOUT).get(1));
+                replies.set(i, locks.client.send(target, List.of(List.of("ASKING"), batch.get(i)), Client.Use.COMMANDS, TIMEOUT).get(1));
             }
         }
         return replies;
+    }
+
+    /**
+     * The replies to renewals, which go with WAIT in one write: it is about what its connection has written. Before a new one has written
+     * anything, WAIT counts the replicas that are attached.
+     */
+    private List<Object> confirm(List<List<String>> batch) {
+        List<String> wait = List.of("WAIT", "" + locks.replicas, CONFIRM);
+        boolean isNew = !isAttached;
+        isAttached = false;
+        if (isNew) {
+            LockException problem = problem(locks.client.send(name, List.of(wait), Client.Use.RENEWALS, TIMEOUT).get(0));
+            if (problem != null) {
+                return Collections.nCopies(batch.size(), problem);
+            }
+        }
+        var commands = new ArrayList<>(batch);
+        commands.add(wait);
+        var replies = new ArrayList<>(locks.client.send(name, commands, Client.Use.RENEWALS, TIMEOUT));
+        LockException problem = problem(replies.remove(batch.size()));
+        isAttached = problem == null;
+        replies.replaceAll(reply -> reply instanceof Long && problem != null ? problem : reply);
+        return replies;
+    }
+
+    /** What WAIT's reply says against renewals. A primary that has lost its replicas may have a successor. */
+    private LockException problem(Object had) {
+        if (had instanceof Long count && count >= locks.replicas) {
+            return null;
+        }
+        locks.refresh();
+        return had instanceof Long count ? new LockException.Unconfirmed(locks.replicas, count.intValue()) : (LockException) had;
     }
 
     /** The server that an ASK names: without a host, or where that is unknown, it is the one that replied. */
@@ -257,7 +311,7 @@ final class Node {
             words.addAll(List.of("AFTER", "" + since, "" + last));
         }
         try {
-            return locks.client.send(name, List.of(words), true, TIMEOUT.plus(MAIL_WAIT)).get(0);
+            return locks.client.send(name, List.of(words), Client.Use.MAIL, TIMEOUT.plus(MAIL_WAIT)).get(0);
         } catch (RuntimeException | Error e) {
             return failure("no letter from the server", e);
         }

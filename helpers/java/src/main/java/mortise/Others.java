@@ -3,6 +3,7 @@ package mortise;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 
 /** Commands about locks that others hold. */
 final class Others {
@@ -31,7 +32,11 @@ final class Others {
     }
 
     private Object ask(String... words) {
-        Object reply = locks.node(words[1]).send(words).join();
+        return checked(locks.node(words[1]).send(words));
+    }
+
+    private Object checked(CompletableFuture<Object> replied) {
+        Object reply = replied.join();
         if (reply instanceof LockException e) {
             locks.refresh();
             throw e;
@@ -58,6 +63,9 @@ final class Others {
                 if (reply instanceof Long granted) {
                     var held = new Held(locks, node, r, heir, granted);
                     held.extend(sent);
+                    if (locks.replicas > 0) {
+                        confirm(held);
+                    }
                     known = true;
                     return start(held, heir);
                 }
@@ -82,12 +90,19 @@ final class Others {
     Held resume(Locks.Request r, String owner, long token) {
         Node node = locks.node(r.key);
         long sent = Clock.now();
-        if (ask("LOCK.RENEW", r.key, owner, "" + r.lease, "TOKEN", "" + token) == null) {
+        if (checked(node.renew("LOCK.RENEW", r.key, owner, "" + r.lease, "TOKEN", "" + token)) == null) {
             throw new LockException.Lost(r.key);
         }
         var held = new Held(locks, node, r, owner, token);
         held.extend(sent);
         return start(held, owner);
+    }
+
+    private static void confirm(Held held) {
+        LockException problem = held.confirm().join();
+        if (problem != null) {
+            throw problem;
+        }
     }
 
     private Held start(Held held, String owner) {

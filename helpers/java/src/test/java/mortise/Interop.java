@@ -171,7 +171,7 @@ final class Interop {
     private void guarded(Held held) {
         var words = held.guard("RPUSH", "list:{" + key + "}", "write:" + held.token() + ":" + who.substring(0, who.indexOf(':')));
         try {
-            client.send(client.node(key), List.of(words), false, Duration.ofSeconds(1));
+            client.send(client.node(key), List.of(words), Client.Use.COMMANDS, Duration.ofSeconds(1));
         } catch (RuntimeException e) {
             // the lock is lost, or the reply
         }

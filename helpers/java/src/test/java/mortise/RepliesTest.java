@@ -34,8 +34,8 @@ class RepliesTest extends EachClient {
             }
 
             @Override
-            public List<Object> send(String node, List<List<String>> commands, boolean mayBlock, Duration timeout) {
-                return commands.stream().map(words -> relay.reply(words, own -> real.send(node, List.of(own), mayBlock, timeout).get(0))).toList();
+            public List<Object> send(String node, List<List<String>> commands, Use use, Duration timeout) {
+                return commands.stream().map(words -> relay.reply(words, own -> real.send(node, List.of(own), use, timeout).get(0))).toList();
             }
 
             @Override

@@ -149,8 +149,12 @@ final class TestServer implements AutoCloseable {
     }
 
     long info(String field) {
+        return Long.parseLong(text(field));
+    }
+
+    String text(String field) {
         return ((String) run("INFO", "everything")).lines().filter(line -> line.startsWith(field + ":"))
-            .mapToLong(line -> Long.parseLong(line.substring(field.length() + 1).trim())).findFirst().orElseThrow();
+            .map(line -> line.substring(field.length() + 1).trim()).findFirst().orElseThrow();
     }
 
     static void eventually(String what, BooleanSupplier holds) {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -27,7 +28,7 @@ import redis.clients.jedis.util.SafeEncoder;
 
 /**
  * Jedis: one server, Sentinel or a cluster. It opens connections of its own, and another one only while none of a server's is
- * free: for {@link mortise.Locks} two. No pool can run dry under a release, and nothing is sent twice.
+ * free: for {@link mortise.Locks} one for each use. No pool can run dry under a release, and nothing is sent twice.
  */
 public final class JedisClient implements Client {
     /** Which server serves a key, as the program's client knows it. */
@@ -42,14 +43,16 @@ public final class JedisClient implements Client {
 
     private final Topology topology;
     private final JedisClientConfig config;
-    private final Map<String, Deque<Connection>> commands = new ConcurrentHashMap<>(); // those that are free, by server
-    private final Map<String, Deque<Connection>> mails = new ConcurrentHashMap<>();
+    private final Map<Use, Map<String, Deque<Connection>>> free = new EnumMap<>(Use.class); // connections, by server
     private final Set<Connection> all = ConcurrentHashMap.newKeySet();
     private volatile boolean closed;
 
     private JedisClient(Topology topology, JedisClientConfig config) {
         this.topology = topology;
         this.config = config;
+        for (Use use : Use.values()) {
+            free.put(use, new ConcurrentHashMap<>());
+        }
     }
 
     public static JedisClient of(String host, int port) {
@@ -114,9 +117,9 @@ public final class JedisClient implements Client {
 
     /** A connection on which anything went wrong is not used again. */
     @Override
-    public List<Object> send(String node, List<List<String>> batch, boolean mayBlock, Duration timeout) {
-        Deque<Connection> free = (mayBlock ? mails : commands).computeIfAbsent(node, none -> new ConcurrentLinkedDeque<>());
-        Connection connection = free.poll();
+    public List<Object> send(String node, List<List<String>> batch, Use use, Duration timeout) {
+        Deque<Connection> its = free.get(use).computeIfAbsent(node, none -> new ConcurrentLinkedDeque<>());
+        Connection connection = its.poll();
         if (connection == null) {
             connection = connect(node);
             all.add(connection);
@@ -136,7 +139,7 @@ public final class JedisClient implements Client {
             return replies;
         } finally {
             if (whole && !connection.isBroken() && !closed) {
-                free.push(connection); // the one that was used last is used first
+                its.push(connection); // the one that was used last is used first
             } else { // also one to a server that is no longer a primary
                 all.remove(connection);
                 disconnect(connection);

@@ -18,6 +18,7 @@ import java.net.SocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletionStage;
@@ -31,7 +32,7 @@ import mortise.Client;
 import mortise.LockException;
 
 /**
- * Lettuce: one server, Sentinel or a cluster. It opens two connections to a server, of its own, which do not reconnect by
+ * Lettuce: one server, Sentinel or a cluster. It opens connections of its own, one for each use, which do not reconnect by
  * themselves: so nothing is replayed, and nobody else's commands wait behind one that blocks.
  */
 public final class LettuceClient implements Client {
@@ -48,14 +49,16 @@ public final class LettuceClient implements Client {
     private final RedisClusterClient cluster; // null without one
     private final boolean ownsCluster;
     private SocketAddress primary; // that Sentinel named last
-    private final Map<String, StatefulRedisConnection<String, String>> commands = new ConcurrentHashMap<>();
-    private final Map<String, StatefulRedisConnection<String, String>> mails = new ConcurrentHashMap<>();
+    private final Map<Use, Map<String, StatefulRedisConnection<String, String>>> open = new EnumMap<>(Use.class); // by server
 
     private LettuceClient(RedisClient client, ClientOptions options, RedisURI uri, RedisClusterClient cluster, boolean ownsCluster) {
         this.client = client;
         this.uri = uri;
         this.cluster = cluster;
         this.ownsCluster = ownsCluster;
+        for (Use use : Use.values()) {
+            open.put(use, new ConcurrentHashMap<>());
+        }
         client.setOptions(options.mutate()
             .autoReconnect(false)
             .disconnectedBehavior(ClientOptions.DisconnectedBehavior.REJECT_COMMANDS)
@@ -107,8 +110,7 @@ public final class LettuceClient implements Client {
                 SocketAddress now = inTime(sentinel.async().getMasterAddrByName(uri.getSentinelMasterId()), late -> {});
                 if (!now.equals(primary)) { // what is connected is so to the one before
                     primary = now;
-                    drop(commands);
-                    drop(mails);
+                    open.values().forEach(LettuceClient::drop);
                 }
             }
         }
@@ -123,9 +125,9 @@ public final class LettuceClient implements Client {
 
     /** A connection on which anything went wrong is not used again. */
     @Override
-    public List<Object> send(String node, List<List<String>> batch, boolean mayBlock, Duration timeout) {
-        Map<String, StatefulRedisConnection<String, String>> open = mayBlock ? mails : commands;
-        StatefulRedisConnection<String, String> connection = open.computeIfAbsent(node, this::connect);
+    public List<Object> send(String node, List<List<String>> batch, Use use, Duration timeout) {
+        Map<String, StatefulRedisConnection<String, String>> its = open.get(use);
+        StatefulRedisConnection<String, String> connection = its.computeIfAbsent(node, this::connect);
         var futures = new ArrayList<Future<List<Object>>>();
         var replies = new ArrayList<Object>();
         boolean whole = false;
@@ -143,7 +145,7 @@ public final class LettuceClient implements Client {
             return replies;
         } finally {
             if (!whole) { // also one to a server that is no longer a primary
-                open.remove(node, connection);
+                its.remove(node, connection);
                 if (connection.isOpen()) {
                     connection.closeAsync();
                 }

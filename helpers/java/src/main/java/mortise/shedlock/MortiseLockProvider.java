@@ -82,7 +82,7 @@ public final class MortiseLockProvider implements ExtensibleLockProvider, AutoCl
 
     /** The reply. Throws what the server refused, and whatever kept it from replying. */
     private Object send(String... words) {
-        Object reply = client.send(client.node(words[1]), List.of(List.of(words)), false, TIMEOUT).get(0);
+        Object reply = client.send(client.node(words[1]), List.of(List.of(words)), Client.Use.COMMANDS, TIMEOUT).get(0);
         if (reply instanceof LockException.Refused refused) {
             throw refused;
         }
