@@ -4,8 +4,10 @@ A scenario is a function whose name says what it checks. It gets a `Place`: a se
 It raises AssertionError where the library does something else.
 """
 import contextlib
+import os
 import queue
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -15,14 +17,16 @@ from processes import Call, Relay, Server, Wire, eventually
 LATE = 1.8  # seconds: the lease of holds whose renewals are late. Half of it is less than what a reply may take
 PATIENCE = 10  # seconds for which an acquisition without a limit bears a server that answers nobody
 ANSWER = 60  # seconds after which a worker that has not answered has failed
+CONFIRMING = {"python", "node", "go", "java"}  # the libraries with `replicas`
 ATTEMPTS = 6  # to let a reply be late by half a lease, but not by a whole one
 
 
 class Worker:
     """A process of a library. `tell` sends a line, `hear` awaits the answer to it."""
 
-    def __init__(self, folder, name, port, *password):
-        self.call = Call(folder, "conform", name, str(port), *password, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    def __init__(self, folder, name, port, *password, replicas=0):
+        self.call = Call(folder, "conform", name, str(port), *password, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                         env={**os.environ, "REPLICAS": str(replicas)})
         self.answers, self.arrived = {}, threading.Condition()
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -78,8 +82,8 @@ class Place:
     def relay(self, server):
         return self.open(Relay(server.port))
 
-    def worker(self, port, *password):
-        return self.open(Worker(self.folder, self.name, port, *password))
+    def worker(self, port, *password, **more):
+        return self.open(Worker(self.folder, self.name, port, *password, **more))
 
     def wire(self, server):
         return self.open(Wire(server.port))
@@ -284,6 +288,23 @@ def a_reply_may_take_two_seconds(place):
     assert 1.8 < waited < 8, f"it gave a reply {waited:.1f} s"
 
 
+def a_lock_counts_once_a_replica_has_it(place):
+    if place.folder.name not in CONFIRMING:
+        return
+    server = place.server()
+    replica = place.server("--replicaof", "127.0.0.1", str(server.port))
+    soon(lambda: "master_link_status:up" in replica.ask("INFO", "replication"), "the replica is not in sync")
+    worker = place.worker(server.port, replicas=1)
+    expect(worker.ask("acquire", "a", "k", 3_000, 30_000), "granted")
+    assert replica.lock("k"), "a lock was handed out that no replica has"
+    time.sleep(4)
+    expect(worker.ask("held", "a"), "held")
+    replica.process.send_signal(signal.SIGSTOP)
+    expect(worker.ask("acquire", "b", "l", 60_000, 0), "(refused|unreachable) .*0 replicas have the lock, and 1 have to.*")
+    soon(lambda: server.lock("l") is None, "a lock that no replica has is still held")
+    soon(lambda: worker.ask("held", "a") == "lost", "renewals count that no replica has")
+
+
 SCENARIOS = [
     a_killed_waiter_keeps_nobody_from_the_lock,
     after_a_restart_waiters_are_granted_and_holders_are_told,
@@ -299,6 +320,7 @@ SCENARIOS = [
     a_second_release_ends_no_later_hold,
     a_server_that_answers_nobody_is_borne_for_ten_seconds,
     a_reply_may_take_two_seconds,
+    a_lock_counts_once_a_replica_has_it,
 ]
 
 

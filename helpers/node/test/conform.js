@@ -11,7 +11,7 @@ const POOL = 3; // the permits of a semaphore that tasks share
 const client =
   name === "ioredis" ? new Redis({ port: Number(port), password, lazyConnect: true }) : createClient({ socket: { port: Number(port) }, password });
 client.on("error", () => {});
-const locks = new Locks(client);
+const locks = new Locks(client, { replicas: Number(process.env.REPLICAS) });
 const acquired = new Map();
 const blocks = new Map();
 

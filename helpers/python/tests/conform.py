@@ -2,6 +2,7 @@
 import asyncio
 import inspect
 import logging
+import os
 import sys
 import threading
 
@@ -46,7 +47,7 @@ def kind_of(error):
 def made(keys, **options):
     names = keys.split(",")
     kind = LOCKS.MultiLock if len(names) > 1 else LOCKS.Lock
-    return kind(CLIENT, names if len(names) > 1 else names[0], thread_local=False, **options)
+    return kind(CLIENT, names if len(names) > 1 else names[0], thread_local=False, replicas=int(os.environ["REPLICAS"]), **options)
 
 
 async def acquire(handle, keys, lease, wait, fixed=False):

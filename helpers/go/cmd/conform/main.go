@@ -69,14 +69,15 @@ func main() {
 // connect makes the locks. Rueidis connects at once, and a program that starts while its server is away tries that again.
 func (w *worker) connect(args []string) {
 	addr, password := "127.0.0.1:"+args[2], strings.Join(args[3:], "")
+	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS"))
 	if args[1] == "go-redis" {
-		w.locks = mortise.New(goredisconn.New(redis.NewClient(&redis.Options{Addr: addr, Password: password})))
+		w.locks = mortise.New(goredisconn.New(redis.NewClient(&redis.Options{Addr: addr, Password: password})), mortise.Replicas(replicas))
 		return
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{addr}, Password: password})
 		if err == nil {
-			w.locks = mortise.New(client)
+			w.locks = mortise.New(client, mortise.Replicas(replicas))
 			return
 		}
 		if _, refused := rueidis.IsRedisErr(err); refused || time.Now().After(end) {

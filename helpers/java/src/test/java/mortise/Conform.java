@@ -28,7 +28,7 @@ public final class Conform {
     private static final class BodyException extends Exception {}
 
     private Conform(Client client) {
-        locks = new Locks(client);
+        locks = Locks.builder(client).replicas(Integer.parseInt(System.getenv("REPLICAS"))).build();
     }
 
     public static void main(String[] args) throws Exception {
