@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Builder, Cluster, Conn, Contenders, Record, Role, Server, Stay, cmd, eventually_within,
-    hold_of, int, lock_info, queue_of, try_cmd, wait_for_sync, waiter,
+    Builder, Cluster, Conn, Contenders, Role, Server, cmd, eventually_within, hold_of, int,
+    queue_of, try_cmd, wait_for_sync, waiter,
 };
 
 /// Longest lease, node time-out and 3 seconds.
@@ -97,48 +97,6 @@ fn info_names_the_wrong_setting_in_a_cluster() {
     }
 }
 
-#[test]
-fn when_a_primary_dies_no_two_are_inside() {
-    let mut cluster = Cluster::start_with_replicas(3, || {
-        node()
-            .module_arg("max-lease", &MAX_LEASE.to_string())
-            .module_arg("grace", &GRACE.to_string())
-    });
-    for node in cluster.nodes() {
-        let lines = node.info("lock");
-        assert_eq!(lines["lock_failover_missing"], "");
-        assert_eq!(lines["lock_failover_safe"], "1");
-    }
-    let home = cluster.home_of("key");
-    let roles = [Role::Mover, Role::Mover, Role::Loyal];
-    let old = cluster.primaries[home].port();
-    let clients = Contenders::start(&roles, "key", old, Duration::from_millis(MAX_LEASE));
-    assert!(
-        clients.await_grants(old, 4, PATIENCE),
-        "{:?}",
-        clients.refusals()
-    );
-    cluster.primaries[home].sigkill();
-    let new = &cluster.replicas[home];
-    eventually_within(PATIENCE, "the replica has taken over", || {
-        new.info("replication")["role"] == "master"
-    });
-    clients.go_to(new.port());
-    assert!(
-        clients.await_grants(new.port(), 4, PATIENCE),
-        "{:?}",
-        clients.refusals()
-    );
-    // It comes back and becomes a replica of its successor by itself.
-    cluster.primaries[home].start_again();
-    let new = &cluster.replicas[home];
-    eventually_within(PATIENCE, "the old primary is a replica", || {
-        cluster.primaries[home].info("replication")["role"] == "slave"
-    });
-    wait_for_sync(new, &cluster.primaries[home]);
-    clients.stop().assert_exclusive();
-}
-
 // A primary that the majority cannot reach stops by itself.
 //
 //   primary    ──grants──❄❄❄❄❄❄❄ wakes: knows neither of its successor nor of the freeze
@@ -180,54 +138,4 @@ fn a_primary_that_was_frozen_while_its_replica_was_elected_grants_nothing() {
         clients.refusals()
     );
     clients.stop().assert_exclusive();
-}
-
-/// Longer than a node takes to rejoin the others.
-const LONG_LEASE: u64 = 6_000;
-const LONG_GRACE: u64 = LONG_LEASE + NODE_TIMEOUT + 3_000;
-
-// A primary comes back without its data before the others have noticed that it was down.
-//
-//   primary    ──a holds──✝┌ started, empty, joins ├── grace ──┤ grants
-//   replica                  (becomes empty, too)
-fn primary_forgets(grace: u64) -> Record {
-    let mut cluster = Cluster::start_with_replicas(3, || {
-        node().module_arg("max-lease", &LONG_LEASE.to_string())
-    });
-    let home = cluster.home_of("key");
-    // The grace of the first start does not matter here.
-    cluster.primaries[home].set_module_arg("grace", &grace.to_string());
-    let old = &cluster.primaries[home];
-    cmd!(old.connect(), "CONFIG", "SET", "lock.grace", grace);
-    let (port, lease) = (old.port(), Duration::from_millis(LONG_LEASE));
-    let clients = Contenders::start_staying(&[Role::Mover; 4], "key", port, lease, Stay::Silent);
-    let mut conn = old.connect();
-    eventually_within(PATIENCE, "a lease has just begun", || {
-        let info = lock_info(&mut conn, "key");
-        let held = info.and_then(|info| info.holds.first().map(|hold| hold.held));
-        held.is_some_and(|held| held < 500)
-    });
-    cluster.primaries[home].sigkill();
-    cluster.primaries[home].start_again();
-    let served = clients.await_grants(port, 2, PATIENCE);
-    assert!(served, "{:?}", clients.refusals());
-    let old = &cluster.primaries[home];
-    assert_eq!(old.info("replication")["role"], "master", "nobody noticed");
-    let safe = old.info("lock")["lock_failover_safe"] == "1";
-    assert_eq!(safe, grace >= LONG_GRACE);
-    wait_for_sync(old, &cluster.replicas[home]);
-    clients.stop()
-}
-
-#[test]
-fn a_primary_that_restarts_empty_before_anybody_notices_leaves_no_two_inside() {
-    primary_forgets(LONG_GRACE).assert_exclusive();
-}
-
-#[test]
-#[ignore = "a control that repeats elections: every week"]
-fn without_a_grace_a_primary_that_restarts_empty_leaves_two_inside() {
-    // On a busy machine it may rejoin so late that the forgotten lease is over.
-    let found = (0..5).any(|_| !primary_forgets(0).overlaps().is_empty());
-    assert!(found, "no run has found two inside");
 }

@@ -1,4 +1,4 @@
-//! Redis Cluster: routing, slots that move, failover and partitions.
+//! Redis Cluster: routing, slots that move, and failover.
 
 mod clients;
 mod failover;
@@ -6,7 +6,6 @@ mod hidden;
 mod importing;
 mod late;
 mod load;
-mod partition;
 mod routing;
 mod several;
 mod slots;

@@ -1,6 +1,7 @@
 //! Another server takes over: what happens to waiters, holds and tokens, and that no two holders are inside, whether an operator promotes a
-//! replica or Sentinel does. A cluster's own failover is in `cluster`.
+//! replica, or Sentinel or a cluster does. What else happens in a cluster is in `cluster`.
 
+mod elections;
 mod exclusion;
 mod fencing;
 mod frozen;
@@ -13,7 +14,7 @@ mod pair;
 mod passing;
 mod promotion;
 mod sentinel;
-mod sentinel_blind;
 mod several;
+mod topology;
 mod trio;
 mod watched;

@@ -123,7 +123,7 @@ impl Watched {
 
     /// Waits until the old primary follows the new one.
     #[track_caller]
-    pub(crate) fn await_demotion(&self, old: &Server, new: &Server) {
+    pub(crate) fn await_replica(&self, old: &Server, new: &Server) {
         // The Sentinel that demotes it closes every client's connection.
         let role = || {
             let mut conn = Conn::to_port(old.port()).ok()?;
