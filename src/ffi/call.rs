@@ -12,34 +12,15 @@ use super::args::{Args, OwnString, decimal};
 use super::context::Context;
 use crate::error::{Error, shown};
 
-/// The server refused a write that the module called.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) kind: Refusal,
-    /// What the server, or the command, replied.
-    pub(crate) why: String,
-}
-
-/// Why the server refused it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why the server refused a write that the module called.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It refuses writes now: too few replicas, a failed save, a cluster that is down.
     Gate,
     /// The key's slot is not this server's.
     SlotElsewhere,
-    /// Any other reason: as far as the module knows it concerns this key alone.
-    Failed,
-}
-
-impl Refusal {
-    /// Why the server has just refused a call, by `errno`: its text may be worded in any way.
-    fn last() -> Self {
-        match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EPERM) => Self::SlotElsewhere,
-            Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Self::Gate,
-            _ => Self::Failed,
-        }
-    }
+    /// Any other reason, as the server or the command replied it: as far as the module knows it concerns this key alone.
+    Failed(String),
 }
 
 /// A reply to a call, freed with this.
@@ -106,14 +87,17 @@ impl Context<'_> {
     /// Calls `command number key…` inside the server, through every gate that a client's write would have to pass: too few
     /// replicas, a failed save, a slot that is elsewhere.
     ///
+    /// `was_refused`: whether the command did not run.
+    ///
     /// # Errors
-    /// [`Refused`] if the server has not called the command, or the command has replied with an error.
+    /// If the server has not called the command, or the command has replied with an error.
     pub(crate) fn call_write(
         &self,
         command: &CStr,
         number: u64,
         keys: &mut dyn Iterator<Item = &[u8]>,
-    ) -> Result<(), Refused> {
+        was_refused: impl FnOnce() -> bool,
+    ) -> Result<(), Refusal> {
         let keys: Vec<_> = keys.map(OwnString::new).collect();
         let mut names: Vec<_> = keys.iter().map(OwnString::as_ptr).collect();
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
@@ -130,7 +114,9 @@ impl Context<'_> {
                 names.len(),
             ))
         };
-        let kind = Refusal::last();
+        // The text of a refusal may be worded in any way.
+        let errno = io::Error::last_os_error().raw_os_error();
+        let was_refused = was_refused();
         let why = match &reply {
             None => "the server has not replied".into(),
             Some(reply) => match reply.error() {
@@ -138,7 +124,11 @@ impl Context<'_> {
                 Some(error) => String::from_utf8_lossy(&error).into_owned(),
             },
         };
-        Err(Refused { kind, why })
+        Err(match errno.filter(|_| was_refused) {
+            Some(libc::EPERM) => Refusal::SlotElsewhere,
+            Some(libc::ESPIPE | libc::ENETDOWN | libc::EROFS | libc::ENOSPC) => Refusal::Gate,
+            _ => Refusal::Failed(why),
+        })
     }
 
     /// Calls a command that changes nothing, with up to two arguments; `None` if the server has no such command.

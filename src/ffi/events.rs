@@ -5,7 +5,7 @@ use std::os::raw::{c_int, c_void};
 use redis_module::raw;
 
 use super::context::{Context, db_of};
-use super::handlers::{self, Event, Swap};
+use super::handlers::{self, Event};
 use super::log::{c_string, catch};
 
 /// Events that are needed from the start: a change of role, the end of a load, the cron.
@@ -81,10 +81,8 @@ unsafe fn decode(id: u64, subevent: u64, data: *mut c_void) -> Option<Event> {
         raw::REDISMODULE_EVENT_SWAPDB => {
             // SAFETY: a SWAPDB event carries this struct.
             let info = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
-            Some(Event::SwapDb(Swap(
-                db_of(info.dbnum_first),
-                db_of(info.dbnum_second),
-            )))
+            let (one, other) = (db_of(info.dbnum_first), db_of(info.dbnum_second));
+            Some(Event::SwapDb(one, other))
         }
         raw::REDISMODULE_EVENT_LOADING if subevent == raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             Some(Event::Loaded)

@@ -82,10 +82,6 @@ pub(crate) enum Alarm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlockedId(pub(super) usize);
 
-/// Two databases that have changed places.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Swap(pub(crate) Db, pub(crate) Db);
-
 /// Something happened to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
@@ -94,7 +90,7 @@ pub(crate) enum Event {
     /// The database, or all of them, is about to be emptied.
     Flush { db: Option<Db> },
     /// Two databases have changed places.
-    SwapDb(Swap),
+    SwapDb(Db, Db),
     /// All data is about to come anew, from the primary.
     Syncing,
     /// A load is complete.

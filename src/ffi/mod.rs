@@ -35,13 +35,13 @@ mod timer;
 mod value;
 
 pub(crate) use args::{Arg, Args, decimal};
-pub(crate) use call::{Refusal, Refused, Replica};
+pub(crate) use call::{Refusal, Replica};
 pub(crate) use client::{Blocked, Viewer};
 pub(crate) use config::Setting;
 pub(crate) use context::{Context, MainThread};
 pub(crate) use docs::{Docs, Keys};
 pub(crate) use entry::Command;
-pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Handlers, Swap};
+pub(crate) use handlers::{Alarm, BlockedId, Emit, Event, Handlers};
 pub(crate) use key::{Access, Key};
 pub(crate) use registration::{Module, command};
 pub(crate) use value::{Source, Value};

@@ -40,14 +40,14 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             waiting::queues(ctx).borrow_mut().forget_all_holders(db);
             queue::scan(ctx, db.map_or(Scope::All, Scope::Database));
         }
-        Event::SwapDb(swap) => {
-            leases::tables(ctx).borrow_mut().swap(swap.0, swap.1);
-            queue::swap(ctx, swap);
-            waiting::boxes(ctx).mail.borrow_mut().swap(swap.0, swap.1);
-            for db in [swap.0, swap.1] {
-                waiting::queues(ctx)
-                    .borrow_mut()
-                    .forget_all_holders(Some(db));
+        Event::SwapDb(one, other) => {
+            leases::tables(ctx).borrow_mut().swap(one, other);
+            queue::swap(ctx, one, other);
+            waiting::boxes(ctx).mail.borrow_mut().swap(one, other);
+            for db in [one, other] {
+                let mut queues = waiting::queues(ctx).borrow_mut();
+                queues.forget_all_holders(Some(db));
+                drop(queues);
                 queue::scan(ctx, Scope::Database(db));
             }
         }

@@ -15,7 +15,7 @@ use mortise_core::{
 };
 
 use crate::error::Error;
-use crate::ffi::{Blocked, Context, MainThread, Swap};
+use crate::ffi::{Blocked, Context, MainThread};
 use crate::time::alarms;
 
 static QUEUE: MainThread<LazyCell<RefCell<WorkQueue>>> =
@@ -261,7 +261,7 @@ pub(crate) fn key_of(ctx: &Context<'_>, key: &HomeKey) -> KeyId {
 }
 
 /// Notes that two databases have changed places, and with them their locks.
-pub(crate) fn swap(ctx: &Context<'_>, Swap(one, other): Swap) {
+pub(crate) fn swap(ctx: &Context<'_>, one: Db, other: Db) {
     queue(ctx).borrow_mut().homes.swap(one, other);
 }
 

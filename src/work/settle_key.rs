@@ -3,13 +3,14 @@
 //! A key that cannot be settled although the server accepts writes holds up no other one: it is tried again after a pause.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::CStr;
+use std::ops::Bound;
 
 use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
 
 use crate::error::Error;
-use crate::ffi::{Access, Context, MainThread, Refusal, Refused};
+use crate::ffi::{Access, Context, MainThread, Refusal};
 use crate::time::{self, alarms, clock};
 use crate::waiting::{self, undelivered, waiters};
 use crate::work::{queue, refuse, settle, slots};
@@ -31,17 +32,14 @@ pub(crate) fn is_own_call(ctx: &Context<'_>) -> bool {
 /// Why it does not, or that the command failed. Such a key is tried again after a pause.
 pub(super) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refusal> {
     let called = run(ctx, key, WaiterId(0), &mut [key.name].into_iter());
-    let Err(refused) = called else {
-        forget_failure(ctx, key);
-        return Ok(());
-    };
-    match refused.kind {
+    match &called {
+        Ok(()) => forget_failure(ctx, key),
         // The server would refuse the other keys as well.
-        Refusal::Gate => queue::set_gate_closed(ctx, true),
-        Refusal::Failed => failed(ctx, key, &refused.why),
-        Refusal::SlotElsewhere => {}
+        Err(Refusal::Gate) => queue::set_gate_closed(ctx, true),
+        Err(Refusal::Failed(why)) => failed(ctx, key, why),
+        Err(Refusal::SlotElsewhere) => {}
     }
-    Err(refused.kind)
+    called
 }
 
 /// Calls the command for these keys, `first` among them. `id`: the request that is to be granted all of them, or 0 to settle one.
@@ -50,19 +48,10 @@ fn run(
     first: KeyRef<'_>,
     id: WaiterId,
     names: &mut dyn Iterator<Item = &[u8]>,
-) -> Result<(), Refused> {
+) -> Result<(), Refusal> {
     ctx.select(first.db);
     IS_CALLING.get(ctx).set(true);
-    let outcome = ctx.call_write(SETTLE, id.0, names);
-    let was_refused = IS_CALLING.get(ctx).take();
-    outcome.map_err(|refused| match was_refused {
-        true => refused,
-        // No gate refused it: the command ran, and failed.
-        false => Refused {
-            kind: Refusal::Failed,
-            ..refused
-        },
-    })
+    ctx.call_write(SETTLE, id.0, names, || IS_CALLING.get(ctx).take())
 }
 
 /// Settles the key if a waiter may be granted there, a grant has to be undone, or it could not be settled before.
@@ -84,7 +73,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
             }
         }
         Err(Refusal::Gate) => hold_back(ctx, id),
-        Ok(()) | Err(Refusal::Failed) => {}
+        Ok(()) | Err(Refusal::Failed(_)) => {}
     }
 }
 
@@ -113,22 +102,20 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
         return queue::hold_back(ctx, first);
     }
     let mut names = keys.iter().map(|key| &*key.name);
-    let Err(refused) = run(ctx, first, id, &mut names) else {
-        return;
-    };
-    match refused.kind {
-        Refusal::SlotElsewhere => {
+    match run(ctx, first, id, &mut names) {
+        Ok(()) => {}
+        Err(Refusal::SlotElsewhere) => {
             let error = match slots::is_moving(ctx, first) {
                 true => Error::SLOT_MOVES,
                 false => Error::SLOT_HAS_LEFT,
             };
             waiters::refuse(ctx, id, &error);
         }
-        Refusal::Gate => {
+        Err(Refusal::Gate) => {
             queue::set_gate_closed(ctx, true);
             queue::hold_back(ctx, first);
         }
-        Refusal::Failed => failed(ctx, first, &refused.why),
+        Err(Refusal::Failed(why)) => failed(ctx, first, &why),
     }
 }
 
@@ -172,35 +159,28 @@ pub(super) fn try_held_back(ctx: &Context<'_>) {
 }
 
 static FAILING: MainThread<RefCell<FailingKeys>> = MainThread::new(RefCell::new(FailingKeys {
-    pauses: BTreeMap::new(),
-    retries: BTreeSet::new(),
+    keys: BTreeSet::new(),
+    last: None,
+    next_round: Instant::from_millis(0),
 }));
 
-/// The first pause and the longest one, in milliseconds.
-const PAUSES: std::ops::RangeInclusive<u64> = 1_000..=60_000;
+/// How often each failing key is tried again, in milliseconds.
+const ROUND: u64 = 1_000;
 /// How many are tried again in one tick.
 const PER_TICK: usize = 100;
 
+/// Keys that could not be settled the last time. They are tried again in rounds.
 #[derive(Debug)]
 struct FailingKeys {
-    /// By key, the pause after its last failure, in milliseconds.
-    pauses: BTreeMap<KeyId, u64>,
-    /// When each is tried again.
-    retries: BTreeSet<(Instant, KeyId)>,
+    keys: BTreeSet<KeyId>,
+    /// The key that this round tried last; `None` between two rounds.
+    last: Option<KeyId>,
+    next_round: Instant,
 }
 
 /// Records that the key could not be settled because of `why`, which is logged once. It is tried again after a pause.
-pub(crate) fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
-    let mut failing = FAILING.get(ctx).borrow_mut();
-    let key = key.to_id();
-    let before = failing.pauses.get(&key).copied();
-    let pause = before.map_or(*PAUSES.start(), |pause| (pause * 2).min(*PAUSES.end()));
-    failing.pauses.insert(key.clone(), pause);
-    failing
-        .retries
-        .insert((clock::now().after(pause), key.clone()));
-    drop(failing);
-    if before.is_none() {
+fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
+    if FAILING.get(ctx).borrow_mut().keys.insert(key.to_id()) {
         ctx.warn(&format!(
             "the lock '{}' in database {} cannot be handed over or freed: {why}. It is tried again later; other locks are not affected",
             key.name.escape_ascii(),
@@ -210,35 +190,38 @@ pub(crate) fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
 }
 
 /// Whether the key could not be settled the last time.
-pub(crate) fn is_failing(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let failing = FAILING.get(ctx).borrow();
-    !failing.pauses.is_empty() && failing.pauses.contains_key(&key.to_id())
+pub(super) fn is_failing(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    let keys = &FAILING.get(ctx).borrow().keys;
+    !keys.is_empty() && keys.contains(&key.to_id())
 }
 
 /// How many keys are failing.
 pub(crate) fn failing(ctx: &Context<'_>) -> usize {
-    FAILING.get(ctx).borrow().pauses.len()
+    FAILING.get(ctx).borrow().keys.len()
 }
 
-/// Forgets the failures of a key that has been settled, or need not be.
-pub(crate) fn forget_failure(ctx: &Context<'_>, key: KeyRef<'_>) {
+/// The key has been settled, or need not be.
+fn forget_failure(ctx: &Context<'_>, key: KeyRef<'_>) {
+    let keys = &mut FAILING.get(ctx).borrow_mut().keys;
+    if !keys.is_empty() {
+        keys.remove(&key.to_id());
+    }
+}
+
+/// Queues the next failing keys of a round. The sweep calls this.
+pub(super) fn retry_failing(ctx: &Context<'_>, now: Instant) {
     let mut failing = FAILING.get(ctx).borrow_mut();
-    if !failing.pauses.is_empty() {
-        failing.pauses.remove(&key.to_id());
-    }
-}
-
-/// Queues the keys that are to be tried again now. The sweep calls this.
-pub(crate) fn retry_due(ctx: &Context<'_>, now: Instant) {
-    for _ in 0..PER_TICK {
-        let mut failing = FAILING.get(ctx).borrow_mut();
-        if failing.retries.first().is_none_or(|(at, _)| *at > now) {
-            return;
+    let after = match failing.last.take() {
+        Some(last) => Bound::Excluded(last),
+        None if failing.next_round > now => return,
+        None => {
+            failing.next_round = now.after(ROUND);
+            Bound::Unbounded
         }
-        let first = failing.retries.pop_first();
-        drop(failing);
-        if let Some((_, key)) = first {
-            queue::settle(ctx, key.as_ref());
-        }
-    }
+    };
+    let rest = failing.keys.range((after, Bound::Unbounded));
+    let keys: Vec<_> = rest.take(PER_TICK).cloned().collect();
+    failing.last = keys.last().cloned();
+    drop(failing);
+    keys.iter().for_each(|key| queue::settle(ctx, key.as_ref()));
 }

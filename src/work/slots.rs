@@ -5,6 +5,7 @@
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use mortise_core::{Instant, KeyRef, WaitingKeys, slot_of};
 
@@ -21,8 +22,8 @@ static SLOTS: MainThread<LazyCell<RefCell<Slots>>> =
 /// The slots of this server.
 #[derive(Debug, Default)]
 struct Slots {
-    /// Slots whose requests this server serves: its own, and those that are moving to it.
-    here: SlotSet,
+    /// Slots whose requests this server serves: its own, and those that are moving to it. In order.
+    here: Vec<RangeInclusive<u16>>,
     /// Slots that are moving to it: it serves clients that follow an ASK.
     importing: BTreeSet<u16>,
     /// Slots that are leaving it: it serves the keys that are still here.
@@ -30,10 +31,6 @@ struct Slots {
     /// When the server was asked for them.
     asked: Instant,
 }
-
-/// A bit for each slot of a cluster.
-#[derive(Debug)]
-struct SlotSet([u64; 256]);
 
 /// How old the answer may be for a question about one key, in milliseconds.
 const FRESH: u64 = 20;
@@ -115,15 +112,16 @@ fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
 }
 
 impl Slots {
-    /// The slots with waiters that are not here. Costs one look-up for each gap between the slots that are.
+    /// The slots with waiters that are not here. Costs one look-up for each stretch of slots.
     fn left(&self, waiting: WaitingKeys<'_>) -> Vec<u16> {
-        let mut left = Vec::new();
-        let mut next = self.here.gap_from(0);
-        while let Some(slot) = next.and_then(|gap| waiting.slot_from(gap)) {
-            if !self.here.contains(slot) {
+        let (mut left, mut from) = (Vec::new(), 0);
+        while let Some(slot) = waiting.slot_from(from) {
+            let next = self.here.partition_point(|slots| *slots.end() < slot);
+            let here = self.here.get(next).filter(|slots| slots.contains(&slot));
+            from = here.map_or(slot, |slots| *slots.end()) + 1;
+            if here.is_none() {
                 left.push(slot);
             }
-            next = self.here.gap_from(slot + 1);
         }
         left
     }
@@ -140,6 +138,7 @@ impl Slots {
         for part in line.split(' ').skip(8) {
             slots.add(part)?;
         }
+        slots.here.sort_unstable_by_key(|slots| *slots.start());
         Some(slots)
     }
 
@@ -151,37 +150,12 @@ impl Slots {
             } else if let Some((slot, _)) = moving.split_once("-<-") {
                 let slot = slot.parse().ok()?;
                 self.importing.insert(slot);
-                self.here.insert(slot)?;
+                self.here.push(slot..=slot);
             }
             return Some(());
         }
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        (first..=last).try_for_each(|slot| self.here.insert(slot))
-    }
-}
-
-impl Default for SlotSet {
-    fn default() -> Self {
-        Self([0; 256])
-    }
-}
-
-impl SlotSet {
-    /// `None` if there is no such slot.
-    fn insert(&mut self, slot: u16) -> Option<()> {
-        let word = self.0.get_mut(usize::from(slot / 64))?;
-        *word |= 1 << (slot % 64);
+        self.here.push(first.parse().ok()?..=last.parse().ok()?);
         Some(())
-    }
-
-    fn contains(&self, slot: u16) -> bool {
-        let word = self.0.get(usize::from(slot / 64));
-        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
-    }
-
-    /// The first slot from `slot` on that is not in the set.
-    fn gap_from(&self, slot: u16) -> Option<u16> {
-        (slot..64 * 256).find(|slot| !self.contains(*slot))
     }
 }

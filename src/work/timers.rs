@@ -85,7 +85,7 @@ fn tick(ctx: &Context<'_>) {
         turn(ctx);
     }
     waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());
-    settle_key::retry_due(ctx, now);
+    settle_key::retry_failing(ctx, now);
     settle_key::try_held_back(ctx);
     if is_background_left(ctx) {
         alarms::at_end_of_turn(ctx);
@@ -159,18 +159,19 @@ fn sweep(ctx: &Context<'_>, now: Instant) -> bool {
             return false;
         };
         let key = KeyRef { db, name: &name };
-        let settled = match settle_key::is_failing(ctx, key) {
-            true => Err(Refusal::Failed),
-            false => settle_key::call(ctx, key),
-        };
-        match settled {
-            // After the settle the entry is gone or has a later deadline, unless no key belongs to it.
-            Ok(()) => tables.borrow_mut().drop_stale(db, id, now),
-            Err(Refusal::Gate) => return false,
-            Err(Refusal::SlotElsewhere | Refusal::Failed) => {
-                tables.borrow_mut().put_off(db, id, now.after(PUT_OFF));
-            }
+        let is_settled = !settle_key::is_failing(ctx, key)
+            && match settle_key::call(ctx, key) {
+                Ok(()) => true,
+                Err(Refusal::Gate) => return false,
+                Err(Refusal::SlotElsewhere | Refusal::Failed(_)) => false,
+            };
+        let mut tables = tables.borrow_mut();
+        match is_settled {
+            // The entry is gone or has a later deadline, unless no key belongs to it.
+            true => tables.drop_stale(db, id, now),
+            false => tables.put_off(db, id, now.after(PUT_OFF)),
         }
+        drop(tables);
         if slice.is_over() {
             return true;
         }

@@ -106,7 +106,7 @@ fn a_failing_lock_that_goes_is_forgotten() {
 }
 
 #[test]
-fn a_key_that_fails_again_and_again_is_tried_less_and_less_often() {
+fn a_key_that_fails_again_and_again_is_tried_once_a_second() {
     let server = server();
     let mut conn = server.connect();
     cmd!(conn, "LOCK.ACQUIRE key a 60000");
@@ -114,7 +114,6 @@ fn a_key_that_fails_again_and_again_is_tried_less_and_less_often() {
     break_key(&server, "key");
     cmd!(conn, "DEL key");
     let mut since = None;
-    // After 1, 2 and 4 s. Without the doubling the fourth would come 3 s after the first.
     eventually("it has failed four times", || {
         let failures = int(&cmd!(conn, "ACTOR.FAILED"));
         if failures > 0 {
@@ -123,7 +122,7 @@ fn a_key_that_fails_again_and_again_is_tried_less_and_less_often() {
         failures >= 4
     });
     let took = since.expect("the first failure").elapsed();
-    assert!(took > Duration::from_secs(5), "{took:?}");
+    assert!(took > Duration::from_secs(2), "{took:?}");
     cmd!(conn, "ACTOR.MEND");
     // So is the request that came meanwhile.
     cmd!(conn, "LOCK.RENEW key nobody 1000");
