@@ -1,5 +1,5 @@
-//! Searches for broken promises: clients use locks while servers, links and clients fail, and judges check what the clients believed. `make
-//! proof` runs all of it; `docs/proof.md` has the results.
+//! Searches for broken promises: clients use locks while servers, links and clients fail, and judges check what the clients believed.
+//! `make -C verify histories` runs all of it; `docs/proof.md` has the results.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod haul;
 mod history;
 mod languages;
 mod options;
+mod page;
 mod run;
 mod setup;
 mod show;

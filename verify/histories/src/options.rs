@@ -10,7 +10,7 @@ use crate::haul::Haul;
 pub(crate) const USAGE: &str = "\
 mortise-proof: clients use locks while everything fails, and their histories are judged
 
-  mortise-proof [--minutes N | --seconds N] [--seed N] [--languages NAME,NAME] [--told] [NAME...]
+  mortise-proof [--minutes N | --seconds N] [--seed N] [--languages NAME,NAME] [--told] [--write] [NAME...]
 
   mortise-proof haul [--minutes N] [--rate N] [NAME...]
 
@@ -19,6 +19,7 @@ mortise-proof: clients use locks while everything fails, and their histories are
   --seed N     what is done, and in which order; as of an earlier run
   --languages  whose libraries take part where there is one server to connect to: all that are there, or none
   --told       say what is done when it is done
+  --write      put what comes of it into docs/proof.md
   haul         take and release locks at an even rate for so many minutes: 60
   --rate N     how many a minute: 1000000
   NAME         some runs or journeys only: those whose names begin so
@@ -48,6 +49,7 @@ pub(crate) struct Wanted {
     pub(crate) time: Time,
     pub(crate) seed: u64,
     pub(crate) is_told: bool,
+    pub(crate) writes: bool,
     /// `all`, `none`, or names.
     pub(crate) languages: String,
     /// The beginnings of names, or none for all.
@@ -64,6 +66,7 @@ fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
         seed: some_seed(),
         languages: "all".to_owned(),
         is_told: false,
+        writes: false,
         names: Vec::new(),
     };
     while let Some(arg) = parser.next()? {
@@ -78,6 +81,7 @@ fn parse(mut parser: Parser) -> Result<Part, lexopt::Error> {
             Arg::Long("seed") => wanted.seed = parser.value()?.parse()?,
             Arg::Long("languages") => wanted.languages = parser.value()?.parse()?,
             Arg::Long("told") => wanted.is_told = true,
+            Arg::Long("write") => wanted.writes = true,
             Arg::Long("help") | Arg::Short('h') => return Ok(Part::Help),
             Arg::Value(word) if word == "work" => {
                 let job: String = parser.value()?.parse()?;

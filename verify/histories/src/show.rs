@@ -6,12 +6,16 @@ use crate::client::Kind;
 use crate::crowd::{Part, Play};
 use crate::languages::{self, Worker};
 use crate::options::{Time, Wanted};
+use crate::page;
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
 use crate::setup::{
     Clustered, Confirmed, Data, LEASE, Omitted, One, Promotion, Protection, Replicated, Setup,
     Several, Spoiled, Watched,
 };
 
+/// What the first columns of the tables are called.
+const SETUPS: &str = "set-up: grants, guarded writes, time";
+const CONTROLS: &str = "control";
 /// How long a control may search for two inside.
 const CONTROL: Duration = Duration::from_secs(120);
 
@@ -278,7 +282,27 @@ fn show(one: &Run, wanted: &Wanted, length: Duration, workers: &[Worker]) -> Res
     let verdict = if is_right { "ok" } else { "WRONG" };
     println!("{verdict}: {}{}", one.name, found(one, &outcomes));
     print!("{outcomes}");
+    if wanted.writes {
+        let server = setup.servers()[0].version().to_string();
+        let cell = cell(&outcomes, plan.length);
+        let (title, name) = match one.name.strip_prefix("control: ") {
+            Some(name) => (CONTROLS, name),
+            None => (SETUPS, one.name),
+        };
+        page::write(title, name, &server, &cell).map_err(|error| error.to_string())?;
+    }
     Ok(is_right)
+}
+
+/// What the page says of a run: what came of it, or when a control found two inside.
+fn cell(outcomes: &Outcomes, length: Duration) -> String {
+    match outcomes.violations.first() {
+        Some(first) => format!("{:.1}", first.at as f64 / 1e9),
+        None => {
+            let (grants, writes) = (outcomes.grants, outcomes.writes);
+            format!("{grants}, {writes}, {} s", length.as_secs())
+        }
+    }
 }
 
 fn found(one: &Run, outcomes: &Outcomes) -> String {
