@@ -68,20 +68,27 @@ func (e *Unconfirmed) Error() string {
 
 // confirmed are the replies to renewals, of which the last one is WAIT's: a token counts if as many replicas have it as are needed.
 func confirmed(replicas int, replies []any) []any {
-	last := len(replies) - 1
-	had, counted := replies[last].(int64)
-	problem := replies[last]
-	if counted && had >= int64(replicas) {
-		return replies[:last]
-	} else if counted {
-		problem = &Unconfirmed{replicas, int(had)}
+	renewals, had := replies[:len(replies)-1], replies[len(replies)-1]
+	count, counted := had.(int64)
+	if counted && count >= int64(replicas) {
+		return renewals
 	}
-	for i, reply := range replies[:last] {
-		if _, renewed := reply.(int64); renewed {
-			replies[i] = problem
+	few := &Unconfirmed{replicas, int(count)}
+	for i, reply := range renewals {
+		err, failed := reply.(error)
+		switch renewed := !failed && reply != nil; {
+		case renewed && counted, failed && isReplicas(err):
+			renewals[i] = few
+		case renewed:
+			renewals[i] = had
 		}
 	}
-	return replies[:last]
+	return renewals
+}
+
+// isReplicas reports whether a replica refused WAIT: its primary is another server.
+func isReplicas(err error) bool {
+	return isRefused(err, "") && strings.Contains(err.Error(), "WAIT cannot be used with replica")
 }
 
 // IsDeadlock reports whether waiting would have closed a cycle of owners that wait for each other.

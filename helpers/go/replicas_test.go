@@ -9,7 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
 	mortise "mortise.example/mortise/helpers/go"
+	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
 // Confirmed holds: a lock relies on what enough replicas have.
@@ -242,4 +247,47 @@ func TestLocksThatNeedNoReplicaUseNone(t *testing.T) {
 			t.Error(err, "or WAIT was sent:", p.waits())
 		}
 	})
+}
+
+func TestAfterAFailoverInAClusterALockIsHeldOnAndTheNextIsConfirmed(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			primary := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+			replica := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+			primary.do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+			host, port, _ := strings.Cut(primary.addr, ":")
+			replica.do("CLUSTER", "MEET", host, port)
+			eventually(t, "they know each other", func() bool { return strings.Contains(replica.ClusterNodes(background).Val(), primary.id()) })
+			replica.do("CLUSTER", "REPLICATE", primary.id())
+			eventually(t, "the replica is in sync", func() bool { return replica.info("master_link_status") == "up" })
+			eventually(t, "the cluster is formed", func() bool { return strings.Contains(primary.ClusterInfo(background).Val(), "cluster_state:ok") })
+			var client mortise.Client
+			if name == "go-redis" {
+				rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{primary.addr}})
+				defer rdb.Close()
+				client = goredisconn.New(rdb)
+			} else {
+				var err error
+				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{primary.addr}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locks := mortise.New(client, mortise.Replicas(1))
+			defer closeSoon(locks)
+			lock, held, err := locks.Lock(background, "k", mortise.Lease(6*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			replica.do("CLUSTER", "FAILOVER")
+			eventually(t, "the replica is promoted", func() bool { return replica.info("role") == "master" })
+			time.Sleep(7 * time.Second)
+			if err := lock.Unlock(); err != nil || context.Cause(held) != mortise.ErrUnlocked {
+				t.Error(err, context.Cause(held))
+			}
+			if _, _, err := locks.Lock(background, "l", mortise.Wait(time.Minute)); err != nil || replica.calls("wait") == 0 {
+				t.Error(err, replica.calls("wait"))
+			}
+		})
+	}
 }

@@ -30,8 +30,9 @@ type client struct {
 }
 
 type connections struct {
-	commands, mail, confirms redis.UniversalClient
-	since                    time.Time
+	commands, mail redis.UniversalClient
+	confirms       map[string]*redis.Client // each is one connection, by its server
+	since          time.Time
 }
 
 // New connects as rdb does: a *redis.Client, also one that NewFailoverClient made, or a *redis.ClusterClient. A
@@ -45,17 +46,25 @@ func New(rdb redis.UniversalClient) mortise.Client {
 func (c *client) connect() *connections {
 	switch rdb := c.like.(type) {
 	case *redis.Client:
-		confirming := options(rdb)
-		confirming.OnConnect = c.checked(confirming.OnConnect)
-		return &connections{redis.NewClient(options(rdb)), redis.NewClient(options(rdb)), redis.NewClient(confirming), time.Now()}
+		return &connections{redis.NewClient(options(rdb)), redis.NewClient(options(rdb)), map[string]*redis.Client{}, time.Now()}
 	case *redis.ClusterClient:
-		confirming := clusterOptions(rdb)
-		confirming.OnConnect = c.checked(confirming.OnConnect)
-		return &connections{
-			redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(confirming), time.Now(),
-		}
+		commands, mail := redis.NewClusterClient(clusterOptions(rdb)), redis.NewClusterClient(clusterOptions(rdb))
+		return &connections{commands, mail, map[string]*redis.Client{}, time.Now()}
 	}
 	panic(fmt.Sprintf("goredisconn: no locks over a %T: pass a *redis.Client or a *redis.ClusterClient", c.like))
+}
+
+// confirming is what replicas confirm over, at the server of that client.
+func (c *client) confirming(rdb *redis.Client) *redis.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addr := rdb.Options().Addr
+	if c.open.confirms[addr] == nil {
+		o := options(rdb)
+		o.PoolSize, o.OnConnect = 1, c.checked(o.OnConnect)
+		c.open.confirms[addr] = redis.NewClient(o)
+	}
+	return c.open.confirms[addr]
 }
 
 // checked refuses a new connection to a server with too few replicas. Before it has written anything, WAIT counts those that are attached.
@@ -85,7 +94,7 @@ func (c *client) now() *connections {
 func (c *client) reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.open.since) > time.Second {
+	if _, isOne := c.like.(*redis.Client); isOne && time.Since(c.open.since) > time.Second {
 		before := c.open
 		time.AfterFunc(mailTimeout, func() { _ = before.close() })
 		c.open = c.connect()
@@ -93,7 +102,11 @@ func (c *client) reconnect() {
 }
 
 func (c *connections) close() error {
-	return errors.Join(c.commands.Close(), c.mail.Close(), c.confirms.Close())
+	err := errors.Join(c.commands.Close(), c.mail.Close())
+	for _, confirming := range c.confirms {
+		err = errors.Join(err, confirming.Close())
+	}
+	return err
 }
 
 // mailTimeout is longer than LOCK.MAIL waits; the context limits Do.
@@ -202,7 +215,7 @@ func (c *client) Mail(ctx context.Context, words []string) any {
 func (c *client) Confirm(ctx context.Context, renewals [][]string, replicas int) []any {
 	c.replicas.Store(int64(replicas))
 	replies := make([]any, len(renewals)+1)
-	rdb, err := at(ctx, c.now().confirms, renewals[0][1])
+	rdb, err := at(ctx, c.now().commands, renewals[0][1])
 	if err != nil {
 		for i := range replies {
 			replies[i] = err
@@ -210,7 +223,7 @@ func (c *client) Confirm(ctx context.Context, renewals [][]string, replicas int)
 		return replies
 	}
 	wait := []string{"WAIT", strconv.Itoa(replicas), strconv.FormatInt(mortise.ConfirmLimit.Milliseconds(), 10)}
-	send(ctx, rdb, append(slices.Clip(renewals), wait), replies)
+	send(ctx, c.confirming(rdb), append(slices.Clip(renewals), wait), replies)
 	if had, _ := replies[len(renewals)].(int64); had < int64(replicas) {
 		c.reconnect()
 	}
@@ -236,14 +249,18 @@ func at(ctx context.Context, c redis.UniversalClient, key string) (*redis.Client
 
 func (c *client) Refresh(ctx context.Context) {
 	open := c.now()
-	for _, c := range []redis.UniversalClient{open.commands, open.mail, open.confirms} {
+	for _, c := range []redis.UniversalClient{open.commands, open.mail} {
 		if cluster, ok := c.(*redis.ClusterClient); ok {
 			cluster.ReloadState(ctx)
 		}
 	}
 }
 
-func (c *client) Close() error { return c.now().close() }
+func (c *client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open.close()
+}
 
 // args are pointers, which need no memory of their own as values of any; go-redis reads the command's name as a string.
 func args(words []string) []any {

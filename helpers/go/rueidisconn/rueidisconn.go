@@ -72,7 +72,7 @@ func (c *client) Confirm(ctx context.Context, renewals [][]string, replicas int)
 	name, err := c.Node(ctx, renewals[0][1])
 	var connection rueidis.DedicatedClient
 	if err == nil {
-		connection, err = c.confirming(ctx, name, replicas)
+		connection, err = c.confirming(ctx, name, renewals[0], replicas)
 	}
 	if err != nil {
 		for i := range replies {
@@ -101,7 +101,7 @@ func wait(connection rueidis.DedicatedClient, replicas int) rueidis.Completed {
 }
 
 // confirming is the connection to that server. Before a new one has written anything, WAIT counts the replicas that are attached.
-func (c *client) confirming(ctx context.Context, name string, replicas int) (rueidis.DedicatedClient, error) {
+func (c *client) confirming(ctx context.Context, name string, renewal []string, replicas int) (rueidis.DedicatedClient, error) {
 	c.mu.Lock()
 	connection := c.confirms[name]
 	c.mu.Unlock()
@@ -110,6 +110,9 @@ func (c *client) confirming(ctx context.Context, name string, replicas int) (rue
 	}
 	server := c.Client
 	if c.cluster {
+		if c.Client.Nodes()[name] == nil { // rueidis learns of another primary when it is sent there: the renewal alone does not count
+			c.Client.Do(ctx, c.command(renewal))
+		}
 		server = c.Client.Nodes()[name]
 	}
 	if server == nil {

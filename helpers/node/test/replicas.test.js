@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { Cluster } from "ioredis";
+import { createCluster } from "redis";
 import { LostError, Locks, UnconfirmedError } from "../index.cjs";
 import { libraries } from "./clients.js";
-import { Server, eventually, eventuallyHasAll } from "./servers.js";
+import { Server, clusterOptions, eventually, eventuallyHasAll } from "./servers.js";
 
 for (const [library, { connect, end }] of Object.entries(libraries)) {
   describe(library, () => {
@@ -136,6 +138,40 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
       await new Locks(client).using("k", () => {});
       assert.equal(await waits(), before);
     });
+  });
+}
+
+const clusters = {
+  ioredis: { make: async (port) => new Cluster([{ host: "127.0.0.1", port }]), end: (client) => client.disconnect() },
+  "node-redis": {
+    make: (port) => createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] }).on("error", () => {}).connect(),
+    end: (client) => client.destroy(),
+  },
+};
+for (const [library, { make, end }] of Object.entries(clusters)) {
+  test(`after a failover in a cluster a lock is held on, and the next is confirmed, by ${library}`, { timeout: 600_000 }, async () => {
+    const [primary, replica] = await Promise.all([Server.start(clusterOptions), Server.start(clusterOptions)]);
+    await primary.admin.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+    await replica.admin.call("CLUSTER", "MEET", "127.0.0.1", primary.port);
+    const id = await primary.admin.call("CLUSTER", "MYID");
+    await eventually(async () => (await replica.admin.call("CLUSTER", "NODES")).includes(id));
+    await replica.admin.call("CLUSTER", "REPLICATE", id);
+    const has = async ({ admin }, line) => (await admin.info("replication")).includes(line);
+    await eventually(() => has(replica, "master_link_status:up"));
+    await eventually(async () => (await primary.admin.call("CLUSTER", "INFO")).includes("cluster_state:ok"));
+    const client = await make(primary.port);
+    const locks = new Locks(client, { replicas: 1, lease: 6_000 });
+    const lock = await locks.acquire("k");
+    await replica.admin.call("CLUSTER", "FAILOVER");
+    await eventually(() => has(replica, "role:master"));
+    await sleep(7_000);
+    assert.ok(lock.held);
+    await lock.release();
+    await (await locks.acquire("l", { wait: 60_000 })).release();
+    assert.ok((await replica.calls("wait")) > 0);
+    await locks.close();
+    end(client);
+    await Promise.all([primary.close(), replica.close()]);
   });
 }
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 import redis.asyncio
-from servers import Server, eventually
+from servers import Cluster, Server, eventually
 
 import mortise_lock
 import mortise_lock.asyncio
@@ -226,3 +226,41 @@ async def test_a_task_that_is_cancelled_before_its_lock_is_confirmed_leaves_noth
         await taking
     await eventually_async(pair.is_free)
     pair.replica.thaw()
+
+
+@pytest.fixture
+def two_nodes():
+    """A cluster of one primary, and its replica."""
+    cluster = Cluster(1)
+    cluster.replica_of(cluster.servers[0])
+    yield cluster
+    cluster.close()
+
+
+def test_after_a_failover_in_a_cluster_a_lock_is_held_on_and_the_next_is_confirmed(two_nodes):
+    primary, replica = two_nodes.servers
+    client = redis.RedisCluster("127.0.0.1", primary.port)
+    lock = Lock(client, "k", lease=6.0, replicas=1)
+    assert lock.acquire()
+    replica.admin.execute_command("CLUSTER", "FAILOVER")
+    eventually(replica.is_primary)
+    time.sleep(7)
+    assert not lock.lost
+    lock.release()
+    assert Lock(client, "l", replicas=1).acquire(blocking_timeout=60)
+    assert primary.admin.info("replication")["role"] == "slave"
+    eventually(lambda: replica.admin.info("commandstats").get("cmdstat_wait"))
+    mortise_lock.close(client)
+
+
+async def test_after_a_failover_in_a_cluster_a_task_holds_its_lock_on(two_nodes):
+    primary, replica = two_nodes.servers
+    client = redis.asyncio.RedisCluster("127.0.0.1", primary.port)
+    async with TaskLock(client, "k", lease=6.0, replicas=1) as lock:
+        replica.admin.execute_command("CLUSTER", "FAILOVER")
+        await eventually_async(replica.is_primary)
+        await asyncio.sleep(7)
+        assert not lock.lost
+    assert await TaskLock(client, "l", replicas=1).acquire(blocking_timeout=60)
+    await mortise_lock.asyncio.close(client)
+    await client.aclose()

@@ -154,7 +154,9 @@ final class Node {
             return null;
         }
         locks.refresh();
-        return had instanceof Long count ? new LockException.Unconfirmed(locks.replicas, count.intValue()) : (LockException) had;
+        boolean isReplica = had instanceof LockException e && e.getMessage().contains("WAIT cannot be used with replica");
+        return had instanceof LockException e && !isReplica ? e
+            : new LockException.Unconfirmed(locks.replicas, had instanceof Long count ? count.intValue() : 0);
     }
 
     /** The server that an ASK names: without a host, or where that is unknown, it is the one that replied. */

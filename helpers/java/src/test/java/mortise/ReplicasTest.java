@@ -6,16 +6,22 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import mortise.jedis.JedisClient;
+import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.HostAndPort;
 
 /** Confirmed holds: a lock relies on what enough replicas have. */
 class ReplicasTest extends EachClient {
@@ -168,6 +174,33 @@ class ReplicasTest extends EachClient {
     void locks_that_need_no_replica_use_none(Via via) throws Exception {
         locks(via).take("k").acquire().unlock();
         assertEquals(0, server.calls("wait"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void after_a_failover_in_a_cluster_a_lock_is_held_on_and_the_next_is_confirmed(Via via) throws Exception {
+        String[] options = {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"};
+        try (var primary = new TestServer(options); var second = new TestServer(options)) {
+            primary.run("CLUSTER", "ADDSLOTSRANGE", "0", "16383");
+            second.run("CLUSTER", "MEET", "127.0.0.1", "" + primary.port);
+            var id = (String) primary.run("CLUSTER", "MYID");
+            eventually("they know each other", () -> second.run("CLUSTER", "NODES").toString().contains(id));
+            second.run("CLUSTER", "REPLICATE", id);
+            eventually("it is in sync", () -> second.text("role").equals("slave") && second.text("master_link_status").equals("up"));
+            eventually("the cluster is formed", () -> primary.run("CLUSTER", "INFO").toString().contains("cluster_state:ok"));
+            var locks = Locks.builder(via == Via.JEDIS
+                ? JedisClient.cluster(Set.of(new HostAndPort("127.0.0.1", primary.port)), DefaultJedisClientConfig.builder().build())
+                : LettuceClient.cluster(RedisURI.create("127.0.0.1", primary.port))).replicas(1).build();
+            open.add(locks);
+            Held held = locks.take("k").lease(Duration.ofSeconds(6)).acquire();
+            second.run("CLUSTER", "FAILOVER");
+            eventually("it is promoted", () -> second.text("role").equals("master"));
+            Thread.sleep(7000);
+            held.unlock();
+            locks.take("l").wait(Duration.ofMinutes(1)).acquire();
+            assertTrue(second.calls("wait") > 0);
+            locks.close(Duration.ofSeconds(2));
+        }
     }
 
     @Test
