@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::belief::{Belief, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed};
+use crate::guard::Guard;
+use crate::hold::Hold;
 use crate::mail::Entry;
 use crate::name::{Bytes, Names};
 use crate::node::{Place, Route};
 use crate::request::{self, Late, Name, Terms};
 use crate::retry::Tries;
-use crate::share::Share;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 
@@ -140,7 +141,7 @@ pub(crate) async fn acquire(
     names: &Names,
     keys: &Arc<[Bytes]>,
     terms: &Terms,
-) -> Result<Share, Error> {
+) -> Result<Guard, Error> {
     let mut tries = Tries::new(terms.wait, BootInstant::now());
     let mut redirected = None;
     loop {
@@ -160,7 +161,7 @@ pub(crate) async fn acquire(
         };
         let failed = match attempt.win(core).await {
             Ok(won) => match held(core, attempt.name.owner, terms, won).await {
-                Ok(share) => return Ok(share),
+                Ok(guard) => return Ok(guard),
                 Err(error) => Failed::Refused(error),
             },
             Err(failed) => failed,
@@ -179,11 +180,11 @@ pub(crate) async fn held(
     owner: Bytes,
     terms: &Terms,
     won: Won,
-) -> Result<Share, Error> {
+) -> Result<Guard, Error> {
     let grant = won.grant;
     let places = won.settle();
     let parts = places.iter().map(|_| Part::new(grant, terms.lease));
     let parts: Vec<_> = parts.collect();
     let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
-    Share::new(core, owner, terms, belief, places).await
+    Guard::new(Hold::keep(core, owner, terms, belief, places)).await
 }

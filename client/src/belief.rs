@@ -29,10 +29,8 @@ pub(crate) struct Part {
     pub(crate) grant: Grant,
     /// When to renew it next.
     renewal: BootInstant,
-    /// The server has it no more, or may have it no more: why.
-    gone: Option<Loss>,
-    /// A renewal is on its way.
-    is_asked: bool,
+    /// The server has it no more.
+    is_denied: bool,
 }
 
 /// A hold, as far as it may be believed in.
@@ -50,7 +48,7 @@ pub(crate) struct Belief {
     needed: usize,
     pub(crate) parts: Vec<Part>,
     /// What is on its way that changes the hold.
-    change: Option<Change>,
+    pub(crate) change: Option<Change>,
     loss: Option<Loss>,
 }
 
@@ -59,18 +57,8 @@ pub(crate) struct Belief {
 pub(crate) enum Change {
     /// The token may change at any moment.
     Upgrade,
-    /// The mode changes, and the token stays.
-    Downgrade,
     /// Another name may have it at any moment, for a shorter time.
     Pass,
-}
-
-/// Which parts of a hold to renew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// Those whose renewal is due.
-    Due,
-    All,
 }
 
 impl Grant {
@@ -91,13 +79,16 @@ impl Part {
         Part {
             grant,
             renewal,
-            gone: None,
-            is_asked: false,
+            is_denied: false,
         }
     }
 
     fn is_held(&self, now: BootInstant) -> bool {
-        self.gone.is_none() && now < self.grant.until
+        !self.is_denied && now < self.grant.until
+    }
+
+    fn ends_before(&self, cap: Option<BootInstant>) -> bool {
+        cap.is_none_or(|cap| self.grant.until < cap)
     }
 }
 
@@ -131,7 +122,7 @@ impl Belief {
 
     /// Until when it is believed in: until too few parts are. The moment lies in the past where too few are already.
     pub(crate) fn deadline(&self) -> BootInstant {
-        let held = self.parts.iter().filter(|part| part.gone.is_none());
+        let held = self.parts.iter().filter(|part| !part.is_denied);
         let until =
             believed_until(held.map(|part| part.grant.until), self.needed).unwrap_or_default();
         self.cap.map_or(until, |cap| until.min(cap))
@@ -140,14 +131,10 @@ impl Belief {
     /// Why it is lost, if it is by now.
     pub(crate) fn loss(&mut self, now: BootInstant) -> Option<Loss> {
         if self.loss.is_none() && now >= self.deadline() {
-            let denied = self
-                .parts
-                .iter()
-                .filter(|part| part.gone == Some(Loss::Denied))
-                .count();
+            let there = self.parts.iter().filter(|part| !part.is_denied).count();
             self.loss = Some(match self.cap {
                 Some(cap) if cap <= now => Loss::HoldLimit,
-                _ if self.parts.len() - denied < self.needed => Loss::Denied,
+                _ if there < self.needed => Loss::Denied,
                 _ => Loss::Expired,
             });
         }
@@ -167,16 +154,11 @@ impl Belief {
         was_held
     }
 
-    /// Whether a change of it is on its way.
-    pub(crate) fn is_changing(&self) -> bool {
-        self.change.is_some()
-    }
-
     /// How many of its parts were confirmed by what was sent at this moment or later.
     pub(crate) fn confirmed_since(&self, moment: BootInstant) -> usize {
         self.parts
             .iter()
-            .filter(|part| part.gone.is_none() && part.grant.since >= moment)
+            .filter(|part| !part.is_denied && part.grant.since >= moment)
             .count()
     }
 
@@ -196,48 +178,46 @@ impl Belief {
             .map_or(self.lease, |cap| self.lease.limited(cap.since(now)))
     }
 
-    /// When the next renewal is due; `None` where none would make it last longer, one is on its way for every part, or another name
-    /// may have it.
-    pub(crate) fn next_renewal(&self) -> Option<BootInstant> {
-        let renewable = |part: &&Part| part.gone.is_none() && !part.is_asked;
-        let renewable = self.parts.iter().filter(renewable);
-        let renewable = renewable.filter(|part| self.cap.is_none_or(|cap| part.grant.until < cap));
+    /// When the next renewal is due; `None` where none would make it last longer, or another name may have it.
+    pub(crate) fn next_renewal(&self, now: BootInstant) -> Option<BootInstant> {
+        let renewable = self.parts.iter().filter(|part| part.is_held(now));
+        let renewable = renewable.filter(|part| part.ends_before(self.cap));
         let next = renewable.map(|part| part.renewal).min();
         next.filter(|_| self.change != Some(Change::Pass))
     }
 
-    /// The parts to renew now, with the token that each renewal names: none while an upgrade may change it.
-    /// Until they are [`confirmed`](Belief::confirm), [`denied`](Belief::deny) or [`failed`](Belief::fail), they count as asked.
-    pub(crate) fn begin_renewal(
-        &mut self,
-        now: BootInstant,
-        which: Which,
-    ) -> Vec<(usize, Option<Token>)> {
-        let is_upgrading = self.change == Some(Change::Upgrade);
-        let mut asked = Vec::new();
+    /// The parts whose renewal is due. The next one is due once they are [`confirmed`](Belief::confirm) or have
+    /// [`failed`](Belief::fail), or a period later.
+    pub(crate) fn begin_renewals(&mut self, now: BootInstant) -> Vec<usize> {
+        let mut due = Vec::new();
         for (number, part) in self.parts.iter_mut().enumerate() {
-            if now >= part.grant.until {
-                part.gone.get_or_insert(Loss::Expired);
-            }
-            let is_wanted = which == Which::All || (!part.is_asked && part.renewal <= now);
-            if part.is_held(now) && is_wanted {
-                part.is_asked = true;
-                asked.push((number, (!is_upgrading).then_some(part.grant.token)));
+            if part.is_held(now) && part.ends_before(self.cap) && part.renewal <= now {
+                part.renewal = now + self.lease.renewal_period();
+                due.push(number);
             }
         }
-        asked
+        due
     }
 
-    /// A server has a part of the hold, by what was sent at `grant.since`.
+    /// The parts that may be renewed.
+    pub(crate) fn held(&self, now: BootInstant) -> Vec<usize> {
+        let parts = 0..self.parts.len();
+        parts
+            .filter(|number| self.parts[*number].is_held(now))
+            .collect()
+    }
+
+    /// The token that a renewal of a part names: none while an upgrade may change it.
+    pub(crate) fn asked(&self, number: usize) -> Option<Token> {
+        let token = self.parts[number].grant.token;
+        (self.change != Some(Change::Upgrade)).then_some(token)
+    }
+
+    /// A server has a part of the hold, by what was sent at `grant.since`. A part that has expired is not resumed.
     pub(crate) fn confirm(&mut self, number: usize, grant: Grant, now: BootInstant) {
-        let is_passing = self.change == Some(Change::Pass);
         let part = &mut self.parts[number];
-        part.is_asked = false;
-        if now >= part.grant.until {
-            // It has expired, and is not resumed.
-            part.gone.get_or_insert(Loss::Expired);
-        } else if !is_passing {
-            // An earlier renewal says nothing of a hold that is passed on meanwhile.
+        // An earlier renewal says nothing of a hold that is passed on meanwhile.
+        if part.is_held(now) && self.change != Some(Change::Pass) {
             part.grant.until = part.grant.until.max(grant.until);
             part.grant.since = part.grant.since.max(grant.since);
             part.renewal = part.grant.since + self.lease.renewal_period();
@@ -248,26 +228,15 @@ impl Belief {
     /// A renewal of a part, which named `asked`, was denied: the server has it no more, unless a change of the hold explains that.
     pub(crate) fn deny(&mut self, number: usize, asked: Option<Token>) {
         let part = &mut self.parts[number];
-        part.is_asked = false;
-        let is_stale = match (self.change, asked) {
-            (Some(Change::Pass), _) => true,
-            (change, Some(asked)) => change.is_some() || asked != part.grant.token,
-            (_, None) => false,
-        };
-        if !is_stale {
-            part.gone = Some(Loss::Denied);
+        let is_stale = |asked: Token| self.change.is_some() || asked != part.grant.token;
+        if self.change != Some(Change::Pass) && !asked.is_some_and(is_stale) {
+            part.is_denied = true;
         }
     }
 
     /// A renewal of a part has failed, or its outcome is unknown.
     pub(crate) fn fail(&mut self, number: usize, now: BootInstant) {
-        self.parts[number].is_asked = false;
         self.parts[number].renewal = now + self.lease.retry_pause();
-    }
-
-    /// A change begins.
-    pub(crate) fn begin_change(&mut self, change: Change) {
-        self.change = Some(change);
     }
 
     /// The change has ended: with a new grant, or without.
@@ -326,8 +295,9 @@ mod tests {
         Belief::new(Token::new(7), Mode::Write, lease(), needed, parts.to_vec())
     }
 
-    fn ask(belief: &mut Belief, now: BootInstant) -> Option<Token> {
-        belief.begin_renewal(now, Which::All).remove(0).1
+    fn ask(belief: &Belief, now: BootInstant) -> Option<Token> {
+        assert_eq!(belief.held(now), [0]);
+        belief.asked(0)
     }
 
     #[test]
@@ -350,15 +320,15 @@ mod tests {
     fn a_denial_is_a_loss_unless_an_upgrade_has_changed_the_token_since() {
         let now = BootInstant::now();
         let mut belief = belief(now);
-        let asked = ask(&mut belief, now);
-        belief.begin_change(Change::Upgrade);
+        let asked = ask(&belief, now);
+        belief.change = Some(Change::Upgrade);
         belief.deny(0, asked);
         assert_eq!(belief.loss(now), None);
-        assert_eq!(ask(&mut belief, now), None, "it may change at any moment");
+        assert_eq!(ask(&belief, now), None, "it may change at any moment");
         belief.end_change(Some(grant(9, now)), now);
         belief.deny(0, asked);
         assert_eq!((belief.loss(now), belief.token), (None, Token::new(9)));
-        let asked = ask(&mut belief, now);
+        let asked = ask(&belief, now);
         belief.deny(0, asked);
         assert_eq!(belief.loss(now), Some(Loss::Denied));
     }
@@ -367,10 +337,10 @@ mod tests {
     fn a_passed_hold_is_neither_believed_in_nor_extended_by_earlier_renewals() {
         let now = BootInstant::now();
         let mut belief = belief(now);
-        let asked = ask(&mut belief, now);
-        belief.begin_change(Change::Pass);
+        let asked = ask(&belief, now);
+        belief.change = Some(Change::Pass);
         assert_eq!(belief.doubt(now), Some(Loss::Passed));
-        assert_eq!(belief.next_renewal(), None);
+        assert_eq!(belief.next_renewal(now), None);
         belief.confirm(0, grant(7, now + ms(300)), now + ms(301));
         assert_eq!(belief.deadline(), now + ms(988), "an earlier renewal");
         belief.deny(0, asked);
@@ -390,12 +360,12 @@ mod tests {
         let mut capped = belief(now);
         capped.limit(ms(50));
         assert_eq!(capped.deadline(), now + ms(50));
-        assert_eq!(capped.next_renewal(), None, "it would change nothing");
+        assert_eq!(capped.next_renewal(now), None, "it would change nothing");
         assert!(capped.lease(now) < lease());
         assert_eq!(capped.loss(now + ms(50)), Some(Loss::HoldLimit));
         let mut later = belief(now);
         later.limit(ms(5000));
-        assert!(later.next_renewal().is_some());
+        assert!(later.next_renewal(now).is_some());
         assert_eq!(later.lease(now), lease());
         assert_eq!(
             later.loss(now + ms(988)),
@@ -408,14 +378,13 @@ mod tests {
     fn a_hold_is_renewed_at_a_third_of_its_lease_and_once_at_a_time() {
         let now = BootInstant::now();
         let mut belief = belief(now);
-        assert_eq!(belief.next_renewal(), Some(now + lease().renewal_period()));
-        assert_eq!(belief.begin_renewal(now, Which::Due), []);
         let due = now + lease().renewal_period();
-        let asked = belief.begin_renewal(due, Which::Due);
-        assert_eq!(asked, [(0, Some(Token::new(7)))]);
-        assert_eq!(belief.next_renewal(), None, "it is on its way");
+        assert_eq!(belief.next_renewal(now), Some(due));
+        assert!(belief.begin_renewals(now).is_empty());
+        assert_eq!(belief.begin_renewals(due), [0]);
+        assert!(belief.begin_renewals(due).is_empty(), "it is on its way");
         belief.fail(0, due);
-        assert_eq!(belief.next_renewal(), Some(due + ms(50)), "again");
+        assert_eq!(belief.next_renewal(now), Some(due + ms(50)), "again");
     }
 
     #[test]

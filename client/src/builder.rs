@@ -100,10 +100,9 @@ impl Builder {
         servers: impl FnOnce(Source, &Settings, &Runtime) -> Result<Servers, Error>,
     ) -> Result<Arc<Core>, Error> {
         let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
-        let (handle, life) = (self.runtime.map_or_else(current, Ok)?, Arc::new(()));
-        let runtime = Runtime::new(handle, &life);
+        let runtime = Runtime::new(self.runtime.map_or_else(current, Ok)?);
         let servers = servers(self.source, &self.settings, &runtime)?;
-        Core::new(servers, self.settings, runtime, life).map(Arc::new)
+        Core::new(servers, self.settings, runtime).map(Arc::new)
     }
 
     /// Sets the name of the client: 1 to 100 printable characters. Its connections carry it, and its owners begin with it.

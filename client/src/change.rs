@@ -5,28 +5,28 @@ use redis::Cmd;
 use crate::acquire::Attempt;
 use crate::belief::{Change, Grant};
 use crate::error::{Error, Failed, Loss};
+use crate::hold::Hold;
 use crate::name::{Bytes, Mode};
 use crate::node::Place;
 use crate::request::{self, Late, Name, Terms};
 use crate::retry::Tries;
 use crate::servers::not_over_quorum;
-use crate::share::Share;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 
 /// A change in progress. Dropped before its outcome is known, the hold is over.
 struct Changing<'a> {
-    share: &'a Share,
+    hold: &'a Hold,
     is_decided: bool,
     /// Who may have it then, and for how long.
     passed_to: Option<(Place, Bytes, Lease)>,
 }
 
 impl Changing<'_> {
-    fn begin(share: &Share, change: Change) -> Changing<'_> {
-        share.hold.belief(|belief| belief.begin_change(change));
+    fn begin(hold: &Hold, change: Option<Change>) -> Changing<'_> {
+        hold.belief(|belief| belief.change = change);
         Changing {
-            share,
+            hold,
             is_decided: false,
             passed_to: None,
         }
@@ -41,14 +41,14 @@ impl Changing<'_> {
         };
         self.is_decided = true;
         let now = BootInstant::now();
-        let hold = &self.share.hold;
-        hold.belief(|belief| belief.end_change(granted, now));
+        self.hold.belief(|belief| belief.end_change(granted, now));
     }
 
     /// Sends what changes the hold, but gives it no new token. Returns the number that the server replies.
     async fn send(self, place: &Place, command: &Cmd) -> Result<u64, Error> {
-        let Share { core, hold } = self.share;
-        let reply = core.servers.call(place, command, core.settings.reply).await;
+        let hold = self.hold;
+        let limit = hold.core.settings.reply;
+        let reply = hold.core.servers.call(place, command, limit).await;
         let answer = reply.and_then(|reply| request::number(reply.value));
         match &answer {
             Ok(_) if self.passed_to.is_some() => drop(hold.end(Loss::Passed)),
@@ -65,19 +65,18 @@ impl Drop for Changing<'_> {
         if self.is_decided {
             return;
         }
-        let Share { core, hold } = self.share;
-        hold.end(Loss::Unknown);
-        core.leave_hold(hold);
+        self.hold.end(Loss::Unknown);
+        self.hold.leave();
         if let Some((place, owner, lease)) = self.passed_to.take() {
-            core.leave(place, &owner, lease, Late::Requests);
+            self.hold.core.leave(place, &owner, lease, Late::Requests);
         }
     }
 }
 
-impl Share {
+impl Hold {
     /// Where the hold is, if it is one key on one server.
     pub(crate) fn one_place(&self) -> Result<Place, Error> {
-        let mut places = self.hold.places();
+        let mut places = self.places();
         match places.pop() {
             _ if self.core.settings.is_quorum() => Err(not_over_quorum(
                 "servers could be left with different modes or holders if some did not answer: release, and acquire anew",
@@ -89,33 +88,36 @@ impl Share {
 
     /// Makes a reader a writer: waits until the other readers have left.
     pub(crate) async fn upgrade(&self) -> Result<(), Error> {
-        let (place, Share { core, hold }) = (self.one_place()?, self);
-        let _turn = hold.turn.lock().await;
-        let mut tries = Tries::new(hold.terms.wait, BootInstant::now());
+        let place = self.one_place()?;
+        let _turn = self.turn.lock().await;
+        let mut tries = Tries::new(self.terms.wait, BootInstant::now());
         loop {
-            let token = hold.check()?;
-            if hold.belief(|belief| belief.mode) == Mode::Write {
+            let token = self.check()?;
+            if self.belief(|belief| belief.mode) == Mode::Write {
                 return Ok(());
             }
-            let changing = Changing::begin(self, Change::Upgrade);
+            let changing = Changing::begin(self, Some(Change::Upgrade));
             // It is renewed meanwhile, whatever it was to be.
-            core.keeper.schedule(hold);
+            self.wake();
             let asking = self.ask_upgrade(&place, token, &tries);
-            let asked = hold.unless_lost(asking).await?.map(Some);
+            let asked = self.unless_lost(asking).await?.map(Some);
             changing.decide(&asked);
             let Err(failed) = asked else {
-                hold.belief(|belief| belief.mode = Mode::Write);
+                self.belief(|belief| belief.mode = Mode::Write);
                 return Ok(());
             };
             // If the server has denied it because the hold is gone, the next renewal says so.
             if matches!(failed, Failed::Denied) && !tries.is_over(BootInstant::now()) {
-                drop(core.keeper.renew_now(hold).await);
+                drop(self.renew_once().await);
             }
-            hold.check().map_err(|lost| failed.clone().error(lost))?;
-            core.pause(tries.after(failed, BootInstant::now())?).await;
+            self.check().map_err(|lost| failed.clone().error(lost))?;
+            self.core
+                .pause(tries.after(failed, BootInstant::now())?)
+                .await;
         }
     }
 
+    /// Asks once, under the name of the hold. An unknown outcome ends the hold.
     async fn ask_upgrade(
         &self,
         place: &Place,
@@ -125,31 +127,33 @@ impl Share {
         let route = self.core.servers.route(&place.key).await;
         let attempt = Attempt {
             route: route.map_err(Failed::Refused)?,
-            name: Name {
-                keys: [place.key.clone()].into(),
-                owner: self.hold.owner.clone(),
-            },
-            terms: self.terms(Mode::Write),
+            name: self.name(),
+            terms: self.changed_terms(Mode::Write),
             token: Some(token),
             wait: tries.to_queue(BootInstant::now()),
         };
         let grant = attempt.ask(&self.core).await?;
-        let Some(replicas) = &attempt.route.node.replicas else {
+        if self.core.settings.replicas == 0 {
             return Ok(grant);
-        };
+        }
         // A writer only once replicas have that: by its new token.
-        let (owner, lease) = (&self.hold.owner, attempt.terms.lease);
-        let confirming = replicas.confirm_grant(&place.key, owner, lease, grant.token);
+        let (token, lease) = (Some(grant.token), attempt.terms.lease);
+        let confirmed = self.core.renew(place, &self.owner, lease, token).await;
         let gone = Error::Lost(Loss::Denied);
-        let confirmed = confirming.await;
         confirmed.map_err(|failed| Failed::Unknown(failed.error(gone)))
     }
 
+    fn name(&self) -> Name {
+        Name {
+            keys: [self.key.clone()].into(),
+            owner: self.owner.clone(),
+        }
+    }
+
     /// What a request for another mode asks for.
-    fn terms(&self, mode: Mode) -> Terms {
-        let (hold, now) = (&self.hold, BootInstant::now());
-        let mut terms = hold.terms.clone();
-        terms.lease = hold.belief(|belief| belief.lease(now));
+    fn changed_terms(&self, mode: Mode) -> Terms {
+        let mut terms = self.terms.clone();
+        terms.lease = self.belief(|belief| belief.lease(BootInstant::now()));
         if mode == Mode::Write {
             (terms.count, terms.of) = (1, None);
         }
@@ -158,37 +162,33 @@ impl Share {
 
     /// Makes a writer a reader: waiting readers are granted the lock, too.
     pub(crate) async fn downgrade(&self) -> Result<(), Error> {
-        let (place, hold) = (self.one_place()?, &self.hold);
-        let _turn = hold.turn.lock().await;
-        let token = hold.check()?;
-        if hold.belief(|belief| belief.mode) == Mode::Read {
+        let place = self.one_place()?;
+        let _turn = self.turn.lock().await;
+        let token = self.check()?;
+        if self.belief(|belief| belief.mode) == Mode::Read {
             return Ok(());
         }
-        if !hold.belief(|belief| belief.reads) {
-            let name = Name {
-                keys: [place.key.clone()].into(),
-                owner: hold.owner.clone(),
-            };
-            let read = request::acquire(&name, &self.terms(Mode::Read));
-            let changing = Changing::begin(self, Change::Downgrade);
+        if !self.belief(|belief| belief.reads) {
+            let read = request::acquire(&self.name(), &self.changed_terms(Mode::Read));
+            let changing = Changing::begin(self, None);
             changing.send(&place, &request::by(token, read)).await?;
-            hold.belief(|belief| belief.reads = true);
+            self.belief(|belief| belief.reads = true);
         }
-        let end = request::writes(&place.key, &hold.owner, 0);
-        let changing = Changing::begin(self, Change::Downgrade);
+        let end = request::writes(&place.key, &self.owner, 0);
+        let changing = Changing::begin(self, None);
         changing.send(&place, &request::by(token, end)).await?;
-        hold.belief(|belief| belief.mode = Mode::Read);
+        self.belief(|belief| belief.mode = Mode::Read);
         Ok(())
     }
 
     /// Transfers the hold to another name. From the moment this is sent nobody may rely on it. If the outcome is unknown, neither
     /// name keeps a hold.
     pub(crate) async fn pass_to(&self, new_owner: Bytes, lease: Lease) -> Result<Token, Error> {
-        let (place, hold) = (self.one_place()?, &self.hold);
-        let _turn = hold.turn.lock().await;
-        let token = hold.check()?;
-        let pass = request::pass(&place.key, &hold.owner, &new_owner, lease);
-        let mut changing = Changing::begin(self, Change::Pass);
+        let place = self.one_place()?;
+        let _turn = self.turn.lock().await;
+        let token = self.check()?;
+        let pass = request::pass(&place.key, &self.owner, &new_owner, lease);
+        let mut changing = Changing::begin(self, Some(Change::Pass));
         changing.passed_to = Some((place.clone(), new_owner, lease));
         let passed = changing.send(&place, &request::by(token, pass)).await?;
         self.set_left();

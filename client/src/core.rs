@@ -1,4 +1,4 @@
-//! What a client, its guards and its background tasks share: the servers, the keeper, and what is still to be given back.
+//! What a client, its guards and its background tasks share: the servers, and what is still to be given back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +7,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{ErrorKind, RedisError};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use crate::error::{Error, Loss, NodeFailure};
-use crate::hold::Hold;
-use crate::keeper::Keeper;
+use crate::belief::Grant;
+use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::name::{Bytes, Names};
 use crate::node::{Node, Place, Route};
 use crate::request::{self, Late};
@@ -20,16 +19,16 @@ use crate::runtime::Runtime;
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::time::{BootInstant, Lease};
+use crate::token::Token;
 use crate::trace;
 
 pub(crate) struct Core {
-    pub(crate) servers: Arc<Servers>,
+    pub(crate) servers: Servers,
     pub(crate) names: Names,
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
-    pub(crate) keeper: Arc<Keeper>,
-    /// Whether the client is closed.
-    closing: watch::Sender<bool>,
+    is_closed: AtomicBool,
+    pub(crate) closed: Notify,
     /// Whatever is not confirmed yet subscribes to it.
     pending: watch::Sender<()>,
     /// A release was given up.
@@ -40,32 +39,30 @@ pub(crate) struct Core {
 const LATEST: Duration = Duration::from_secs(5);
 
 impl Core {
-    /// A client of these servers, as long as `life` counts for its runtime.
     pub(crate) fn new(
         servers: Servers,
         settings: Settings,
         runtime: Runtime,
-        life: Arc<()>,
     ) -> Result<Core, Error> {
-        let (servers, names) = (
-            Arc::new(servers),
-            Names::of_client(settings.name.as_deref())?,
-        );
         Ok(Core {
-            keeper: Keeper::start(servers.clone(), settings.clone(), &runtime, life),
+            names: Names::of_client(settings.name.as_deref())?,
             servers,
-            names,
             runtime,
             settings,
-            closing: watch::Sender::new(false),
+            is_closed: AtomicBool::new(false),
+            closed: Notify::new(),
             pending: watch::Sender::new(()),
             is_unconfirmed: AtomicBool::new(false),
         })
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
     /// An error if the client can do nothing any more.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match (*self.closing.borrow(), self.runtime.is_gone()) {
+        match (self.is_closed(), self.runtime.is_gone()) {
             (true, _) => Err(Error::Closed),
             (_, true) => Err(Error::RuntimeGone),
             _ => Ok(()),
@@ -125,15 +122,42 @@ impl Core {
     /// Waits for this time, or until the client is closed.
     pub(crate) async fn pause(&self, time: Duration) {
         if !time.is_zero() {
-            let mut closing = self.closing.subscribe();
-            let closed = closing.wait_for(|is_closed| *is_closed);
-            drop(self.runtime.limited(time, closed).await);
+            let closed = self.closed.notified();
+            if !self.is_closed() {
+                self.runtime.limited(time, closed).await;
+            }
         }
     }
 
     /// What keeps [`close`](Core::close) waiting, until it is dropped.
     pub(crate) fn pending(&self) -> watch::Receiver<()> {
         self.pending.subscribe()
+    }
+
+    /// Renews what a name holds at a place, where `token` is its token. Replicas have that, if they have to.
+    pub(crate) async fn renew(
+        &self,
+        place: &Place,
+        owner: &Bytes,
+        lease: Lease,
+        token: Option<Token>,
+    ) -> Result<Grant, Failed> {
+        let mut renew = request::renew(&place.key, owner, lease);
+        if let Some(token) = token {
+            renew = request::by(token, renew);
+        }
+        let route = Route::to(self.servers.home(place));
+        let reply = match &route.node.replicas {
+            Some(replicas) => replicas.confirm(renew).await,
+            None => {
+                let limit = self.settings.reply.min(lease.renewal_period());
+                self.servers.call(place, &renew, limit).await
+            }
+        };
+        if let Err(failed) = &reply {
+            drop(self.servers.redirected(&route, &place.key, failed));
+        }
+        request::granted(reply?, lease)
     }
 
     /// Removes what a name has or wants: in the background, until the server has answered, or nothing can be left.
@@ -159,19 +183,11 @@ impl Core {
         });
     }
 
-    /// Removes a hold from its servers, unless that was done.
-    pub(crate) fn leave_hold(self: &Arc<Self>, hold: &Hold) {
-        let (places, late) = hold.leave();
-        self.keeper.forget(hold);
-        for place in places {
-            self.leave(place, &hold.owner, hold.terms.lease, late);
-        }
-    }
-
     /// Gives back what guards hold, ends all requests, and waits for `limit` at most until the servers have confirmed that.
     /// Returns whether they have.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) -> bool {
-        self.closing.send_replace(true);
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.closed.notify_waiters();
         for node in self.servers.nodes() {
             for (name, lease) in node.mail.close() {
                 for key in name.keys.iter().cloned() {
@@ -179,10 +195,6 @@ impl Core {
                     self.leave(Place { node, key }, &name.owner, lease, Late::Requests);
                 }
             }
-        }
-        for hold in self.keeper.holds() {
-            hold.end(Loss::Released);
-            self.leave_hold(&hold);
         }
         let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
         confirmed.is_some() && !self.is_unconfirmed.load(Ordering::Relaxed)
@@ -192,10 +204,4 @@ impl Core {
 /// Whether the client was built with an address or a setting with which no connection can succeed.
 fn is_invalid(error: &RedisError) -> bool {
     error.kind() == ErrorKind::InvalidClientConfig
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.keeper.stop();
-    }
 }

@@ -8,7 +8,6 @@ use crate::error::{Error, Loss};
 use crate::hold::Hold;
 use crate::name::{Mode, text};
 use crate::request;
-use crate::share::Share;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 use crate::trace;
@@ -30,15 +29,38 @@ use crate::trace;
 /// # }
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard(Arc<Share>);
+pub struct Guard(Arc<Held>);
+
+/// What the guards of a hold share. Dropped, the hold is released in the background.
+struct Held(Arc<Hold>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.end(Loss::Released);
+        self.0.leave();
+    }
+}
 
 impl Guard {
-    pub(crate) fn new(share: Share) -> Guard {
-        Guard(Arc::new(share))
+    /// The guard of what was granted, once it is certain that it is there.
+    pub(crate) async fn new(hold: Arc<Hold>) -> Result<Guard, Error> {
+        let guard = Guard(Arc::new(Held(hold)));
+        let (hold, core) = (guard.hold(), &guard.hold().core);
+        // What closing the client did not find is given back here.
+        core.check_open()?;
+        // The letter may have been late. Past half of the lease, the server has to confirm that the hold is still there. Where
+        // replicas have to, nothing else counts.
+        let lease = hold.terms.lease;
+        let newest = lease.believed_until(BootInstant::now());
+        let is_late = newest.since(guard.deadline()) > lease.duration() / 2;
+        if is_late || core.settings.replicas > 0 {
+            hold.renew().await?;
+        }
+        Ok(guard)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.0.hold
+        &self.0.0
     }
 
     /// Returns the fencing token: larger than those of all earlier holders. Whatever the lock protects should refuse a smaller one
@@ -134,7 +156,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<(), Error> {
-        self.0.renew().await
+        self.hold().renew().await
     }
 
     /// Makes a reader a writer: waits until the other readers have left, ahead of the queue, for as long as the lock's
@@ -152,7 +174,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn upgrade(&self) -> Result<(), Error> {
-        self.0.upgrade().await
+        self.hold().upgrade().await
     }
 
     /// Makes a writer a reader: readers that wait are granted the lock, too. The token stays.
@@ -167,7 +189,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn downgrade(&self) -> Result<(), Error> {
-        self.0.downgrade().await
+        self.hold().downgrade().await
     }
 
     /// Returns another guard of the same hold, which ends with the last of its guards.
@@ -208,7 +230,7 @@ impl Guard {
                 "the lock has another guard, which would lose it".into(),
             ));
         }
-        self.0.keep_for(lease).await
+        self.hold().keep_for(lease).await
     }
 
     /// Runs a command on the lock's server if, at that moment, the lock is held by this token: for data on that server, the lock is
@@ -232,8 +254,8 @@ impl Guard {
     /// # }
     /// ```
     pub async fn guarded(&self, command: &redis::Cmd) -> Result<redis::Value, Error> {
-        let (hold, core) = (self.hold(), &self.0.core);
-        let place = match self.0.one_place() {
+        let (hold, core) = (self.hold(), &self.hold().core);
+        let place = match hold.one_place() {
             Err(error) if core.settings.is_quorum() => return Err(error),
             _ => hold.places().remove(0),
         };
@@ -269,7 +291,7 @@ impl Guard {
     /// ```
     pub async fn pass_to(&self, owner: impl AsRef<[u8]>, lease: Duration) -> Result<Token, Error> {
         let lease = Lease::new(lease)?;
-        self.0.pass_to(owner.as_ref().into(), lease).await
+        self.hold().pass_to(owner.as_ref().into(), lease).await
     }
 
     /// Releases the lock, and waits until the server has confirmed that. If it has other guards, only this one ends.
@@ -285,8 +307,8 @@ impl Guard {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         match Arc::try_unwrap(self.0) {
-            Ok(share) => share.release().await,
-            Err(shared) => shared.hold.check().map(drop),
+            Ok(held) => held.0.release().await,
+            Err(shared) => shared.0.check().map(drop),
         }
     }
 

@@ -1,14 +1,16 @@
-//! A hold: one name's stake in a lock, on one key or several, on one server or a majority of several.
+//! A hold: one name's stake in a lock, on one key or several, on one server or a majority of several. Its task renews it and
+//! reports its loss.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use redis::Cmd;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-use crate::belief::{Belief, Grant, Part, Which};
-use crate::error::{Error, Failed, Loss};
+use crate::belief::{Belief, Change, Grant, Part};
+use crate::core::Core;
+use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::name::Bytes;
 use crate::node::Place;
 use crate::request::{self, Late, Terms};
@@ -18,12 +20,14 @@ use crate::token::Token;
 use crate::trace;
 
 pub(crate) struct Hold {
+    pub(crate) core: Arc<Core>,
     /// The first of its keys.
     pub(crate) key: Bytes,
     pub(crate) owner: Bytes,
     pub(crate) terms: Terms,
     state: Mutex<State>,
-    ended: Notify,
+    /// It has ended, or its task may have something to do earlier than planned.
+    changed: Notify,
     /// Whoever changes it, one at a time.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
@@ -35,60 +39,46 @@ struct State {
     /// It was released or left, or belongs to another name.
     is_left: bool,
     is_reported: bool,
-    ticket: Option<Ticket>,
 }
 
-/// When a hold is due in its keeper's schedule, and its number there.
-pub(crate) type Ticket = (BootInstant, u64);
+/// The task of a hold. If it ends with its runtime, nobody renews the hold any more.
+struct Keeping(Arc<Hold>);
 
-/// A renewal of one part of a hold.
-pub(crate) struct Renewal {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) place: Place,
-    pub(crate) lease: Lease,
-    part: usize,
-    /// The token that it names.
-    asked: Option<Token>,
-}
-
-impl Renewal {
-    pub(crate) fn command(&self) -> Cmd {
-        let renew = request::renew(&self.place.key, &self.hold.owner, self.lease);
-        match self.asked {
-            Some(token) => request::by(token, renew),
-            None => renew,
-        }
-    }
-
-    /// Takes in the answer.
-    pub(crate) fn answered(&self, answer: &Result<Grant, Failed>) {
-        let now = BootInstant::now();
-        self.hold.belief(|belief| match answer {
-            Ok(grant) => belief.confirm(self.part, *grant, now),
-            Err(Failed::Denied) => belief.deny(self.part, self.asked),
-            Err(Failed::Refused(_) | Failed::Unknown(_)) => belief.fail(self.part, now),
-        });
-        self.hold.report();
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.end(Loss::Expired);
     }
 }
 
 impl Hold {
-    pub(crate) fn new(owner: Bytes, terms: Terms, belief: Belief, places: Vec<Place>) -> Hold {
-        let state = State {
-            belief,
-            places,
-            is_left: false,
-            is_reported: false,
-            ticket: None,
-        };
-        Hold {
-            key: state.places[0].key.clone(),
-            owner,
-            terms,
-            state: Mutex::new(state),
-            ended: Notify::new(),
-            turn: tokio::sync::Mutex::default(),
+    /// Keeps what was granted, until it is left, or its client is closed.
+    pub(crate) fn keep(
+        core: &Arc<Core>,
+        owner: Bytes,
+        terms: &Terms,
+        mut belief: Belief,
+        places: Vec<Place>,
+    ) -> Arc<Hold> {
+        if let Some(limit) = terms.max_hold {
+            belief.limit(limit);
         }
+        let hold = Arc::new(Hold {
+            core: core.clone(),
+            key: places[0].key.clone(),
+            owner,
+            terms: terms.clone(),
+            state: Mutex::new(State {
+                belief,
+                places,
+                is_left: false,
+                is_reported: false,
+            }),
+            changed: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+        });
+        let (keeping, pending) = (Keeping(hold.clone()), core.pending());
+        core.runtime.spawn(keeping.run(pending));
+        hold
     }
 
     /// Reads or changes the belief.
@@ -114,10 +104,10 @@ impl Hold {
     /// Resolves once the hold is lost or released: at its deadline at the latest.
     pub(crate) async fn lost(&self) -> Loss {
         loop {
-            let ended = self.ended.notified();
+            let changed = self.changed.notified();
             match self.loss() {
                 Some(loss) => return loss,
-                None => ended.await,
+                None => changed.await,
             }
         }
     }
@@ -137,6 +127,11 @@ impl Hold {
         was_held
     }
 
+    /// Has its task look at it earlier than planned.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+
     /// Reports the end of the hold, once it has ended.
     fn report(&self) {
         let mut state = lock(&self.state);
@@ -146,7 +141,7 @@ impl Hold {
             let token = state.belief.token;
             drop(state);
             trace::ended(&self.key, token, loss);
-            self.ended.notify_waiters();
+            self.wake();
         }
     }
 
@@ -157,62 +152,177 @@ impl Hold {
         if !is_over {
             state.belief.parts.push(Part::new(grant, self.terms.lease));
             state.places.push(place);
+            self.wake();
         }
         !is_over
     }
 
-    /// Where it has to be left, and whether requests may still be on their way there. Nowhere if that was done already.
-    pub(crate) fn leave(&self) -> (Vec<Place>, Late) {
-        let mut state = lock(&self.state);
-        if std::mem::replace(&mut state.is_left, true) {
-            return (Vec::new(), Late::Nothing);
-        }
-        let late = match state.belief.loss(BootInstant::now()) {
+    /// Has its servers remove it, in the background, unless that was done.
+    pub(crate) fn leave(&self) {
+        let late = match self.loss() {
             Some(Loss::Unknown) => Late::Requests,
             _ => Late::Nothing,
         };
-        (state.places.clone(), late)
+        for place in self.set_left() {
+            self.core.leave(place, &self.owner, self.terms.lease, late);
+        }
     }
 
-    /// Its place in the keeper's schedule.
-    pub(crate) fn ticket<T>(&self, with: impl FnOnce(&mut Option<Ticket>) -> T) -> T {
-        with(&mut lock(&self.state).ticket)
+    /// Nothing is left to be released: it was, or it belongs to another name. Returns where it was, unless that was known.
+    pub(crate) fn set_left(&self) -> Vec<Place> {
+        let mut state = lock(&self.state);
+        self.wake();
+        match std::mem::replace(&mut state.is_left, true) {
+            true => Vec::new(),
+            false => state.places.clone(),
+        }
     }
 
-    /// When the keeper has to look at it next; `None` once it is over.
-    pub(crate) fn due(&self) -> Option<BootInstant> {
+    /// When its task has to look at it next; `None` once nothing is left to do.
+    fn due(&self) -> Option<BootInstant> {
         let state = &mut *lock(&self.state);
         let (now, deadline) = (BootInstant::now(), state.belief.deadline());
         if state.is_left || state.belief.loss(now).is_some() {
             // A release may be on its way: until the lease is over, its client's `close` has to find it.
             return (!state.is_left && now < deadline).then_some(deadline);
         }
-        let renews = self.terms.renews || state.belief.is_changing();
-        let renewal = state.belief.next_renewal().filter(|_| renews);
+        let renews = self.terms.renews || state.belief.change == Some(Change::Upgrade);
+        let renewal = state.belief.next_renewal(now).filter(|_| renews);
         Some(renewal.map_or(deadline, |renewal| renewal.min(deadline)))
     }
 
-    /// What to renew now. Reports a loss.
-    pub(crate) fn begin_renewals(self: &Arc<Self>, which: Which) -> Vec<Renewal> {
+    /// The parts to renew now. Reports a loss.
+    fn begin_renewals(&self) -> Vec<usize> {
         let now = BootInstant::now();
-        let renewals = {
-            let state = &mut *lock(&self.state);
-            let renews = self.terms.renews || state.belief.is_changing();
-            let is_wanted = which == Which::All || renews;
-            let asked = match is_wanted && state.belief.doubt(now).is_none() {
-                true => state.belief.begin_renewal(now, which),
+        let due = self.belief(|belief| {
+            let renews = self.terms.renews || belief.change == Some(Change::Upgrade);
+            match renews && belief.doubt(now).is_none() {
+                true => belief.begin_renewals(now),
                 false => Vec::new(),
-            };
-            let renewal = |(part, asked): (usize, Option<Token>)| Renewal {
-                hold: self.clone(),
-                place: state.places[part].clone(),
-                lease: state.belief.lease(now),
-                part,
-                asked,
-            };
-            asked.into_iter().map(renewal).collect()
-        };
+            }
+        });
         self.report();
-        renewals
+        due
+    }
+
+    /// Renews it now: once more, if a connection was broken. Returns once its servers have answered: enough of them must have
+    /// confirmed it.
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        self.check()?;
+        match self.renew_once().await {
+            Err(error) if error.is_broken() => self.renew_once().await,
+            renewed => renewed,
+        }
+    }
+
+    pub(crate) async fn renew_once(&self) -> Result<(), Error> {
+        let began = BootInstant::now();
+        let renewals = self.belief(|belief| belief.held(began));
+        let renewals = renewals.into_iter().map(|part| self.renew_part(part));
+        let failures = join_all(renewals).await.into_iter().flatten().collect();
+        self.check()?;
+        let confirmed = self.belief(|belief| belief.confirmed_since(began));
+        let needed = self.belief(|belief| belief.needed());
+        match confirmed >= needed {
+            true => Ok(()),
+            false => Err(Error::of_failures(
+                failures,
+                confirmed,
+                needed,
+                self.core.settings.is_quorum(),
+            )),
+        }
+    }
+
+    /// Renews a part of it, and takes in the answer. Returns a failure, which says nothing of the hold.
+    async fn renew_part(&self, part: usize) -> Option<NodeFailure> {
+        let now = BootInstant::now();
+        let (lease, asked) = self.belief(|belief| (belief.lease(now), belief.asked(part)));
+        let place = self.places().swap_remove(part);
+        let renewed = self.core.renew(&place, &self.owner, lease, asked).await;
+        let now = BootInstant::now();
+        self.belief(|belief| match &renewed {
+            Ok(grant) => belief.confirm(part, *grant, now),
+            Err(Failed::Denied) => belief.deny(part, asked),
+            Err(Failed::Refused(_) | Failed::Unknown(_)) => belief.fail(part, now),
+        });
+        self.report();
+        self.wake();
+        let Err(Failed::Refused(error) | Failed::Unknown(error)) = renewed else {
+            return None;
+        };
+        trace::renewal_failed(&place.node.name, &place.key, &error);
+        Some(NodeFailure::new(&place.node.name, error))
+    }
+
+    /// Releases it. What the servers do not confirm is left to be released, and so is what a dropped future leaves.
+    pub(crate) async fn release(&self) -> Result<(), Error> {
+        self.give_up(|key| request::release(key, &self.owner))
+            .await
+            .map(drop)
+    }
+
+    /// Keeps the lock taken for `lease` from now: by a name that nobody works under.
+    pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
+        let nobody = self.core.names.next();
+        let pass = |key: &Bytes| request::pass(key, &self.owner, &nobody, lease);
+        for (place, token) in self.give_up(pass).await? {
+            if self.core.settings.replicas > 0 {
+                let token = Some(Token::new(token));
+                let confirmed = self.core.renew(&place, &nobody, lease, token).await;
+                confirmed.map_err(|failed| failed.error(Error::Lost(Loss::Denied)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it, by a command for each of its parts. Returns where that was done, and what the servers replied.
+    async fn give_up(&self, command: impl Fn(&Bytes) -> Cmd) -> Result<Vec<(Place, u64)>, Error> {
+        if !self.end(Loss::Released) {
+            return Err(Error::Lost(self.loss().unwrap_or(Loss::Released)));
+        }
+        let (tokens, needed) = self.belief(|belief| (belief.tokens(), belief.needed()));
+        let calls = self.places().into_iter().zip(tokens).map(|(place, token)| {
+            let command = request::by(token, command(&place.key));
+            async move {
+                let limit = self.core.settings.reply;
+                let reply = self.core.servers.call(&place, &command, limit).await?;
+                Ok((place, request::number(reply.value)?))
+            }
+        });
+        let answers: Vec<Result<_, Failed>> = join_all(calls).await;
+        let is_done = |answer: &Result<_, Failed>| matches!(answer, Ok(_) | Err(Failed::Denied));
+        if answers.iter().all(is_done) {
+            self.set_left();
+        }
+        let (done, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        match failed.into_iter().find_map(Result::err) {
+            Some(failed) if done.len() < needed => Err(failed.error(Error::Lost(Loss::Denied))),
+            _ => Ok(done.into_iter().flatten().collect()),
+        }
+    }
+}
+
+impl Keeping {
+    async fn run(self, pending: watch::Receiver<()>) {
+        let hold = &self.0;
+        loop {
+            let changed = pin!(hold.changed.notified());
+            let closed = pin!(hold.core.closed.notified());
+            if hold.core.is_closed() {
+                hold.end(Loss::Released);
+                hold.leave();
+            }
+            for part in hold.begin_renewals() {
+                let renewed = hold.clone();
+                let renewing = async move { drop(renewed.renew_part(part).await) };
+                hold.core.runtime.spawn(renewing);
+            }
+            let Some(due) = hold.due() else { break };
+            let woken = select(changed, closed);
+            hold.core.runtime.limited(due.next_sleep(), woken).await;
+        }
+        drop(pending);
     }
 }

@@ -214,7 +214,6 @@ mod error;
 mod guard;
 mod hold;
 mod inspect;
-mod keeper;
 mod link;
 mod lock;
 mod mail;
@@ -229,7 +228,6 @@ mod runtime;
 mod sentinel;
 mod servers;
 mod settings;
-mod share;
 #[cfg(feature = "cluster")]
 mod slot;
 mod sync;

@@ -289,7 +289,7 @@ impl Lock {
         };
         let (core, owner) = (&self.core, owner.as_ref().into());
         let taken = take_over(core, self.names(), key.clone(), &terms, &owner, token);
-        taken.await.map(Guard::new)
+        taken.await
     }
 
     fn names(&self) -> &Names {
@@ -305,8 +305,7 @@ impl Lock {
                 false => acquire(core, self.names(), &self.keys, &terms).await,
             }
         };
-        let taken = trace::acquiring(self.key(), mode, taking).await;
-        let guard = taken.map(Guard::new);
+        let guard = trace::acquiring(self.key(), mode, taking).await;
         match &guard {
             Ok(guard) => trace::granted(self.key(), mode, guard.token(), began.elapsed()),
             Err(error) => trace::refused(self.key(), mode, error),

@@ -8,11 +8,11 @@ use crate::acquire::{Armed, Won, held};
 use crate::belief::Grant;
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
+use crate::guard::Guard;
 use crate::name::{Bytes, Mode, Names};
 use crate::node::Place;
 use crate::request::{self, Name, Terms};
 use crate::retry::Tries;
-use crate::share::Share;
 use crate::time::BootInstant;
 use crate::token::Token;
 
@@ -24,7 +24,7 @@ pub(crate) async fn take_over(
     terms: &Terms,
     owner: &Bytes,
     token: Token,
-) -> Result<Share, Error> {
+) -> Result<Guard, Error> {
     let mut tries = Tries::new(terms.wait, BootInstant::now());
     let name = Name {
         keys: [key].into(),
@@ -71,7 +71,7 @@ async fn ask(core: &Core, place: &Place, terms: &Terms, command: &Cmd) -> Result
 }
 
 /// The hold that was taken over: in the mode that it has. This crate's holds write once.
-async fn taken(core: &Arc<Core>, name: Name, terms: &Terms, won: Won) -> Result<Share, Error> {
+async fn taken(core: &Arc<Core>, name: Name, terms: &Terms, won: Won) -> Result<Guard, Error> {
     let place = won.place();
     let lower = request::writes(&place.key, &name.owner, 1);
     let lower = request::by(won.grant.token, lower);

@@ -7,17 +7,13 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use crate::belief::Grant;
 use crate::connect::Connect;
 use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
-use crate::name::Bytes;
 use crate::request;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::sync::lock;
-use crate::time::Lease;
-use crate::token::Token;
 
 /// How long replicas may take.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -36,10 +32,10 @@ pub(crate) struct Replicas {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// Renewals without an answer.
+/// A renewal without an answer.
 struct Pending {
-    renewals: Vec<Cmd>,
-    answered: oneshot::Sender<Vec<Result<Reply, Failed>>>,
+    renewal: Cmd,
+    answered: oneshot::Sender<Result<Reply, Failed>>,
 }
 
 impl Replicas {
@@ -60,30 +56,14 @@ impl Replicas {
         }
     }
 
-    /// Sends renewals, which name their tokens. Returns the replies to those that enough replicas have.
-    pub(crate) async fn confirm(
-        self: &Arc<Self>,
-        renewals: Vec<Cmd>,
-    ) -> Vec<Result<Reply, Failed>> {
-        let (answered, answers) = oneshot::channel();
-        lock(&self.pending).push(Pending { renewals, answered });
+    /// Sends a renewal. Returns its reply once enough replicas have it.
+    pub(crate) async fn confirm(self: &Arc<Self>, renewal: Cmd) -> Result<Reply, Failed> {
+        let (answered, answer) = oneshot::channel();
+        lock(&self.pending).push(Pending { renewal, answered });
         let replicas = self.clone();
         self.runtime.spawn(async move { replicas.send().await });
-        answers.await.unwrap_or_default()
-    }
-
-    /// Confirms a new grant: that of an upgrade, or of a name that nobody works under.
-    pub(crate) async fn confirm_grant(
-        self: &Arc<Self>,
-        key: &Bytes,
-        owner: &Bytes,
-        lease: Lease,
-        token: Token,
-    ) -> Result<Grant, Failed> {
-        let renew = request::by(token, request::renew(key, owner, lease));
-        let reply = self.confirm(vec![renew]).await.pop();
-        let reply = reply.unwrap_or(Err(Failed::Unknown(Error::RuntimeGone)));
-        request::granted(reply?, lease)
+        let gone = || Err(Failed::Unknown(Error::RuntimeGone));
+        answer.await.unwrap_or_else(|_| gone())
     }
 
     /// Sends all that is pending, unless that was done.
@@ -94,20 +74,18 @@ impl Replicas {
             return;
         }
         let mut commands = Pipeline::new();
-        for renewal in pending.iter().flat_map(|it| &it.renewals) {
+        for Pending { renewal, .. } in &pending {
             commands.add_command(renewal.clone());
         }
-        let count = commands.len();
         commands.add_command(wait(&self.settings));
         let limit = LONGEST + self.settings.reply;
         let sent = self.link.call_all(&commands, limit).await;
         let answers = match sent.map_err(|failed| self.unopened(failed)) {
             Ok(replies) => self.counted(replies),
-            Err(failed) => (0..count).map(|_| Err(failed.clone())).collect(),
+            Err(failed) => pending.iter().map(|_| Err(failed.clone())).collect(),
         };
-        let mut answers = answers.into_iter();
-        for Pending { renewals, answered } in pending {
-            let _ = answered.send(answers.by_ref().take(renewals.len()).collect());
+        for (Pending { answered, .. }, answer) in pending.into_iter().zip(answers) {
+            let _ = answered.send(answer);
         }
     }
 

@@ -2,36 +2,36 @@
 //! after that runtime is gone: then it ends.
 
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
 
 /// Clones are the same runtime. It has I/O and time enabled.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     handle: Handle,
-    /// A task of the runtime keeps it, as long as both live.
-    life: Weak<()>,
+    /// A task of the runtime receives from it, as long as both live.
+    life: watch::Sender<()>,
 }
 
 impl Runtime {
-    /// A runtime that counts as gone once `life` is dropped, which belongs into a task of it.
-    pub(crate) fn new(handle: Handle, life: &Arc<()>) -> Runtime {
-        let life = Arc::downgrade(life);
-        Runtime { handle, life }
+    pub(crate) fn new(handle: Handle) -> Runtime {
+        let (life, mut lives) = watch::channel(());
+        let runtime = Runtime { handle, life };
+        runtime.spawn(async move { while lives.changed().await.is_ok() {} });
+        runtime
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.life.strong_count() == 0
+        self.life.is_closed()
     }
 
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         #[cfg(simulated)]
         let task = crate::simulated::of_this_process(task);
-        self.handle.spawn(task).abort_handle()
+        self.handle.spawn(task);
     }
 
     /// Polls a task once before this returns, so that what it sends at first arrives before whatever is sent later, and

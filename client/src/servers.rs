@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, Pipeline};
+use redis::Cmd;
 
 #[cfg(feature = "cluster")]
 use crate::cluster::Cluster;
@@ -92,38 +92,6 @@ impl Servers {
                 _ => return Err(failed),
             }
         }
-    }
-
-    /// Sends commands about keys of one server in one write, and follows them through a cluster. Returns the answers in the same
-    /// order.
-    pub(crate) async fn call_each(
-        &self,
-        calls: &[(Place, Cmd)],
-        limit: Duration,
-    ) -> Vec<Result<Reply, Failed>> {
-        let mut commands = Pipeline::new();
-        for (_, command) in calls {
-            commands.add_command(command.clone());
-        }
-        let (first, _) = &calls[0];
-        let route = Route::to(self.home(first));
-        let answers = match route.node.link.call_all(&commands, limit).await {
-            Ok(answers) => answers,
-            Err(failed) => {
-                drop(self.redirected(&route, &first.key, &failed));
-                calls.iter().map(|_| Err(failed.clone())).collect()
-            }
-        };
-        let mut replies = Vec::new();
-        for ((place, command), answer) in calls.iter().zip(answers) {
-            replies.push(match answer {
-                Err(Failed::Refused(error)) if error.is_redirection() => {
-                    self.call(place, command, limit).await
-                }
-                answer => answer,
-            });
-        }
-        replies
     }
 
     /// The server that has a place's key now, as far as is known.

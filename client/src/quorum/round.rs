@@ -14,13 +14,13 @@ use crate::acquire::{Attempt, Won};
 use crate::belief::{Belief, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
+use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::name::Bytes;
 use crate::node::Route;
 use crate::quorum::ballot::{Ballot, Vote};
 use crate::quorum::votes::{Outcome, majority};
 use crate::request::{self, Name, Terms};
-use crate::share::Share;
 use crate::time::BootInstant;
 use crate::token::Token;
 
@@ -198,7 +198,7 @@ impl<'a> Round<'a> {
     }
 
     /// It is won: the hold. Servers that grant it late join.
-    pub(crate) async fn won(mut self, token: Token) -> Result<Share, Error> {
+    pub(crate) async fn won(mut self, token: Token) -> Result<Guard, Error> {
         let ahead = self.ballot.ahead();
         let Terms { mode, lease, .. } = *self.terms;
         let (mut parts, mut places) = (Vec::new(), Vec::new());
@@ -215,12 +215,13 @@ impl<'a> Round<'a> {
         }
         let belief = Belief::new(token, mode, lease, majority(self.ballot.nodes.len()), parts);
         let owner = self.name.owner.clone();
-        let share = Share::new(self.core, owner, self.terms, belief, places).await?;
+        let hold = Hold::keep(self.core, owner, self.terms, belief, places);
+        let guard = Guard::new(hold.clone()).await?;
         if !self.asking.is_empty() {
-            let (core, hold) = (self.core.clone(), share.hold.clone());
+            let core = self.core.clone();
             self.core.runtime.spawn(join_late(core, hold, self.asking));
         }
-        Ok(share)
+        Ok(guard)
     }
 }
 
@@ -236,7 +237,6 @@ async fn join_late(
             && hold.join(won.place().clone(), won.grant)
         {
             won.settle();
-            core.keeper.schedule(&hold);
         }
     }
     drop(pending);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::name::{Bytes, Names, random_uuid};
 use crate::quorum::round::Round;
 use crate::request::{Name, Terms};
 use crate::retry::{Tries, Wait};
-use crate::share::Share;
 use crate::time::BootInstant;
 
 /// A server may take this part of a lease to answer.
@@ -23,7 +23,7 @@ pub(crate) async fn acquire(
     names: &Names,
     keys: &Arc<[Bytes]>,
     terms: &Terms,
-) -> Result<Share, Error> {
+) -> Result<Guard, Error> {
     check(core, terms)?;
     let mut queues_on = None;
     let tries = Tries::new(terms.wait, BootInstant::now());
@@ -47,7 +47,7 @@ pub(crate) async fn acquire(
         let back_off = back_off(now.since(began));
         let pause = match won {
             Some(token) => match round.won(token).await {
-                Ok(share) => return Ok(share),
+                Ok(guard) => return Ok(guard),
                 Err(error) if is_over => return Err(error),
                 Err(_) => back_off,
             },

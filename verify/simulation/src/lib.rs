@@ -114,9 +114,6 @@ mod hold;
 #[path = "../../../client/src/inspect.rs"]
 mod inspect;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/keeper.rs"]
-mod keeper;
-#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/link.rs"]
 mod link;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
@@ -158,9 +155,6 @@ mod servers;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/settings.rs"]
 mod settings;
-#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/share.rs"]
-mod share;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/sync.rs"]
 mod sync;
