@@ -85,6 +85,5 @@ fn marked(ctx: &Context<'_>) -> u64 {
 
 /// How many keys are retried later, most of them as soon as the server accepts writes.
 fn held_back(ctx: &Context<'_>) -> u64 {
-    let leases = work::len(ctx, Kind::ReplicateLeases);
-    (work::held_back(ctx) + leases + settle_key::failing(ctx)) as u64
+    (work::held_back(ctx) + settle_key::failing(ctx)) as u64
 }

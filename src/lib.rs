@@ -66,7 +66,7 @@ static MODULE: Module = Module {
         to_effects: keys::arrivals::to_effects,
         from_bytes: keys::arrivals::from_bytes,
         on_loaded: keys::arrivals::on_lock_loaded,
-        on_copied: keys::arrivals::mark,
+        on_copied: keys::arrivals::on_copied,
         on_unlinked: work::events::on_unlinked,
         memory: keys::leases::memory,
         last_token: keys::tokens::last,

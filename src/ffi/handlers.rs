@@ -70,12 +70,10 @@ pub(crate) type Emit<'a> = dyn FnMut(&[u8]) + 'a;
 pub(crate) enum Alarm {
     /// Every 100 ms: leases that are over.
     Sweep,
-    /// At once: keys to be settled, clients to be woken.
+    /// At once, or after a pause between two slices: queued work.
     EndOfTurn,
     /// When a waiter's time is up, or a lock with waiters loses a hold.
     Due,
-    /// Between two slices: work of low priority.
-    Background,
 }
 
 /// Which blocked client it is. Callbacks of the server name it.

@@ -27,7 +27,7 @@ enum Timer {
 
 struct Timers {
     /// By alarm.
-    timers: [Cell<Timer>; 4],
+    timers: [Cell<Timer>; ALARMS.len()],
     /// A timer is firing.
     answering: Cell<bool>,
 }
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 static TIMERS: MainThread<Timers> = MainThread::new(Timers {
-    timers: [const { Cell::new(Timer::None) }; 4],
+    timers: [const { Cell::new(Timer::None) }; ALARMS.len()],
     answering: Cell::new(false),
 });
 
@@ -106,12 +106,7 @@ impl Context<'_> {
 }
 
 /// In the order of their numbers.
-const ALARMS: [Alarm; 4] = [
-    Alarm::Sweep,
-    Alarm::EndOfTurn,
-    Alarm::Due,
-    Alarm::Background,
-];
+const ALARMS: [Alarm; 3] = [Alarm::Sweep, Alarm::EndOfTurn, Alarm::Due];
 
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     // SAFETY: the server's context for this call.

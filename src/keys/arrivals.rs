@@ -20,45 +20,34 @@ use crate::work::queue::{self, Work};
 static RESTORED: MainThread<LazyCell<RefCell<BTreeSet<HomeKey>>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 
-fn is_restored(ctx: &Context<'_>, key: &HomeKey) -> bool {
-    let restored = RESTORED.get(ctx).borrow();
-    restored.contains(key)
-}
-
-/// A lock came to a key by COPY or from a file.
-pub(crate) fn mark(ctx: &Context<'_>, key: KeyRef<'_>) {
+/// A lock came to a key by COPY.
+pub(crate) fn on_copied(ctx: &Context<'_>, key: KeyRef<'_>) {
     // It may be a copy of one that was restored just now.
-    if RESTORED.get(ctx).borrow().is_empty() {
-        first_lock::subscribe_once(ctx);
-        queue::push_key(ctx, key, Work::Enter);
-    } else {
-        mark_restored(ctx, key);
-    }
+    let is_restored = !RESTORED.get(ctx).borrow().is_empty();
+    mark(ctx, key, is_restored);
 }
 
 /// A lock that was read from bytes came to a key.
 pub(crate) fn on_lock_loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source) {
-    match source {
-        Source::Client => mark_restored(ctx, key),
-        Source::File | Source::ReplicaFile | Source::Sync | Source::Primary | Source::Either => {
-            mark(ctx, key)
-        }
-    }
+    mark(ctx, key, source == Source::Client);
 }
 
-/// A lock came to a key by RESTORE on a primary.
-fn mark_restored(ctx: &Context<'_>, key: KeyRef<'_>) {
+/// `is_restored`: its leases have to be replicated.
+fn mark(ctx: &Context<'_>, key: KeyRef<'_>, is_restored: bool) {
     first_lock::subscribe_once(ctx);
-    let home = queue::home_key(ctx, key);
-    RESTORED.get(ctx).borrow_mut().insert(home);
+    if is_restored {
+        let home = queue::home_key(ctx, key);
+        RESTORED.get(ctx).borrow_mut().insert(home);
+    }
     queue::push_key(ctx, key, Work::Enter);
 }
 
 /// Replicates a restored lock again, ahead of the command that takes it from its key: a RENAME then
 /// takes the leases along.
 pub(crate) fn replicate_again_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value) {
-    if RESTORED.get(ctx).borrow().is_empty()
-        || !is_restored(ctx, &queue::home_key(ctx, key))
+    let restored = RESTORED.get(ctx).borrow();
+    if restored.is_empty()
+        || !restored.contains(&queue::home_key(ctx, key))
         || !time::is_primary(ctx)
         || ctx.avoid_replication_traffic()
     {
@@ -70,33 +59,20 @@ pub(crate) fn replicate_again_ahead(ctx: &Context<'_>, key: KeyRef<'_>, value: &
     ctx.select(selected);
 }
 
-/// Takes a lock that came into the lease order. Returns its key.
+/// Takes a lock that came into the lease order, and replicates its leases again if a client restored it. Returns its key.
 pub(crate) fn enter(ctx: &Context<'_>, home: &HomeKey) -> KeyId {
-    let key = queue::key_of(ctx, home);
+    let is_restored = RESTORED.get(ctx).borrow_mut().remove(home);
+    let (key, now) = (queue::key_of(ctx, home), clock::now());
     ctx.select(key.db);
     let mut opened = ctx.open_named(&key.name, Access::Read);
     if let Some(value) = opened.value() {
-        leases::follow(ctx, key.as_ref(), value, clock::now());
+        leases::follow(ctx, key.as_ref(), value, now);
+        if is_restored && time::is_primary(ctx) {
+            effect::replicate_again(ctx, &key.name, &value.lock, now);
+        }
     }
     drop(opened);
-    if is_restored(ctx, home) {
-        queue::push_key(ctx, key.as_ref(), Work::ReplicateLeases);
-    }
     key
-}
-
-/// Replicates the leases of a restored lock again.
-pub(crate) fn replicate_again(ctx: &Context<'_>, home: &HomeKey) {
-    let removed = RESTORED.get(ctx).borrow_mut().remove(home);
-    if !removed || !time::is_primary(ctx) {
-        return;
-    }
-    let key = queue::key_of(ctx, home);
-    ctx.select(key.db);
-    let mut opened = ctx.open_named(&key.name, Access::Read);
-    if let Some(value) = opened.value() {
-        effect::replicate_again(ctx, &key.name, &value.lock, clock::now());
-    }
 }
 
 /// For RDB and DUMP.

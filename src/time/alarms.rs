@@ -13,6 +13,9 @@ use crate::time::{self, clock};
 /// When the timer for what is due next comes.
 static DUE: MainThread<Cell<Option<Instant>>> = MainThread::new(Cell::new(None));
 
+/// The timer for queued work pauses between two slices.
+static PAUSES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+
 /// How often leases are checked, in milliseconds.
 pub(crate) const SWEEP_EVERY: u64 = 100;
 /// How late a timer may be before the cron starts it anew, in milliseconds.
@@ -20,22 +23,16 @@ const LATE: u64 = 20;
 
 /// Makes sure that queued work is done before the event loop turns.
 pub(crate) fn at_end_of_turn(ctx: &Context<'_>) {
-    if !ctx.has_timer(Alarm::EndOfTurn) {
+    if PAUSES.get(ctx).take() || !ctx.has_timer(Alarm::EndOfTurn) {
         ctx.with_detached(|ctx| ctx.start_timer(0, Alarm::EndOfTurn));
     }
 }
 
-/// Settles keys and wakes waiters `ms` from now, unless that timer is under way.
-pub(crate) fn end_of_turn_in(ctx: &Context<'_>, ms: u64) {
+/// Queued work goes on `ms` from now, unless it does so before.
+pub(crate) fn go_on_in(ctx: &Context<'_>, ms: u64) {
     if !ctx.has_timer(Alarm::EndOfTurn) {
+        PAUSES.get(ctx).set(true);
         ctx.start_timer(ms, Alarm::EndOfTurn);
-    }
-}
-
-/// Work of low priority goes on `ms` from now, unless it is under way.
-pub(crate) fn background_in(ctx: &Context<'_>, ms: u64) {
-    if !ctx.has_timer(Alarm::Background) {
-        ctx.start_timer(ms, Alarm::Background);
     }
 }
 
@@ -56,6 +53,7 @@ pub(crate) fn due_at(ctx: &Context<'_>, next: Instant) {
 
 /// The event loop is about to turn: work marked for that is done now.
 pub(crate) fn end_of_turn_has_come(ctx: &Context<'_>) {
+    PAUSES.get(ctx).set(false);
     ctx.stop_timer(Alarm::EndOfTurn);
 }
 
@@ -64,9 +62,9 @@ pub(crate) fn due_has_come(ctx: &Context<'_>) {
     DUE.get(ctx).set(None);
 }
 
-/// Whether a timer that fires at once, or nearly, is under way.
+/// Whether queued work goes on at once, or nearly.
 pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
-    ctx.has_timer(Alarm::EndOfTurn) || ctx.has_timer(Alarm::Background)
+    ctx.has_timer(Alarm::EndOfTurn)
 }
 
 /// From the cron: a wall clock that stepped back has put the timers off, so start others.

@@ -109,22 +109,6 @@ struct Sent {
     offset: u64,
 }
 
-/// A heartbeat to send now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
-    pub(crate) heartbeat: Heartbeat,
-    /// The AOF gets it, too: after a restart it shows what is still suspect.
-    pub(crate) to_aof: bool,
-}
-
-/// What a check has found.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) due: Option<Due>,
-    /// Replicas were late and no longer are: waiters may be granted.
-    pub(crate) caught_up: bool,
-}
-
 /// The heartbeats of this server, and their acknowledgements.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
@@ -190,31 +174,29 @@ impl Heartbeats {
         self.enough_replicas.get() && self.are_late(now)
     }
 
-    /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`].
+    /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`]. `send` gets a heartbeat if it is time for one, and whether the AOF
+    /// gets it, too: after a restart it shows what is still suspect. True if replicas were late and no longer are: waiters may be granted.
     pub(crate) fn check(
         &self,
         ctx: &Context<'_>,
         grace: u64,
         suspect_ms: u64,
         now: Instant,
-    ) -> Found {
+        send: impl FnOnce(Heartbeat, bool),
+    ) -> bool {
         let checked = self.checked.get();
         if checked.is_some_and(|checked| now.millis_since(checked) < CHECK_EVERY) {
-            return Found::default();
+            return false;
         }
         let were_late = self.are_late(now);
         if grace == 0 {
             self.stop();
             self.checked.set(Some(now));
-            return Found {
-                due: None,
-                caught_up: were_late,
-            };
+            return were_late;
         }
         self.read_settings(ctx, now);
         self.checked.set(Some(now));
-        let due = self.check_replicas(ctx, suspect_ms, now);
-        let are_late = self.are_late(now);
+        self.check_replicas(ctx, suspect_ms, now, send);
         let alone_forbid = self.alone_forbid(now);
         let warned = self.warned.replace(alone_forbid);
         if warned && !alone_forbid {
@@ -225,10 +207,7 @@ impl Heartbeats {
                  recent data. Check their links, disks and load, and INFO replication",
             );
         }
-        Found {
-            due,
-            caught_up: were_late && !are_late,
-        }
+        were_late && !self.are_late(now)
     }
 
     fn read_settings(&self, ctx: &Context<'_>, now: Instant) {
@@ -259,8 +238,14 @@ impl Heartbeats {
         self.fresh_until.set(Some(known.max(until)));
     }
 
-    /// Takes acknowledgements in. The next heartbeat if it is time for it.
-    fn check_replicas(&self, ctx: &Context<'_>, suspect_ms: u64, now: Instant) -> Option<Due> {
+    /// Takes acknowledgements in, and sends the next heartbeat if it is time for it.
+    fn check_replicas(
+        &self,
+        ctx: &Context<'_>,
+        suspect_ms: u64,
+        now: Instant,
+        send: impl FnOnce(Heartbeat, bool),
+    ) {
         let demand = self.demand.get();
         let stream = ctx.replication();
         let mut sent = self.sent.borrow_mut();
@@ -293,7 +278,7 @@ impl Heartbeats {
         let time = now.millis_since(self.last_sent.get()) >= demand.send_every();
         let wanted = urgent || (time && !newest.is_empty());
         if !wanted || ctx.avoid_replication_traffic() {
-            return None;
+            return;
         }
         self.urgent.set(false);
         self.last_sent.set(now);
@@ -302,9 +287,7 @@ impl Heartbeats {
             suspect_ms,
             acknowledged_ms: oldest.map(|at| now.millis_since(at)),
         };
-        Some(Due {
-            heartbeat,
-            to_aof: urgent && suspect_ms > 0,
-        })
+        drop(sent);
+        send(heartbeat, urgent && suspect_ms > 0);
     }
 }

@@ -33,6 +33,7 @@ use mortise_core::{Instant, Stake};
 
 use crate::config;
 use crate::ffi::Context;
+use crate::time::lag::MARGIN;
 
 /// How late data was that does not say it: every hold is suspect.
 const UNKNOWN: u64 = u64::MAX;
@@ -67,17 +68,6 @@ impl Window {
             acknowledged: acknowledged.into_iter().flatten().min(),
         }
     }
-}
-
-/// What decides which holds are suspect after a promotion.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Promotion {
-    pub(crate) now: Instant,
-    pub(crate) grace: u64,
-    pub(crate) max_lease: u64,
-    /// The grace is as long as a safe failover demands, so every primary sends heartbeats.
-    pub(crate) safe: bool,
-    pub(crate) cluster: bool,
 }
 
 /// What is known of how late data came.
@@ -230,18 +220,18 @@ impl Lateness {
 
     /// The server has become the primary. The old one has stopped when `grace` − `max_lease` have passed. If an owner still held there at
     /// that time, nobody was granted after it; for all other owners this is unknown.
-    pub(crate) fn on_promotion(&self, promotion: &Promotion) {
-        let Promotion {
-            now,
-            grace,
-            max_lease,
-            safe,
-            cluster,
-        } = *promotion;
+    /// `lag`: what the old primary kept to.
+    pub(crate) fn on_promotion(&self, ctx: &Context<'_>, lag: u64, now: Instant) {
+        let (grace, max_lease) = (config::promotion_grace(ctx), config::MAX_LEASE.get(ctx));
+        let safe = grace >= max_lease.saturating_add(lag + MARGIN);
         let over = now.after(grace);
         let stopped = now.after(grace.saturating_sub(max_lease));
         let unknown = safe && (self.heard.get().is_none() || self.unmeasured.get());
-        let late = if unknown { UNKNOWN } else { self.late(cluster) };
+        let late = if unknown {
+            UNKNOWN
+        } else {
+            self.late(ctx.is_cluster())
+        };
         let (earlier, earlier_until) = self.earlier.get();
         let passed_on = self.passed_on.get();
         let suspect_until = [

@@ -8,8 +8,6 @@ use mortise_core::KeyRef;
 use crate::config;
 use crate::ffi::{Context, Event, Value};
 use crate::keys::{arrivals, effect, first_lock, leases, tokens};
-use crate::time::lag::MARGIN;
-use crate::time::lateness::Promotion;
 use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
 use crate::work::queue::Scope;
@@ -94,13 +92,8 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         let now = clock::now();
         time::grace(ctx).on_promotion(now, grace, max_lease);
         time::log_grace_begin(ctx, now, "the server has become a primary");
-        time::lateness(ctx).on_promotion(&Promotion {
-            now,
-            grace,
-            max_lease,
-            safe: grace >= max_lease.saturating_add(time::grace(ctx).known_lag().least + MARGIN),
-            cluster: ctx.is_cluster(),
-        });
+        let lag = time::grace(ctx).known_lag().least;
+        time::lateness(ctx).on_promotion(ctx, lag, now);
         failover::forget_warning(ctx);
         failover::warn_of_short_grace(ctx);
     } else if !primary {

@@ -34,10 +34,8 @@ pub(crate) enum Work {
     Refuse(Refusal),
     /// Settle the keys of a scan, one after the other.
     Scan(Scan),
-    /// Enter a lock that came by COPY, RESTORE or a load into the lease order.
+    /// Enter a lock that came by COPY, RESTORE or a load into the lease order, and replicate its leases once more if a client restored it.
     Enter(HomeKey),
-    /// Replicate the leases of such a lock once more.
-    ReplicateLeases(HomeKey),
     /// Replicate the token clock.
     SendTokenClock,
     /// Warn if the server may evict locks that are held.
@@ -61,7 +59,6 @@ pub(crate) enum Kind {
     Refuse,
     Scan,
     Enter,
-    ReplicateLeases,
     SendTokenClock,
     WarnOfEvictions,
     DropEnded,
@@ -115,7 +112,6 @@ impl Work {
             Self::Refuse(refusal) => (Kind::Refuse, Some(refusal.target())),
             Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
             Self::Enter(_) => (Kind::Enter, None),
-            Self::ReplicateLeases(key) => (Kind::ReplicateLeases, Some(Target::Key(key.clone()))),
             Self::SendTokenClock => (Kind::SendTokenClock, Some(Target::Server)),
             Self::WarnOfEvictions => (Kind::WarnOfEvictions, Some(Target::Server)),
             Self::DropEnded(key) => (Kind::DropEnded, Some(Target::Key(key.clone()))),

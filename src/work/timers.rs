@@ -1,7 +1,6 @@
 //! Does deferred work: the module's timers, and the cron behind them.
 //!
-//! Urgent work comes first: a hand-off never queues behind work of low priority. Both go in slices, and work of low priority has a timer of
-//! its own, so that urgent work need not wait for the pause between two of its slices. Most work waits in `queue`. What is due by time (the
+//! Urgent work comes first: a hand-off never queues behind work of low priority. Both go in slices. Most work waits in `queue`. What is due by time (the
 //! ends of waits and of leases at awaited keys) is found by the indexes of `waiting` and of the core.
 //!
 //! The server's timers compare wall-clock time, so a step of that clock fires them early or late. Every callback re-checks on the boot-time
@@ -46,7 +45,6 @@ pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
             alarms::due_has_come(ctx);
             measured(ctx, || work(ctx));
         }
-        Alarm::Background => measured(ctx, || work(ctx)),
         Alarm::Sweep => measured(ctx, || tick(ctx)),
     }
 }
@@ -65,12 +63,9 @@ fn work(ctx: &Context<'_>) {
     }
     do_slice(ctx, now);
     waiting::arm(ctx);
-    if is_urgent_left(ctx) {
-        alarms::end_of_turn_in(ctx, BETWEEN_SLICES);
-    }
     // While writes are refused the sweep tries again.
-    if is_background_left(ctx) && !queue::is_blocked(ctx) {
-        alarms::background_in(ctx, BETWEEN_SLICES);
+    if is_urgent_left(ctx) || is_background_left(ctx) && !queue::is_blocked(ctx) {
+        alarms::go_on_in(ctx, BETWEEN_SLICES);
     }
 }
 
@@ -139,11 +134,9 @@ fn check_replicas(ctx: &Context<'_>, now: Instant) {
         config::promotion_grace(ctx),
         time::lateness(ctx).suspect_ms(now),
     );
-    let found = time::grace(ctx).heartbeats.check(ctx, grace, suspect, now);
-    if let Some(due) = found.due {
-        effect::send_heartbeat(ctx, due.heartbeat, due.to_aof);
-    }
-    if found.caught_up {
+    let send = |heartbeat, to_aof| effect::send_heartbeat(ctx, heartbeat, to_aof);
+    let heartbeats = &time::grace(ctx).heartbeats;
+    if heartbeats.check(ctx, grace, suspect, now, send) {
         queue::scan(ctx, Scope::All);
     }
 }
@@ -220,12 +213,11 @@ fn background(ctx: &Context<'_>) -> bool {
     waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(kind)
 }
 
-const BACKGROUND: [Kind; 8] = [
+const BACKGROUND: [Kind; 7] = [
     Kind::SendTokenClock,
     Kind::Refuse,
     Kind::Scan,
     Kind::Enter,
-    Kind::ReplicateLeases,
     Kind::WarnOfEvictions,
     Kind::DropEnded,
     Kind::Free,
@@ -241,7 +233,7 @@ fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
         && match kind {
             Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
             // This passes no gate.
-            Kind::ReplicateLeases | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
+            Kind::Enter | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
             _ => true,
         }
 }
@@ -272,7 +264,6 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
                 .recheck_holders(key.as_ref());
             settle_key::settle(ctx, &key);
         }
-        Work::ReplicateLeases(key) => arrivals::replicate_again(ctx, &key),
         Work::SendTokenClock => effect::send_token_clock(ctx),
         Work::WarnOfEvictions => first_lock::warn_of_evictions(ctx),
         Work::DropEnded(key) => drop_ended(ctx, &queue::key_of(ctx, &key)),
