@@ -120,6 +120,22 @@ def a_killed_waiter_keeps_nobody_from_the_lock(place):
     assert any(idle_after_a_kill(place) < 3.5 for _ in range(3)), "a free lock was kept from the next in line"
 
 
+def who_waits_for_longer_than_a_lease_keeps_the_place(place):
+    server = place.server()
+    server.ask("LOCK.ACQUIRE", "k", "holder", 60_000)
+    worker = place.worker(server.port)
+    worker.tell("acquire", "a", "k", 1_500, 60_000)
+    soon(lambda: server.waiters("k") == 1, "the worker does not wait")
+    behind = place.wire(server)
+    behind.send("LOCK.ACQUIRE", "k", "behind", 60_000, "WAIT", 0)
+    soon(lambda: server.waiters("k") == 2, "nobody waits behind the worker")
+    time.sleep(3)
+    server.ask("LOCK.RELEASE", "k", "holder", "ALL")
+    expect(worker.hear("a", 20), "granted")
+    expect(worker.ask("release", "a"), "released")
+    assert isinstance(behind.read(), int)
+
+
 def after_a_restart_waiters_are_granted_and_holders_are_told(place):
     server = place.server()
     worker = place.worker(server.port)
@@ -307,6 +323,7 @@ def a_lock_counts_once_a_replica_has_it(place):
 
 SCENARIOS = [
     a_killed_waiter_keeps_nobody_from_the_lock,
+    who_waits_for_longer_than_a_lease_keeps_the_place,
     after_a_restart_waiters_are_granted_and_holders_are_told,
     a_wrong_password_fails_at_once_and_is_named,
     a_server_without_the_module_is_named,

@@ -76,6 +76,13 @@ final class Hold
         return $this->until - $this->since > $this->lease * 500;
     }
 
+    /** @internal Counts it as held from a renewal on that is sent now, however long ago it was granted. */
+    public function confirm(): void
+    {
+        $this->until = null;
+        $this->refresh();
+    }
+
     /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
     public function isOwn(): bool
     {

@@ -286,7 +286,7 @@ final class Locks
             }
             $hold = new Hold($this, $lock->names(), $owner, $token, $lock->lease, $sent);
             if (!$hold->isFresh()) { // a lease begins with the grant, and nobody knows when that was
-                $hold->refresh();
+                $hold->confirm();
             }
             return $hold;
         } catch (\Throwable $trouble) {

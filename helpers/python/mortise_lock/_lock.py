@@ -226,9 +226,8 @@ class BaseLock(Generic[Client]):
                 node.answered_at = now()
                 return None
             hold.granted(reply, max(sent, hold.begin))
-            is_late = hold.until - now() < hold.lease / 2
-            if (is_late or session.replicas) and (said := await session.extend(hold, hold.lease)) is not True:
-                raise said if isinstance(said, Failed) else self._problem(said) if said else Failed()
+            if session.replicas or hold.until - now() < hold.lease / 2:
+                await self._confirm(session, hold)
             node.answered_at = now()
             self._hold_on(node, hold)
             if session.asked.pop(hold.owner, None) is None:  # `close` was faster
@@ -241,6 +240,16 @@ class BaseLock(Generic[Client]):
                 node = session.node(hold.key)
                 node.holds.discard(hold)
                 node.leave(hold)
+
+    async def _confirm(self, session, hold):
+        """Renews what was granted, where replicas have to have it, or where nobody knows how long ago that was: it counts from then on."""
+        sent = now()
+        for reply in await session.renew(hold, hold.lease):
+            if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
+                raise reply if isinstance(reply, Failed) else self._problem(reply)
+            if reply != hold.token:
+                raise Failed()
+        hold.granted(hold.token, sent)
 
     def _hold_on(self, node, hold):
         """From here on it is the caller's."""

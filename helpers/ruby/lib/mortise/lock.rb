@@ -200,7 +200,7 @@ module Mortise
       return reply if reply.nil? || reply.is_a?(Failed)
 
       grant.granted(Lock.said(reply), sent)
-      return Failed.new unless grant.until - Mortise.now > @lease / 2 || session.extend(grant, @lease) == true
+      return Failed.new unless grant.until - Mortise.now > @lease / 2 || session.confirm(grant)
       return Failed.new unless (hold = held(session, grant))
 
       settled = true

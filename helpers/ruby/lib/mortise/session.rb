@@ -170,6 +170,15 @@ module Mortise
       true
     end
 
+    # Whether what was granted is held. However long ago that was, it counts from this renewal on.
+    def confirm(grant)
+      sent = Mortise.now
+      return false unless ask_all(grant.renewals(grant.lease)).all?(grant.token)
+
+      grant.believe(sent)
+      grant.held?
+    end
+
     # Whether the session is still open, so that the hold is kept.
     def keep_renewed(hold)
       return false unless @mutex.synchronize { @holds << hold unless @closed }
