@@ -37,7 +37,7 @@ async function inside(lock, share) {
 }
 
 const client = await connected();
-const locks = new Locks(client, { lease: 1_000 });
+const locks = new Locks(client, { lease: 1_000, replicas: Number(process.env.REPLICAS ?? 0) });
 
 async function connected() {
   for (;;) {

@@ -90,7 +90,7 @@ def rounds(task):
 
 
 def wanted(kinds, client, share, **options):
-    options |= {"lease": 1.0, "blocking_timeout": 5}
+    options |= {"lease": 1.0, "blocking_timeout": 5, "replicas": int(os.environ.get("REPLICAS", "0"))}
     if "," in share:
         return kinds.MultiLock(client, [f"{KEY}:{number}" if number != "0" else KEY for number in share.split(",")], **options)
     if share == "read":

@@ -66,7 +66,8 @@ func run(name, addr, key, seconds, path string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		over.Store(true)
 	}()
-	locks := mortise.New(client)
+	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS"))
+	locks := mortise.New(client, mortise.Replicas(replicas))
 	w := &worker{client: client, locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
 	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.reading, w.reading, w.permits, w.permits, w.several, w.several} {

@@ -72,7 +72,8 @@ final class Interop {
             default -> throw new IllegalArgumentException("no worker has the name " + args[0]);
         };
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
-            var worker = new Interop(client, new Locks(client), args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
+            var locks = Locks.builder(client).replicas(Integer.parseInt(System.getenv().getOrDefault("REPLICAS", "0"))).build();
+            var worker = new Interop(client, locks, args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
             Task alone = worker::alone, reading = worker::reading, permits = worker::permits, several = worker::several;
             for (Task task : List.of(alone, alone, alone, alone, reading, reading, permits, permits, several, several)) {
