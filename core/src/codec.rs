@@ -17,7 +17,7 @@ mod error;
 mod reader;
 mod stamp;
 
-pub use effect::{Effect, Fact, Heartbeat};
+pub use effect::{Effect, Heartbeat};
 pub use error::DecodeError;
 pub use stamp::{Arrival, BootId, MachineId, Stamp};
 
@@ -105,7 +105,7 @@ pub fn encode_effect(effect: &Effect<'_>, last: u64, stamp: &Stamp, out: &mut Ve
     }
 }
 
-/// The fact in `bytes`, and the `last` token of the server that wrote them.
+/// The effect in `bytes`, with its deadline on the clock of `here`, and the `last` token of the server that wrote them.
 ///
 /// # Errors
 /// [`DecodeError`] for anything but the bytes of an effect.
@@ -113,29 +113,29 @@ pub fn decode_effect<'a>(
     bytes: &'a [u8],
     arrival: Arrival,
     here: &Stamp,
-) -> Result<(Fact<'a>, u64), DecodeError> {
+) -> Result<(Effect<'a>, u64), DecodeError> {
     let mut input = Reader::of_format(bytes)?;
     let last = input.last_token()?;
-    let fact = match input.byte()? {
+    let effect = match input.byte()? {
         kind @ (b'P' | b'S') => {
             let written = input.stamp()?;
             let (owner, stake) = input.hold(arrival, &written, here)?;
             if kind == b'P' {
-                Fact::Put(owner, stake)
+                Effect::Put(owner, stake)
             } else {
-                Fact::Sole(owner, stake)
+                Effect::Sole(owner, stake)
             }
         }
-        b'D' => Fact::Drop(input.owner()?),
-        b'F' => Fact::Free,
-        b'C' => Fact::Clock,
+        b'D' => Effect::Drop(input.owner()?),
+        b'F' => Effect::Free,
+        b'C' => Effect::Clock,
         b'H' => {
             let written = input.stamp()?;
             let Heartbeat {
                 suspect_ms,
                 acknowledged_ms,
             } = input.heartbeat()?;
-            Fact::Heartbeat(Heartbeat {
+            Effect::Heartbeat(Heartbeat {
                 suspect_ms: arrival.left(suspect_ms, &written, here),
                 acknowledged_ms,
             })
@@ -143,7 +143,7 @@ pub fn decode_effect<'a>(
         _ => return Err(DecodeError::OutOfBounds),
     };
     input.end()?;
-    Ok((fact, last))
+    Ok((effect, last))
 }
 
 /// When and where the bytes of a lock were written; `None` if they cannot be read.

@@ -24,27 +24,47 @@ pub struct KeyId {
     pub name: Rc<[u8]>,
 }
 
-/// The keys that one request takes at once, in the order in which it names them. Clones share them.
+/// The keys of a request. Clones share their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyList(Rc<Vec<KeyId>>);
+pub enum KeyList {
+    /// One key.
+    One(KeyId),
+    /// Keys that the request takes at once, at least one, in the order in which it names them.
+    Several(Rc<[KeyId]>),
+}
 
 impl KeyList {
     /// A request takes at most so many keys at once.
     pub const MOST: usize = 16;
 
-    /// These keys, at least one.
-    pub fn new(keys: Vec<KeyId>) -> Self {
-        Self(Rc::new(keys))
-    }
-
     /// All of them.
     pub fn as_slice(&self) -> &[KeyId] {
-        &self.0
+        match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Several(keys) => keys,
+        }
     }
 
-    /// The other list names the same keys, in whatever order. None is named twice.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len() && self.0.iter().all(|key| other.0.contains(key))
+    /// The first one, which an answer names.
+    pub fn first(&self) -> &KeyId {
+        match self {
+            Self::One(key) => key,
+            Self::Several(keys) => &keys[0],
+        }
+    }
+
+    /// All of them, if the request takes them at once.
+    pub fn several(&self) -> Option<&[KeyId]> {
+        match self {
+            Self::One(_) => None,
+            Self::Several(keys) => Some(keys),
+        }
+    }
+
+    /// These are the same keys, in whatever order. None is named twice.
+    pub fn are(&self, keys: &[KeyId]) -> bool {
+        let own = self.as_slice();
+        own.len() == keys.len() && own.iter().all(|key| keys.contains(key))
     }
 }
 

@@ -50,7 +50,7 @@ pub use lock::{Holds, Lock};
 pub use mail::Mail;
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{
-    Deadlock, Decided, Enqueued, Moves, PendingKey, PendingRequest, Queue, Queues, Rank, Removed,
+    Deadlock, Decided, Enqueued, Moves, PendingKey, PendingRequest, Queue, Queues, Removed,
     Settled, Verdict, Visited, Waiter, WaiterId, WaitingKeys,
 };
 pub use readers::Remains;

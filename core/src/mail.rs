@@ -203,7 +203,7 @@ impl Mail {
         };
         found.len += 1;
         let home = match letter.outcome {
-            Outcome::Granted { .. } => Some(self.homes.home_of(letter.key.db)),
+            Outcome::Granted { .. } => Some(self.homes.home_of(letter.keys.first().db)),
             Outcome::Denied | Outcome::Refused(_) => None,
         };
         self.letters.insert((id, number), Stored { letter, home });
@@ -273,7 +273,7 @@ impl Mail {
         let letters = self.letters_of(id).take(if is_open { count } else { 0 });
         let numbered = letters.map(|(number, Stored { letter, home })| Numbered {
             number,
-            db: home.map_or(letter.key.db, |home| self.homes.db_of(home)),
+            db: home.map_or(letter.keys.first().db, |home| self.homes.db_of(home)),
             letter,
         });
         numbered.collect::<Vec<_>>().into_iter()

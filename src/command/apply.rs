@@ -1,8 +1,8 @@
-//! `LOCK.APPLY key effect`: a fact that another server, or this one before, has decided.
+//! `LOCK.APPLY key effect`: a effect that another server, or this one before, has decided.
 //!
 //! It decides nothing: no expiry, no queue, no clock.
 
-use mortise_core::codec::{self, Arrival, Fact};
+use mortise_core::codec::{self, Arrival, Effect};
 use mortise_core::{Instant, Lock};
 
 use crate::error::Error;
@@ -39,16 +39,16 @@ impl Command for Apply {
         };
         first_lock::subscribe_once(ctx);
         let here = clock::stamp();
-        let (fact, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
+        let (effect, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::bad_effect(&error.to_string()))?;
         tokens::load(ctx, last);
-        if !matches!(fact, Fact::Clock | Fact::Heartbeat(_)) {
-            apply(ctx, name, &fact, here.boot)?;
+        if !matches!(effect, Effect::Clock | Effect::Heartbeat(_)) {
+            apply(ctx, name, &effect, here.boot)?;
         }
-        note_lateness(ctx, bytes.bytes(), &fact, arrival, here.boot);
+        note_lateness(ctx, bytes.bytes(), &effect, arrival, here.boot);
         // Only replicas use a heartbeat, and replicas of a replica get it from the primary's stream.
-        if !loading && !matches!(fact, Fact::Heartbeat(_)) {
-            effect::replicate_applied(ctx, name, &fact, &here);
+        if !loading && !matches!(effect, Effect::Heartbeat(_)) {
+            effect::replicate_applied(ctx, name, &effect, &here);
         }
         ctx.reply_null();
         Ok(())
@@ -56,33 +56,41 @@ impl Command for Apply {
 }
 
 /// Remembers how late the effect may have come, for the day when this server is promoted.
-fn note_lateness(ctx: &Context<'_>, bytes: &[u8], fact: &Fact<'_>, arrival: Arrival, now: Instant) {
+fn note_lateness(
+    ctx: &Context<'_>,
+    bytes: &[u8],
+    effect: &Effect<'_>,
+    arrival: Arrival,
+    now: Instant,
+) {
     let lateness = time::lateness(ctx);
-    match (fact, arrival) {
-        (Fact::Put(_, stake) | Fact::Sole(_, stake), Arrival::ReplicaFile) => {
+    match (effect, arrival) {
+        (Effect::Put(_, stake) | Effect::Sole(_, stake), Arrival::ReplicaFile) => {
             lateness.on_file(stake.deadline);
         }
-        (Fact::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
+        (Effect::Heartbeat(heartbeat), Arrival::File | Arrival::ReplicaFile) => {
             lateness.on_saved(now.after(heartbeat.suspect_ms));
         }
         (_, Arrival::File | Arrival::ReplicaFile) => {}
         _ if time::is_primary(ctx) => {}
-        (Fact::Put(..) | Fact::Sole(..), Arrival::Live) => match codec::stamp_of_effect(bytes) {
-            Some(stamp) => lateness.on_hold(ctx, &stamp, now),
-            None => lateness.on_unstamped(),
-        },
-        (Fact::Heartbeat(heartbeat), Arrival::Live) => {
+        (Effect::Put(..) | Effect::Sole(..), Arrival::Live) => {
+            match codec::stamp_of_effect(bytes) {
+                Some(stamp) => lateness.on_hold(ctx, &stamp, now),
+                None => lateness.on_unstamped(),
+            }
+        }
+        (Effect::Heartbeat(heartbeat), Arrival::Live) => {
             if let Some(stamp) = codec::stamp_of_effect(bytes) {
                 lateness.on_heartbeat(ctx, heartbeat, &stamp, time::last_deadline(ctx), now);
             }
         }
-        (Fact::Drop(_) | Fact::Free | Fact::Clock, Arrival::Live) => {}
+        (Effect::Drop(_) | Effect::Free | Effect::Clock, Arrival::Live) => {}
     }
 }
 
-fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Result<(), Error> {
-    let hold = match fact {
-        Fact::Put(owner, stake) | Fact::Sole(owner, stake) => Some((*owner, *stake)),
+fn apply(ctx: &Context<'_>, name: Arg<'_>, effect: &Effect<'_>, now: Instant) -> Result<(), Error> {
+    let hold = match effect {
+        Effect::Put(owner, stake) | Effect::Sole(owner, stake) => Some((*owner, *stake)),
         _ => None,
     };
     if let Some((_, stake)) = hold {
@@ -100,11 +108,11 @@ fn apply(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, now: Instant) -> Res
         }
         return Ok(());
     };
-    let remains = match fact {
-        Fact::Sole(..) | Fact::Free => value.lock.clear(),
+    let remains = match effect {
+        Effect::Sole(..) | Effect::Free => value.lock.clear(),
         _ => None,
     };
-    if let Fact::Drop(owner) = fact {
+    if let Effect::Drop(owner) = effect {
         value.lock.remove(*owner);
     }
     if let Some((owner, stake)) = hold {

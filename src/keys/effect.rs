@@ -13,7 +13,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::ffi::CStr;
 
-use mortise_core::codec::{self, Effect, Fact, Heartbeat, Stamp};
+use mortise_core::codec::{self, Effect, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
@@ -126,14 +126,18 @@ pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     }
 }
 
-/// Replicates a fact that this replica has applied: to its own AOF, because replicas of a replica get the primary's stream itself. An AOF is
+/// Replicates an effect that this replica has applied: to its own AOF, because replicas of a replica get the primary's stream itself. An AOF is
 /// read by the clocks of this machine: stamped by those of another, it would bring the whole lease again.
-pub(crate) fn replicate_applied(ctx: &Context<'_>, name: Arg<'_>, fact: &Fact<'_>, here: &Stamp) {
-    let effect = match fact {
-        Fact::Put(owner, stake) if ctx.has_aof() => Effect::Put(*owner, *stake),
-        Fact::Sole(owner, stake) if ctx.has_aof() => Effect::Sole(*owner, *stake),
-        _ => return ctx.replicate_verbatim(),
-    };
-    let bytes = encode(ctx, &effect, here);
-    ctx.replicate(APPLY, name.bytes(), &bytes);
+pub(crate) fn replicate_applied(
+    ctx: &Context<'_>,
+    name: Arg<'_>,
+    effect: &Effect<'_>,
+    here: &Stamp,
+) {
+    match effect {
+        Effect::Put(..) | Effect::Sole(..) if ctx.has_aof() => {
+            ctx.replicate(APPLY, name.bytes(), &encode(ctx, effect, here));
+        }
+        _ => ctx.replicate_verbatim(),
+    }
 }

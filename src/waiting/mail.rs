@@ -260,14 +260,14 @@ fn reply_letter(ctx: &Context<'_>, numbered: Numbered<'_>, now: u64) {
         Outcome::Denied => (6, c"denied"),
         Outcome::Refused(_) => (7, c"refused"),
     };
-    ctx.reply_map(fields + usize::from(letter.keys.is_some()));
+    ctx.reply_map(fields + usize::from(letter.keys.several().is_some()));
     ctx.reply_field(c"number", number as i64);
     ctx.reply_text(c"key");
-    ctx.reply_bytes(&letter.key.name);
-    if let Some(keys) = &letter.keys {
+    ctx.reply_bytes(&letter.keys.first().name);
+    if let Some(keys) = letter.keys.several() {
         ctx.reply_text(c"keys");
-        ctx.reply_array(keys.as_slice().len());
-        for key in keys.as_slice() {
+        ctx.reply_array(keys.len());
+        for key in keys {
             ctx.reply_bytes(&key.name);
         }
     }

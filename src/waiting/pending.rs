@@ -4,7 +4,7 @@
 //! they were.
 
 use mortise_core::mail::BoxId;
-use mortise_core::{Deadlock, KeyId, KeyList, PendingRequest, Queue, Request, WaiterId};
+use mortise_core::{Deadlock, KeyId, PendingRequest, Queue, Request, WaiterId};
 
 use crate::config;
 use crate::error::{Error, shown};
@@ -211,9 +211,7 @@ pub(crate) fn repeated(
         };
         let its = queues.keys_of(first);
         match its {
-            Some(its)
-                if several && is_by_mail(first) && its.is_same(&KeyList::new(keys.to_vec())) =>
-            {
+            Some(its) if several && is_by_mail(first) && its.are(keys) => {
                 return Ok(Some(first));
             }
             _ if several => return Err(Error::WAITS_HERE),

@@ -2,7 +2,7 @@
 
 use std::cell::{LazyCell, RefCell};
 
-use mortise_core::{KeyId, KeyList, KeyRef, Left, Queues, Removed, WaiterId};
+use mortise_core::{KeyId, KeyRef, Left, Queues, Removed, WaiterId};
 
 use crate::ffi::{Context, MainThread};
 use crate::work::queue as work;
@@ -30,7 +30,7 @@ pub(crate) fn is_awaited(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
 /// A waiter leaves its queue. If it waited for several keys, the others are settled; the caller settles the first one.
 pub(super) fn remove(ctx: &Context<'_>, id: WaiterId) -> Option<Removed> {
     let removed = queues(ctx).borrow_mut().remove(id)?;
-    for key in removed.keys.iter().flat_map(KeyList::as_slice) {
+    for key in removed.keys.several().into_iter().flatten() {
         settle_if_awaited(ctx, key);
     }
     Some(removed)
@@ -46,6 +46,6 @@ pub(super) fn settle_if_awaited(ctx: &Context<'_>, key: &KeyId) {
 /// A request by mail leaves its queue, without a letter.
 pub(super) fn withdraw(ctx: &Context<'_>, id: WaiterId) {
     if let Some(removed) = remove(ctx, id) {
-        settle_if_awaited(ctx, &removed.key);
+        settle_if_awaited(ctx, removed.keys.first());
     }
 }

@@ -12,8 +12,7 @@ use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::BTreeMap;
 
 use mortise_core::{
-    Decided, HomeKey, KeyId, KeyList, KeyRef, OwnerRef, Undelivered, UndeliveredGrant, Undo,
-    WaiterId,
+    Decided, HomeKey, KeyRef, OwnerRef, Undelivered, UndeliveredGrant, Undo, WaiterId,
 };
 
 use crate::ffi::{Context, MainThread};
@@ -35,13 +34,12 @@ struct Grants {
 
 pub(crate) type ToUndo = BTreeMap<(HomeKey, u64), Undo>;
 
-/// A waiter at the key was decided: if it was granted, that is undone unless it is delivered.
-pub(super) fn decided(ctx: &Context<'_>, key: &KeyId, decided: &Decided) {
+/// A waiter was decided: if it was granted, that is undone unless it is delivered.
+pub(super) fn decided(ctx: &Context<'_>, decided: &Decided) {
     let Some(undo) = Undo::of(decided) else {
         return;
     };
-    let one = std::slice::from_ref(key);
-    let keys = decided.keys.as_ref().map_or(one, KeyList::as_slice).iter();
+    let keys = decided.keys.as_slice().iter();
     let keys = keys.map(|key| work::home_key(ctx, key.as_ref())).collect();
     let grant = UndeliveredGrant { keys, undo };
     let mut in_flight = GRANTS.get(ctx).in_flight.borrow_mut();

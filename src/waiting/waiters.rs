@@ -9,7 +9,7 @@
 //! A waiter is decided once, on the module's own state.
 
 use mortise_core::mail::{Letter, Outcome};
-use mortise_core::{Decided, Instant, KeyId, KeyList, KeyRef, OwnerRef, Removed, Waiter, WaiterId};
+use mortise_core::{Decided, Instant, KeyList, KeyRef, OwnerRef, Waiter, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
@@ -17,27 +17,20 @@ use crate::totals::{self, Total};
 use crate::waiting::queues::{remove, settle_if_awaited};
 use crate::waiting::{self, clients, undelivered};
 
-/// A settle has decided a waiter of the key.
-pub(crate) fn decide(ctx: &Context<'_>, key: &KeyId, decided: &Decided, now: Instant) {
-    let key = decided.key(key);
-    undelivered::decided(ctx, key, decided);
+/// A settle has decided a waiter.
+pub(crate) fn decide(ctx: &Context<'_>, decided: &Decided, now: Instant) {
+    undelivered::decided(ctx, decided);
     let outcome = Outcome::of(decided, now, |error| Error::from(error).text().into());
-    answer(ctx, key, decided.keys.as_ref(), &decided.waiter, outcome);
+    answer(ctx, &decided.keys, &decided.waiter, outcome);
 }
 
 /// Answers a waiter that has left its queue: by a letter, or its client, which is blocked.
-fn answer(
-    ctx: &Context<'_>,
-    key: &KeyId,
-    keys: Option<&KeyList>,
-    waiter: &Waiter,
-    outcome: Outcome,
-) {
+fn answer(ctx: &Context<'_>, keys: &KeyList, waiter: &Waiter, outcome: Outcome) {
     let boxes = waiting::boxes(ctx);
     if !boxes.mail.borrow().is_expected(waiter.id) {
         return clients::answer_waiter(ctx, waiter.id, outcome);
     }
-    let letter = Letter::of(key.clone(), keys.cloned(), waiter, outcome);
+    let letter = Letter::of(keys.clone(), waiter, outcome);
     boxes.post(ctx, letter);
 }
 
@@ -57,21 +50,16 @@ pub(crate) fn viewer(ctx: &Context<'_>, id: WaiterId) -> Viewer {
 pub(crate) fn refuse(ctx: &Context<'_>, id: WaiterId, error: &Error) {
     let outcome = Outcome::Refused(error.text().into());
     if let Some(removed) = remove(ctx, id) {
-        answer_removed(ctx, &removed, outcome);
+        answer(ctx, &removed.keys, &removed.waiter, outcome);
     }
 }
 
 /// The wait is over: the waiters that it blocked may be granted.
 pub(super) fn end(ctx: &Context<'_>, id: WaiterId, outcome: Outcome) {
     if let Some(removed) = remove(ctx, id) {
-        answer_removed(ctx, &removed, outcome);
-        settle_if_awaited(ctx, &removed.key);
+        answer(ctx, &removed.keys, &removed.waiter, outcome);
+        settle_if_awaited(ctx, removed.keys.first());
     }
-}
-
-fn answer_removed(ctx: &Context<'_>, removed: &Removed, outcome: Outcome) {
-    let Removed { key, waiter, keys } = removed;
-    answer(ctx, key, keys.as_ref(), waiter, outcome);
 }
 
 /// Answers one waiter whose time is up. False if there is none.
@@ -106,7 +94,7 @@ pub(crate) fn leave(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) -> 
         if let Some(removed) = remove(ctx, id)
             && !is_by_mail
         {
-            answer_removed(ctx, &removed, Outcome::Denied);
+            answer(ctx, &removed.keys, &removed.waiter, Outcome::Denied);
         }
     }
     undelivered::withdraw(ctx, key, owner);

@@ -34,8 +34,8 @@ fn enqueued<'c>(
     notices: &mut Notices<'c>,
 ) -> Result<(), Error> {
     let now = clock::now();
-    let is_ready = |name: &Arg<'c>| is_ready(ctx, *name, id, now, notices);
-    if time::grace(ctx).forbids_grants(now) || !names.iter().all(is_ready) {
+    let is_grantable = |name: &Arg<'c>| is_grantable(ctx, *name, id, now, notices);
+    if time::grace(ctx).forbids_grants(now) || !names.iter().all(is_grantable) {
         return Ok(());
     }
     let found = {
@@ -59,7 +59,7 @@ fn enqueued<'c>(
     totals::wait_times(ctx).borrow_mut().record(waited);
     let decided = Decided {
         waiter: Box::new(waiter),
-        keys: Some(keys.clone()),
+        keys,
         verdict: Verdict::Granted {
             grant: Grant::New(token),
             stake,
@@ -67,9 +67,7 @@ fn enqueued<'c>(
             alone: true,
         },
     };
-    if let Some(first) = keys.as_slice().first() {
-        waiters::decide(ctx, first, &decided, now);
-    }
+    waiters::decide(ctx, &decided, now);
     Ok(())
 }
 
@@ -81,7 +79,7 @@ fn next_token(ctx: &Context<'_>, fence: Option<Token>) -> Result<Token, Error> {
 }
 
 /// Whether the request is the first at the key, which is free.
-fn is_ready<'c>(
+fn is_grantable<'c>(
     ctx: &'c Context<'c>,
     name: Arg<'c>,
     id: WaiterId,
@@ -91,14 +89,12 @@ fn is_ready<'c>(
     let checked = OpenLock::with_notices(ctx, name, now, notices, |lock| {
         let key = lock.key_ref();
         lock.with_live(|live| {
-            let mut queues = waiting::queues(ctx).borrow_mut();
-            queues.recheck_key(key, id, live)
+            let queues = waiting::queues(ctx).borrow();
+            queues.is_grantable(key, id, live)
         })
     });
     checked.unwrap_or_else(|error| {
-        let key = ctx.key(name);
-        waiting::queues(ctx).borrow_mut().set_not_ready(key, id);
-        refuse::at_key(ctx, key, error);
+        refuse::at_key(ctx, ctx.key(name), error);
         false
     })
 }

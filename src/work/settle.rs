@@ -52,10 +52,9 @@ impl OpenLock<'_> {
         for other in left {
             queue::settle(ctx, other.as_ref());
         }
-        let key = key.to_id();
         for decided in &decided {
             granted |= self.carry_out(decided);
-            waiters::decide(ctx, &key, decided, self.now);
+            waiters::decide(ctx, decided, self.now);
         }
         if granted && self.key.persist() {
             self.ctx.replicate_plain(c"PERSIST", self.name.bytes());
@@ -84,9 +83,8 @@ impl OpenLock<'_> {
             let mut queues = waiting::queues(ctx).borrow_mut();
             queues.settle_lost(key, live, MOST)
         });
-        let key = key.to_id();
         for decided in &settled.decided {
-            waiters::decide(ctx, &key, decided, self.now);
+            waiters::decide(ctx, decided, self.now);
         }
         self.go_on_later(settled.more);
     }

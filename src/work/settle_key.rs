@@ -89,6 +89,7 @@ pub(super) fn grant_next(ctx: &Context<'_>) -> bool {
         && time::is_primary(ctx)
     {
         grant(ctx, id, keys.as_slice());
+        waiting::queues(ctx).borrow_mut().set_tried(id);
     }
     true
 }
@@ -142,7 +143,7 @@ fn hold_back(ctx: &Context<'_>, key: &KeyId) {
         queues.settle_lost_unchanged(key.as_ref(), lock, clock::now(), settle::MOST)
     };
     for decided in &settled.decided {
-        waiters::decide(ctx, key, decided, clock::now());
+        waiters::decide(ctx, decided, clock::now());
     }
     if settled.more {
         queue::settle(ctx, key.as_ref());

@@ -4,7 +4,7 @@ use crate::owner::OwnerRef;
 use crate::stake::Stake;
 
 /// One fact about one lock, decided by a primary, as replicas and the AOF get it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect<'a> {
     /// `owner` holds with `stake`; other holds stay unless they contradict it.
     Put(OwnerRef<'a>, Stake),
@@ -29,21 +29,4 @@ pub struct Heartbeat {
     /// How old the last heartbeat is that every replica of its has acknowledged, in milliseconds; `None` if one has not
     /// acknowledged any.
     pub acknowledged_ms: Option<u64>,
-}
-
-/// A decoded [`Effect`], with its deadline on the reader's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact<'a> {
-    /// See [`Effect::Put`].
-    Put(OwnerRef<'a>, Stake),
-    /// See [`Effect::Sole`].
-    Sole(OwnerRef<'a>, Stake),
-    /// See [`Effect::Drop`].
-    Drop(OwnerRef<'a>),
-    /// See [`Effect::Free`].
-    Free,
-    /// See [`Effect::Clock`].
-    Clock,
-    /// See [`Effect::Heartbeat`].
-    Heartbeat(Heartbeat),
 }

@@ -1,6 +1,6 @@
 //! Letters, and the answers in them.
 
-use crate::key::{Db, KeyId, KeyList};
+use crate::key::{Db, KeyList};
 use crate::owner::Owner;
 use crate::queues::{Decided, Verdict, Waiter, WaiterId};
 use crate::request::AcquireError;
@@ -63,10 +63,8 @@ impl Outcome {
 pub struct Letter {
     /// The request that it answers.
     pub waiter: WaiterId,
-    /// The requested key, in the database where it was then; the first key, if there are several.
-    pub key: KeyId,
-    /// All requested keys, if there are several.
-    pub keys: Option<KeyList>,
+    /// The requested keys, in the database where they were then.
+    pub keys: KeyList,
     /// The owner that asked.
     pub owner: Owner,
     /// For what.
@@ -76,11 +74,10 @@ pub struct Letter {
 }
 
 impl Letter {
-    /// The answer to a waiter of `key`, or of `keys`.
-    pub fn of(key: KeyId, keys: Option<KeyList>, waiter: &Waiter, outcome: Outcome) -> Letter {
+    /// The answer to a waiter of `keys`.
+    pub fn of(keys: KeyList, waiter: &Waiter, outcome: Outcome) -> Letter {
         Letter {
             waiter: waiter.id,
-            key,
             keys,
             owner: waiter.owner.clone(),
             mode: waiter.terms.mode(),

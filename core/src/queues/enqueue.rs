@@ -1,12 +1,12 @@
 //! Lets a request wait, at one key or at several at once.
 
-use super::position::WaiterId;
-use super::waiter::{Place, Rank, Several, Waiter, Waiting};
+use super::position::{Position, WaiterId};
+use super::waiter::{Place, Several, Waiter, Waiting};
 use super::{Deadlock, Moves, Queues};
-use crate::key::{KeyId, KeyList};
+use crate::key::KeyId;
 use crate::lock::Lock;
 use crate::owner::Owner;
-use crate::request::Terms;
+use crate::request::{Busy, Terms};
 use crate::types::Instant;
 
 /// A request that cannot be granted at once.
@@ -18,8 +18,8 @@ pub struct PendingRequest {
     pub owner: Owner,
     /// For what.
     pub terms: Terms,
-    /// Where it would join its queue.
-    pub rank: Rank,
+    /// Why it has to wait: an upgrade waits ahead of all others.
+    pub busy: Busy,
     /// Since when it would wait.
     pub since: Instant,
     /// Until when; [`Instant::NEVER`] for no limit.
@@ -31,8 +31,6 @@ pub struct PendingRequest {
 pub struct PendingKey {
     /// Which.
     pub key: KeyId,
-    /// Whether nobody waits there and the lock admits the request. Only of interest beside other keys.
-    pub is_ready: bool,
     /// Its lock, as [`Lock::observe`] shows it.
     pub held: Lock,
 }
@@ -84,7 +82,7 @@ impl Queues {
         self.remove(enqueued.id);
     }
 
-    fn is_first_everywhere(&self, id: WaiterId) -> bool {
+    pub(super) fn is_first_everywhere(&self, id: WaiterId) -> bool {
         let keys = self.waiters.get(id).map_or(&[][..], |its| its.keys());
         keys.iter().all(|key| self.first_at(*key) == Some(id))
     }
@@ -103,10 +101,7 @@ impl Queues {
         let place = match (keys.as_slice(), request.terms.sharing.keys()) {
             (&[key], None) => Place::One(key),
             _ => Place::Several(Box::new(Several {
-                list: KeyList::new(request.keys.iter().map(|key| key.key.clone()).collect()),
-                ready: (request.keys.iter().enumerate())
-                    .map(|(nth, key)| u16::from(key.is_ready) << nth)
-                    .sum(),
+                list: request.keys.iter().map(|key| key.key.clone()).collect(),
                 keys,
             })),
         };
@@ -118,7 +113,7 @@ impl Queues {
                 since: request.since,
                 until: request.until,
             },
-            position: request.rank.position(id),
+            position: Position::of(request.busy, id),
             place,
         });
         id

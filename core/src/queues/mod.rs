@@ -8,6 +8,8 @@
 //! * `deadlock` finds out whether a wait would never end.
 //! * `enqueue` lets a request begin to wait.
 
+use std::rc::Rc;
+
 mod deadlock;
 mod enqueue;
 mod keys;
@@ -21,14 +23,14 @@ pub use deadlock::{Deadlock, Moves};
 pub use enqueue::{Enqueued, PendingKey, PendingRequest};
 pub use keys::{Visited, WaitingKeys};
 pub use position::WaiterId;
-pub use waiter::{Decided, Rank, Removed, Settled, Verdict, Waiter};
+pub use waiter::{Decided, Removed, Settled, Verdict, Waiter};
 
 use keys::{KeyNo, Keys};
 use position::Position;
-use waiter::Waiting;
+use waiter::Place;
 use waiters::Waiters;
 
-use crate::key::{Db, KeyId, KeyRef};
+use crate::key::{Db, KeyId, KeyList, KeyRef};
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::request::Terms;
@@ -88,28 +90,24 @@ impl Queues {
 
     /// Removes a waiter, from all of its queues. The caller settles their keys.
     pub fn remove(&mut self, id: WaiterId) -> Option<Removed> {
-        let first = *self.waiters.get(id)?.keys().first()?;
-        let key = self.keys.get(first).id.clone();
-        let waiting = self.take(id, None)?;
-        let keys = waiting.key_list();
-        let key = keys.as_ref().map_or(key, |keys| keys.as_slice()[0].clone());
-        Some(Removed {
-            key,
-            waiter: Box::new(waiting.waiter),
-            keys,
-        })
+        self.take(id, None)
     }
 
     /// Removes a waiter from all of its queues, and the keys without waiters, except `but`, which a settle still needs.
-    fn take(&mut self, id: WaiterId, but: Option<KeyNo>) -> Option<Box<Waiting>> {
+    fn take(&mut self, id: WaiterId, but: Option<KeyNo>) -> Option<Removed> {
         let waiting = self.waiters.remove(id)?;
+        let keys = match &waiting.place {
+            Place::One(key) => KeyList::One(self.keys.get(*key).id.clone()),
+            Place::Several(several) => KeyList::Several(Rc::clone(&several.list)),
+        };
         for key in waiting.keys() {
             self.keys.get_mut(*key).len -= 1;
             if Some(*key) != but {
                 self.drop_if_empty(*key);
             }
         }
-        Some(waiting)
+        let waiter = Box::new(waiting.waiter);
+        Some(Removed { waiter, keys })
     }
 
     fn drop_if_empty(&mut self, key: KeyNo) {

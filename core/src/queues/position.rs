@@ -1,5 +1,7 @@
 //! A request's number, and where it stands in its queues.
 
+use crate::request::Busy;
+
 /// A waiter, the same for as long as the process runs. A later one has a higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
@@ -27,8 +29,12 @@ impl Position {
         Self(id.0)
     }
 
-    pub(super) const fn of_regular(id: WaiterId) -> Self {
-        Self(REGULAR | id.0)
+    /// Where the request stands that has to wait for this reason.
+    pub(super) const fn of(busy: Busy, id: WaiterId) -> Self {
+        match busy {
+            Busy::Upgrade => Self::of_upgrade(id),
+            Busy::Held => Self(REGULAR | id.0),
+        }
     }
 
     /// The request that stands here; `None` if it was moved.

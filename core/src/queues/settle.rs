@@ -13,10 +13,10 @@
 
 use std::ops::ControlFlow;
 
+use super::Queues;
 use super::keys::{HoldersToRecheck, KeyNo, Unsettled};
 use super::position::{Position, WaiterId};
-use super::waiter::{Decided, Settled, Verdict, Waiter};
-use super::{Queues, Rank};
+use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
 use crate::admission::Turn;
 use crate::key::KeyRef;
 use crate::live::Live;
@@ -128,6 +128,7 @@ impl Queues {
         } = settling;
         self.keys.observe(key, live.lock().observe());
         self.keys.set_deadline(key, live.next_deadline());
+        self.check_due(key, live.now());
         if let Some(owner) = new_holder {
             let moves = self.end_cycles_of_holder(key, &owner, live.now());
             settled.left.extend(self.keys_of_moves(&moves));
@@ -185,17 +186,14 @@ impl Settling<'_> {
     /// The request leaves all its queues with this verdict.
     fn decided(&mut self, id: WaiterId, verdict: Verdict) {
         self.left -= 1;
-        let Some(waiting) = self.queues.take(id, Some(self.key)) else {
+        let Some(Removed { waiter, keys }) = self.queues.take(id, Some(self.key)) else {
             return;
         };
-        let keys = waiting.key_list();
-        if let Some(keys) = &keys {
-            let own = &self.queues.keys.get(self.key).id;
-            let others = keys.as_slice().iter().filter(|key| *key != own);
-            self.settled.left.extend(others.cloned());
-        }
+        let own = &self.queues.keys.get(self.key).id;
+        let others = keys.as_slice().iter().filter(|key| *key != own);
+        self.settled.left.extend(others.cloned());
         self.settled.decided.push(Decided {
-            waiter: Box::new(waiting.waiter),
+            waiter,
             keys,
             verdict,
         });
@@ -240,9 +238,7 @@ impl Settling<'_> {
             }
             let id = head.waiter.id;
             if head.is_for_several() {
-                // It waits until it can get all of its keys.
-                let ready = live.admits(&head.waiter.request());
-                self.queues.waiters.set_ready(id, self.key, ready);
+                // It waits until it can get all of its keys: see `check_due`.
                 break;
             }
             let owner = head.waiter.owner.clone();
@@ -405,7 +401,7 @@ impl Settling<'_> {
 
     fn becomes_upgrade(&mut self, id: WaiterId) {
         self.left -= 1;
-        let position = Rank::Upgrade.position(id);
+        let position = Position::of_upgrade(id);
         self.queues.waiters.set_position(id, position);
         self.settled.upgrading.push(id);
     }

@@ -8,28 +8,39 @@
 //! Such a request stands in the queue of each of its keys, at the same position. So two of them stand
 //! in the same order in all queues, and neither waits for the other behind it.
 //!
-//! A settle that comes to such a request at the head of a queue does not grant it. It notes whether the lock would admit it, and
-//! stops. When all its locks would, the request is due. The caller then opens its keys one after the other, checks each once
-//! more ([`Queues::recheck_key`]), and grants them all or none ([`Queues::grant_last_key`]).
+//! A settle that comes to such a request at the head of a queue does not grant it. If it stands at the head of all its queues, and nobody
+//! holds the locks as far as the queues know, it is due. The caller then opens its keys one after the other, checks each
+//! ([`Queues::is_grantable`]), and grants them all or none ([`Queues::grant_last_key`]).
+
+use std::rc::Rc;
 
 use super::Queues;
 use super::keys::KeyNo;
 use super::position::{Position, WaiterId};
+use super::waiter::Place;
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
 use crate::request::{AcquireError, Busy};
 use crate::stake::Stake;
-use crate::types::Token;
+use crate::types::{Instant, Token};
 
 impl Queues {
     /// The keys of the request `id`, if it asks for several at once.
     pub fn keys_of(&self, id: WaiterId) -> Option<KeyList> {
-        self.waiters.get(id)?.key_list()
+        let Place::Several(several) = &self.waiters.get(id)?.place else {
+            return None;
+        };
+        Some(KeyList::Several(Rc::clone(&several.list)))
     }
 
-    /// A request for several keys that is ready at all of them. Each is returned once, until one of its keys is settled again.
+    /// A request for several keys that is due. Each is returned once, until one of its keys is settled again.
     pub fn next_due(&mut self) -> Option<WaiterId> {
-        self.waiters.pop_due()
+        self.waiters.due.pop_first()
+    }
+
+    /// The request was tried and not granted: it is due again once one of its keys is settled. (The attempt has settled them, too.)
+    pub fn set_tried(&mut self, id: WaiterId) {
+        self.waiters.due.remove(&id);
     }
 
     /// A request for several keys waits.
@@ -39,30 +50,27 @@ impl Queues {
 
     /// A request for several keys is due.
     pub fn any_due(&self) -> bool {
-        self.waiters.any_due()
+        !self.waiters.due.is_empty()
+    }
+
+    /// The request for several keys at the head of the queue is due if it can have them all, as far as is known.
+    pub(super) fn check_due(&mut self, key: KeyNo, now: Instant) {
+        let is_free = |key: &KeyNo| self.keys.held(*key).mode(now).is_none();
+        if let Some(head) = self.waiters.first_from(key, Position::FIRST)
+            && head.is_for_several()
+            && head.keys().iter().all(is_free)
+            && self.is_first_everywhere(head.waiter.id)
+        {
+            self.waiters.due.insert(head.waiter.id);
+        }
     }
 
     /// Whether the request `id`, which asks for several keys, is the first in the queue of this one and `live` admits it.
-    pub fn recheck_key(&mut self, key: KeyRef<'_>, id: WaiterId, live: &Live<'_>) -> bool {
-        let Some(key) = self.keys.find(key) else {
-            return false;
-        };
-        let is_first = self.first_at(key) == Some(id);
-        let ready = is_first && self.admits(id, live);
-        self.waiters.set_ready(id, key, ready);
-        ready
-    }
-
-    fn admits(&self, id: WaiterId, live: &Live<'_>) -> bool {
-        let waiting = self.waiters.get(id);
-        waiting.is_some_and(|waiting| live.admits(&waiting.waiter.request()))
-    }
-
-    /// The request `id` cannot be granted this key, so it is not due.
-    pub fn set_not_ready(&mut self, key: KeyRef<'_>, id: WaiterId) {
-        if let Some(key) = self.keys.find(key) {
-            self.waiters.set_ready(id, key, false);
-        }
+    pub fn is_grantable(&self, key: KeyRef<'_>, id: WaiterId, live: &Live<'_>) -> bool {
+        let key = self.keys.find(key);
+        let first = key.and_then(|key| self.waiters.first_from(key, Position::FIRST));
+        let own = first.filter(|first| first.waiter.id == id);
+        own.is_some_and(|own| live.admits(&own.waiter.request()))
     }
 
     pub(super) fn first_at(&self, key: KeyNo) -> Option<WaiterId> {

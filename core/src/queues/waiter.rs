@@ -1,10 +1,12 @@
 //! A waiting request, and its outcome.
 
+use std::rc::Rc;
+
 use super::keys::KeyNo;
 use super::position::{Position, WaiterId};
 use crate::key::{KeyId, KeyList};
 use crate::owner::Owner;
-use crate::request::{AcquireError, Busy, Grant, Request, Terms};
+use crate::request::{AcquireError, Grant, Request, Terms};
 use crate::stake::Stake;
 use crate::types::Instant;
 
@@ -33,35 +35,6 @@ impl Waiter {
     }
 }
 
-/// Where a request joins its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
-    /// Ahead of all others, behind earlier upgrades.
-    Upgrade,
-    /// Behind all.
-    Last,
-}
-
-impl Rank {
-    /// Where the request `id` stands.
-    pub(super) fn position(self, id: WaiterId) -> Position {
-        match self {
-            Self::Upgrade => Position::of_upgrade(id),
-            Self::Last => Position::of_regular(id),
-        }
-    }
-}
-
-impl From<Busy> for Rank {
-    /// The rank of a request that has to wait for this reason.
-    fn from(busy: Busy) -> Self {
-        match busy {
-            Busy::Upgrade => Self::Upgrade,
-            Busy::Held => Self::Last,
-        }
-    }
-}
-
 /// A request, and where it waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -80,17 +53,9 @@ pub(super) enum Place {
 /// The keys of a request for several.
 #[derive(Debug)]
 pub(super) struct Several {
-    pub(super) list: KeyList,
+    pub(super) list: Rc<[KeyId]>,
     /// Where it still waits, in the order of the list. While it is granted, the last ones go first.
     pub(super) keys: Vec<KeyNo>,
-    /// A bit for each of them: the request is the first in that queue, and the lock admits it, as far as is known.
-    pub(super) ready: u16,
-}
-
-impl Several {
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready.count_ones() as usize == self.list.as_slice().len()
-    }
 }
 
 impl Waiting {
@@ -104,14 +69,6 @@ impl Waiting {
     pub(crate) fn is_for_several(&self) -> bool {
         matches!(self.place, Place::Several(_))
     }
-
-    /// All its keys, if they are several.
-    pub(super) fn key_list(&self) -> Option<KeyList> {
-        match &self.place {
-            Place::One(_) => None,
-            Place::Several(several) => Some(several.list.clone()),
-        }
-    }
 }
 
 /// A waiter that left the queue with an answer.
@@ -119,39 +76,19 @@ impl Waiting {
 pub struct Decided {
     /// Who.
     pub waiter: Box<Waiter>,
-    /// All keys that it asked for, if they are several.
-    pub keys: Option<KeyList>,
+    /// All keys that it asked for.
+    pub keys: KeyList,
     /// The answer.
     pub verdict: Verdict,
-}
-
-impl Decided {
-    /// The key that its answer names: the first one, if they are several, else the one that was settled.
-    pub fn key<'a>(&'a self, settled: &'a KeyId) -> &'a KeyId {
-        let keys = self.keys.as_ref().map(KeyList::as_slice);
-        keys.and_then(<[KeyId]>::first).unwrap_or(settled)
-    }
 }
 
 /// A waiter that was taken out of its queue, or out of all of its queues.
 #[derive(Debug)]
 pub struct Removed {
-    /// Where it waited; the first key, if they are several.
-    pub key: KeyId,
     /// Who.
     pub waiter: Box<Waiter>,
-    /// All keys that it asked for, if they are several.
-    pub keys: Option<KeyList>,
-}
-
-impl Removed {
-    /// The keys whose queues it has left.
-    pub fn keys(&self) -> &[KeyId] {
-        match &self.keys {
-            Some(keys) => keys.as_slice(),
-            None => std::slice::from_ref(&self.key),
-        }
-    }
+    /// All keys that it asked for.
+    pub keys: KeyList,
 }
 
 /// The answer to a waiter.

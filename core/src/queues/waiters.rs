@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::keys::KeyNo;
 use super::position::{Head, Position, WaiterId};
-use super::waiter::{Place, Several, Waiter, Waiting};
+use super::waiter::{Place, Waiter, Waiting};
 use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease, Mode};
@@ -68,8 +68,8 @@ pub(crate) struct Waiters {
     several: BTreeSet<(KeyNo, Position)>,
     /// The tasks that wait at several keys, at each of these.
     spread: BTreeSet<(KeyNo, u64)>,
-    /// The requests for several keys that are ready at all of them.
-    due: BTreeSet<WaiterId>,
+    /// The requests for several keys that can have all of them, as far as is known.
+    pub(super) due: BTreeSet<WaiterId>,
     limits: BTreeSet<(Instant, WaiterId)>,
     /// For each length of lease, how many ask for it.
     leases: BTreeMap<Lease, u32>,
@@ -103,11 +103,6 @@ impl Waiters {
         *self.leases.entry(terms.lease).or_default() += 1;
         if until < Instant::NEVER {
             self.limits.insert((until, id));
-        }
-        if let Place::Several(several) = &waiting.place
-            && several.is_ready()
-        {
-            self.due.insert(id);
         }
         self.by_id.insert(id, Box::new(waiting));
         self.change_all(id, true);
@@ -376,50 +371,19 @@ impl Waiters {
         !self.several.is_empty()
     }
 
-    pub(super) fn several_of(&self, id: WaiterId) -> Option<&Several> {
-        match &self.get(id)?.place {
-            Place::One(_) => None,
-            Place::Several(several) => Some(several),
-        }
-    }
-
-    pub(super) fn set_ready(&mut self, id: WaiterId, key: KeyNo, ready: bool) {
-        let waiting = self.by_id.get_mut(&id);
-        let Some(Place::Several(several)) = waiting.map(|waiting| &mut waiting.place) else {
-            return;
-        };
-        let Some(nth) = several.keys.iter().position(|its| *its == key) else {
-            return;
-        };
-        several.ready = several.ready & !(1 << nth) | u16::from(ready) << nth;
-        if several.is_ready() {
-            self.due.insert(id);
-        } else {
-            self.due.remove(&id);
-        }
-    }
-
     /// The request leaves the queue of its last key. Once it stands in no queue, it is gone.
     pub(super) fn leave_last_key(&mut self, id: WaiterId) {
-        let Some(last) = self.several_of(id).and_then(|several| several.keys.last()) else {
-            return;
-        };
-        self.change(id, *last, false);
-        let waiting = self.by_id.get_mut(&id);
-        if let Some(Place::Several(several)) = waiting.map(|waiting| &mut waiting.place) {
+        if let Some(last) = self.get(id).and_then(|waiting| waiting.keys().last()) {
+            self.change(id, *last, false);
+        }
+        if let Some(waiting) = self.by_id.get_mut(&id)
+            && let Place::Several(several) = &mut waiting.place
+        {
             several.keys.pop();
             if several.keys.is_empty() {
                 self.remove(id);
             }
         }
-    }
-
-    pub(super) fn pop_due(&mut self) -> Option<WaiterId> {
-        self.due.pop_first()
-    }
-
-    pub(super) fn any_due(&self) -> bool {
-        !self.due.is_empty()
     }
 }
 

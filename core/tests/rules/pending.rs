@@ -1,6 +1,6 @@
 //! Requests that are about to wait.
 
-use mortise_core::{Instant, KeyId, Lock, Owner, PendingKey, PendingRequest, Rank, Terms};
+use mortise_core::{Busy, Instant, KeyId, Lock, Owner, PendingKey, PendingRequest, Terms};
 
 /// A request for one key, behind all and without a limit.
 pub(crate) fn for_one(
@@ -20,16 +20,12 @@ pub(crate) fn for_several(
     terms: Terms,
     since: Instant,
 ) -> PendingRequest {
-    let key = |(key, held)| PendingKey {
-        key,
-        is_ready: false,
-        held,
-    };
+    let key = |(key, held)| PendingKey { key, held };
     PendingRequest {
         keys: keys.into_iter().map(key).collect(),
         owner,
         terms,
-        rank: Rank::Last,
+        busy: Busy::Held,
         since,
         until: Instant::NEVER,
     }

@@ -3,7 +3,7 @@
 
 use allocation_counter::measure;
 use mortise_core::mail::{BoxId, Letter, Outcome};
-use mortise_core::{Db, Instant, KeyId, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId};
+use mortise_core::{Db, Instant, KeyId, KeyList, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId};
 
 /// A table of this many entries of 16 bytes would double to 8 MB.
 const CROWD: u64 = 300_000;
@@ -32,11 +32,10 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
         let text = name(number);
         let letter = Letter {
             waiter: WaiterId(number),
-            keys: None,
-            key: KeyId {
+            keys: KeyList::One(KeyId {
                 db: Db(0),
                 name: b"key"[..].into(),
-            },
+            }),
             owner: OwnerRef::new(&text).expect("1 to 255 bytes").to_owner(),
             mode: Mode::Write,
             outcome: Outcome::Denied,

@@ -1,8 +1,8 @@
 //! Tries to grant a request at once: all of its keys, or none.
 
 use mortise_core::{
-    AcquireError, Grant, Instant, KeyId, PendingKey, PendingRequest, Rank, Request, Stake, Token,
-    Turn, WaiterId,
+    AcquireError, Grant, Instant, KeyId, PendingKey, PendingRequest, Request, Stake, Token, Turn,
+    WaiterId,
 };
 
 use super::call::{Call, Named};
@@ -27,7 +27,7 @@ pub(super) enum Attempt {
 /// Why a request was not granted.
 pub(super) struct Busy {
     pub(super) now: Instant,
-    pub(super) rank: Rank,
+    pub(super) busy: mortise_core::Busy,
     /// All its locks would admit it if nobody stood ahead of it.
     pub(super) is_free: bool,
     /// The request that waits by mail already and that this one repeats.
@@ -43,7 +43,7 @@ impl Busy {
             keys: self.keys,
             owner: call.request.owner.to_owner(),
             terms: call.request.terms,
-            rank: self.rank,
+            busy: self.busy,
             since: self.now,
             until: limit.map_or(Instant::NEVER, |wait| self.now.after(wait)),
         }
@@ -99,12 +99,12 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<A
                 && lock.with_live(|live| live.admits(request));
             // Mostly a request that does not wait is answered now.
             let keys = match is_free || call.may_wait(ctx) {
-                true => vec![pending_key(lock, false)],
+                true => vec![pending_key(lock)],
                 false => Vec::new(),
             };
             Ok(Attempt::Busy(Busy {
                 now,
-                rank: busy.into(),
+                busy,
                 is_free,
                 repeats,
                 keys,
@@ -114,10 +114,9 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<A
     }
 }
 
-fn pending_key(lock: &mut OpenLock<'_>, is_ready: bool) -> PendingKey {
+fn pending_key(lock: &mut OpenLock<'_>) -> PendingKey {
     PendingKey {
         key: lock.key_ref().to_id(),
-        is_ready,
         held: lock.observe(),
     }
 }
@@ -168,7 +167,7 @@ fn several<'c>(
     }
     Ok(Attempt::Busy(Busy {
         now,
-        rank: Rank::Last,
+        busy: mortise_core::Busy::Held,
         is_free,
         repeats,
         keys: found.into_iter().map(|found| found.pending).collect(),
@@ -183,7 +182,7 @@ fn find(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Found {
         hold,
         is_free,
         has_waiters,
-        pending: pending_key(lock, is_free && !has_waiters),
+        pending: pending_key(lock),
     }
 }
 

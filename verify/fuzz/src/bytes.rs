@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use mortise_core::codec::{
-    Arrival, BootId, Effect, Fact, MachineId, Stamp, decode_effect, decode_lock, encode_effect,
+    Arrival, BootId, Effect, MachineId, Stamp, decode_effect, decode_lock, encode_effect,
     encode_lock, stamp_of_effect, stamp_of_lock,
 };
 use mortise_core::{Instant, Lock, Mode, Owner, Stake};
@@ -56,15 +56,15 @@ pub fn effects(bytes: &[u8]) {
             };
             assert!(last < 1 << 53);
             let effect = match &fact {
-                Fact::Put(owner, stake) => Effect::Put(*owner, *stake),
-                Fact::Sole(owner, stake) => Effect::Sole(*owner, *stake),
-                Fact::Drop(owner) => Effect::Drop(*owner),
-                Fact::Free => Effect::Free,
-                Fact::Clock => Effect::Clock,
-                Fact::Heartbeat(heartbeat) => Effect::Heartbeat(*heartbeat),
+                Effect::Put(owner, stake) => Effect::Put(*owner, *stake),
+                Effect::Sole(owner, stake) => Effect::Sole(*owner, *stake),
+                Effect::Drop(owner) => Effect::Drop(*owner),
+                Effect::Free => Effect::Free,
+                Effect::Clock => Effect::Clock,
+                Effect::Heartbeat(heartbeat) => Effect::Heartbeat(*heartbeat),
             };
             apply(&fact);
-            let is_stamped = matches!(fact, Fact::Put(..) | Fact::Sole(..) | Fact::Heartbeat(_));
+            let is_stamped = matches!(fact, Effect::Put(..) | Effect::Sole(..) | Effect::Heartbeat(_));
             assert_eq!(stamp_of_effect(bytes).is_some(), is_stamped);
             if here != places()[0] {
                 continue;
@@ -73,26 +73,26 @@ pub fn effects(bytes: &[u8]) {
             encode_effect(&effect, last, &here, &mut again);
             let (back, seen) = decode_effect(&again, Arrival::Live, &here).expect("an effect");
             assert_eq!(seen, last);
-            if let (Fact::Put(owner, stake), Fact::Put(other, after)) = (&fact, &back) {
+            if let (Effect::Put(owner, stake), Effect::Put(other, after)) = (&fact, &back) {
                 assert_eq!((owner, stake.token), (other, after.token));
             }
         }
     }
 }
 
-fn apply(fact: &Fact<'_>) {
+fn apply(fact: &Effect<'_>) {
     let mut lock = Lock::free();
     for _ in 0..2 {
         match fact {
-            Fact::Put(owner, stake) | Fact::Sole(owner, stake) => {
+            Effect::Put(owner, stake) | Effect::Sole(owner, stake) => {
                 lock.put(*owner, *stake);
                 let stands = lock.hold(*owner).expect("it was put there");
                 assert_eq!((stands.write, stands.read), (stake.write, stake.read));
                 assert_possible(&lock);
             }
-            Fact::Drop(owner) => drop(lock.remove(*owner)),
-            Fact::Free => drop(lock.clear()),
-            Fact::Clock | Fact::Heartbeat(_) => {}
+            Effect::Drop(owner) => drop(lock.remove(*owner)),
+            Effect::Free => drop(lock.clear()),
+            Effect::Clock | Effect::Heartbeat(_) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use mortise_core::Stake;
 use mortise_core::codec::{
-    Arrival, Effect, Fact, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
+    Arrival, Effect, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
 };
 
 use super::spelling::{self, READER, Spelled, WRITTEN, holds_of, lock_of, owner};
@@ -104,7 +104,7 @@ fn locks_keep_their_bytes() {
 }
 
 #[track_caller]
-fn assert_golden_effect(text: &str, last: u64, effect: &Effect<'_>, fact: Fact<'_>) {
+fn assert_golden_effect(text: &str, last: u64, effect: &Effect<'_>, fact: Effect<'_>) {
     let bytes = hex(text);
     let mut written = Vec::new();
     encode_effect(effect, last, &WRITTEN, &mut written);
@@ -130,24 +130,24 @@ fn effects_keep_their_bytes() {
             PUT,
             LAST,
             Effect::Put(reader, stake),
-            Fact::Put(reader, stake),
+            Effect::Put(reader, stake),
         ),
         (
             SOLE,
             LAST,
             Effect::Sole(reader, revoked),
-            Fact::Sole(reader, revoked),
+            Effect::Sole(reader, revoked),
         ),
         (
             HEARTBEAT,
             LAST,
             Effect::Heartbeat(heartbeat),
-            Fact::Heartbeat(heartbeat),
+            Effect::Heartbeat(heartbeat),
         ),
-        (DROP, LAST, Effect::Drop(reader), Fact::Drop(reader)),
-        (FREE, LAST, Effect::Free, Fact::Free),
-        (CLOCK, LAST, Effect::Clock, Fact::Clock),
-        (CLOCK_BEFORE_ANY_TOKEN, 0, Effect::Clock, Fact::Clock),
+        (DROP, LAST, Effect::Drop(reader), Effect::Drop(reader)),
+        (FREE, LAST, Effect::Free, Effect::Free),
+        (CLOCK, LAST, Effect::Clock, Effect::Clock),
+        (CLOCK_BEFORE_ANY_TOKEN, 0, Effect::Clock, Effect::Clock),
     ] {
         assert_golden_effect(text, last, &effect, fact);
     }

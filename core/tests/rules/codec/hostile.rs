@@ -1,7 +1,7 @@
 //! Damaged and forged bytes: decoding refuses them or returns a possible lock, and never panics.
 
 use mortise_core::codec::{
-    Arrival, BootId, DecodeError, Fact, Stamp, decode_effect, decode_lock, encode_lock,
+    Arrival, BootId, DecodeError, Effect, Stamp, decode_effect, decode_lock, encode_lock,
 };
 use mortise_core::{Instant, Lock};
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ fn probe_effect(bytes: &[u8]) -> bool {
             };
             valid = true;
             assert!(last < 1 << 53);
-            if let Fact::Put(owner, stake) | Fact::Sole(owner, stake) = fact {
+            if let Effect::Put(owner, stake) | Effect::Sole(owner, stake) = fact {
                 for others in [&[][..], &[b"a"], &[b"a", b"b"]] {
                     let mut lock = Lock::free();
                     for other in others {

@@ -1,7 +1,7 @@
 //! Decoding returns what was encoded.
 
 use mortise_core::codec::{
-    Arrival, Effect, Fact, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
+    Arrival, Effect, Heartbeat, decode_effect, decode_lock, encode_effect, encode_lock,
     stamp_of_effect, stamp_of_lock,
 };
 use mortise_core::{Instant, Stake, Token, Touched};
@@ -99,11 +99,11 @@ proptest! {
         for (name, stake) in &held {
             let name = owner(name);
             for (effect, fact) in [
-                (Effect::Put(name, *stake), Fact::Put(name, *stake)),
-                (Effect::Sole(name, *stake), Fact::Sole(name, *stake)),
-                (Effect::Drop(name), Fact::Drop(name)),
-                (Effect::Free, Fact::Free),
-                (Effect::Clock, Fact::Clock),
+                (Effect::Put(name, *stake), Effect::Put(name, *stake)),
+                (Effect::Sole(name, *stake), Effect::Sole(name, *stake)),
+                (Effect::Drop(name), Effect::Drop(name)),
+                (Effect::Free, Effect::Free),
+                (Effect::Clock, Effect::Clock),
             ] {
                 let mut bytes = Vec::new();
                 encode_effect(&effect, last, &WRITTEN, &mut bytes);
@@ -125,7 +125,7 @@ fn decoding_a_heartbeat_returns_what_was_encoded() {
             let mut bytes = Vec::new();
             encode_effect(&Effect::Heartbeat(heartbeat), 7, &WRITTEN, &mut bytes);
             let back = decode_effect(&bytes, Arrival::Live, &WRITTEN);
-            assert_eq!(back, Ok((Fact::Heartbeat(heartbeat), 7)));
+            assert_eq!(back, Ok((Effect::Heartbeat(heartbeat), 7)));
             for len in 0..bytes.len() {
                 assert!(decode_effect(&bytes[..len], Arrival::Live, &WRITTEN).is_err());
             }
@@ -181,5 +181,5 @@ fn the_connection_id_is_not_encoded() {
     let mut bytes = Vec::new();
     encode_effect(&Effect::Put(owner(b"a"), stake), 7, &WRITTEN, &mut bytes);
     let back = decode_effect(&bytes, Arrival::Live, &WRITTEN).expect("bytes of an effect");
-    assert_eq!(back.0, Fact::Put(owner(b"a"), READER.stake()));
+    assert_eq!(back.0, Effect::Put(owner(b"a"), READER.stake()));
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Rank, Sharing,
+    Busy, Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Sharing,
     Stake, Terms, Token, Touched,
 };
 
@@ -389,9 +389,9 @@ fn terms(how: How) -> Terms {
 
 fn pending(key: usize, ask: Ask, how: How, held: Lock) -> PendingRequest {
     PendingRequest {
-        rank: match ask.upgrade {
-            true => Rank::Upgrade,
-            false => Rank::Last,
+        busy: match ask.upgrade {
+            true => Busy::Upgrade,
+            false => Busy::Held,
         },
         ..for_one(&key_id(key), owner(ask.owner), terms(how), held, NOW)
     }

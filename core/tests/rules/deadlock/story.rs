@@ -66,8 +66,8 @@ impl Story {
     }
 
     pub(crate) fn leaves(&mut self, id: WaiterId) -> Vec<Decided> {
-        let key = self.server.queues.remove(id).expect("it waits").key;
-        let key = key_number(&key);
+        let keys = self.server.queues.remove(id).expect("it waits").keys;
+        let key = key_number(keys.first());
         self.server.settle(key).decided
     }
 

@@ -2,7 +2,7 @@
 //! time. It must hold what the primary holds, for as long.
 
 use mortise_core::codec::{
-    Arrival, BootId, Effect, Fact, Stamp, decode_effect, decode_lock, encode_effect, encode_lock,
+    Arrival, BootId, Effect, Stamp, decode_effect, decode_lock, encode_effect, encode_lock,
 };
 use mortise_core::{Instant, Lock, OwnerRef, Stake, Token, TokenClock};
 
@@ -111,17 +111,17 @@ impl Replica {
         }
         let lock = &mut self.locks[key];
         match fact {
-            Fact::Put(owner, stake) => lock.put(owner, stake),
-            Fact::Sole(owner, stake) => {
+            Effect::Put(owner, stake) => lock.put(owner, stake),
+            Effect::Sole(owner, stake) => {
                 lock.clear();
                 lock.put(owner, stake);
             }
-            Fact::Drop(owner) => {
+            Effect::Drop(owner) => {
                 lock.remove(owner);
                 assert!(lock.hold(owner).is_none());
             }
-            Fact::Free => drop(lock.clear()),
-            Fact::Clock | Fact::Heartbeat(_) => {}
+            Effect::Free => drop(lock.clear()),
+            Effect::Clock | Effect::Heartbeat(_) => {}
         }
     }
 

@@ -97,7 +97,7 @@ fn a_request_for_several_keys_counts_once_for_each_until_it_is_answered() {
     let mut mail = Mail::new();
     let id = mail.make(b"box", b"", 1, now);
     let refusal = Letter {
-        keys: Some(KeyList::new(vec![key(0), key(1)])),
+        keys: KeyList::Several([key(0), key(1)].into()),
         ..letter(
             Kind {
                 result: 2,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, Outcome, Posted};
-use mortise_core::{Db, Instant, KeyId, Lease, Mail, Mode, OwnerRef, Token, WaiterId};
+use mortise_core::{Db, Instant, KeyId, KeyList, Lease, Mail, Mode, OwnerRef, Token, WaiterId};
 use proptest::prelude::*;
 
 use super::reference::{Reference, Sent};
@@ -118,8 +118,7 @@ pub(super) fn letter(kind: Kind, number: u64) -> Letter {
     Letter {
         // The model knows a letter by its number.
         waiter: WaiterId(number),
-        keys: None,
-        key: key(kind.key),
+        keys: KeyList::One(key(kind.key)),
         owner: OwnerRef::new(name.as_bytes())
             .expect("in bounds")
             .to_owner(),

@@ -343,8 +343,8 @@ impl Run {
     fn take_out(&mut self, id: u64) {
         assert!(self.decided.insert(id), "decided twice");
         let removed = self.server.queues.remove(WaiterId(id)).expect("it waits");
-        let (key_id, waiter) = (removed.key, removed.waiter);
-        let key = key_number(&key_id);
+        let waiter = removed.waiter;
+        let key = key_number(removed.keys.first());
         let expected = self.model.remove(key, id).expect("the model has it");
         compare::waiter(&waiter, &expected);
         assert!(self.server.queues.remove(WaiterId(id)).is_none());

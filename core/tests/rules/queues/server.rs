@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Busy, Count, Db, Deadlock, Decided, Grant, How, Instant, KeyId, Lease, Live,
-    Lock, Micros, Mode, Owner, OwnerRef, Pass, PassError, Passed, PendingRequest, Queues, Rank,
-    Release, ReleaseError, Released, Request, Settled, Sharing, Terms, Token, TokenClock, Touched,
-    Turn, Verdict, WaiterId,
+    Lock, Micros, Mode, Owner, OwnerRef, Pass, PassError, Passed, PendingRequest, Queues, Release,
+    ReleaseError, Released, Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn,
+    Verdict, WaiterId,
 };
 
 use crate::pending::for_one;
@@ -186,7 +186,7 @@ impl Server {
         };
         let held = live.lock().observe();
         let pending = PendingRequest {
-            rank: busy.into(),
+            busy,
             until: limit.unwrap_or(Instant::NEVER),
             ..for_one(&id, asker.clone(), request.terms, held, now)
         };
@@ -206,7 +206,7 @@ impl Server {
         }
         Answer::Waits {
             id: waiter_id,
-            upgrade: pending.rank == Rank::Upgrade,
+            upgrade: pending.busy == Busy::Upgrade,
             cycle,
         }
     }

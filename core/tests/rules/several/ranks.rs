@@ -200,3 +200,20 @@ fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more(
     let moved = enqueued.moved;
     assert!((1..BEHIND).contains(&moved.len()), "{moved:?}");
 }
+
+#[test]
+fn a_request_that_is_due_is_not_granted_a_key_that_is_held_by_then() {
+    let (mut queues, keys) = (Queues::new(), [key_id(0), key_id(1)]);
+    push_both(&mut queues, "both");
+    let mut tokens = TokenClock::new();
+    let mut free = Lock::free();
+    let live = &mut free.at(NOW, |_, _| {});
+    queues.settle(keys[0].as_ref(), live, &mut tokens, Micros(0), 9);
+    let due = queues.next_due().expect("both keys are free");
+    assert!(queues.is_grantable(keys[0].as_ref(), due, live));
+    let mut renamed = held("holder", Mode::Write, NOW);
+    let live = renamed.at(NOW, |_, _| {});
+    assert!(!queues.is_grantable(keys[1].as_ref(), due, &live));
+    let elsewhere = key_id(2);
+    assert!(!queues.is_grantable(elsewhere.as_ref(), due, &live));
+}

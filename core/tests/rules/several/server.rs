@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Owner, OwnerRef, Pass,
-    PendingRequest, Queues, Rank, Release, Request, Sharing, Terms, TokenClock, Turn, WaiterId,
+    AcquireError, Busy, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Owner, OwnerRef,
+    Pass, PendingRequest, Queues, Release, Request, Sharing, Terms, TokenClock, Turn, WaiterId,
 };
 
 use super::{Op, keys_of};
@@ -126,7 +126,7 @@ impl Server {
             Op::Leave { owner } => {
                 if let Some(id) = self.waiting.remove(&owner) {
                     let removed = self.queues.remove(id).expect("it waits");
-                    self.dirty.extend(removed.keys().iter().cloned());
+                    self.dirty.extend(removed.keys.as_slice().iter().cloned());
                 }
                 Answer::Done
             }
@@ -197,7 +197,7 @@ impl Server {
         };
         let held = self.with(key, |live| live.lock().observe());
         let pending = PendingRequest {
-            rank: busy.into(),
+            busy,
             ..for_one(&id, owner.clone(), terms, held, NOW)
         };
         let waiting = Waiting {
@@ -205,7 +205,7 @@ impl Server {
             keys: vec![key],
             write,
             several: false,
-            upgrade: pending.rank == Rank::Upgrade,
+            upgrade: pending.busy == Busy::Upgrade,
         };
         let answer = self.wait(&pending, waiting);
         let waiter = self.waiting.get(&number).copied();
@@ -277,12 +277,11 @@ impl Server {
             terms,
         };
         let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
-        let ready = |server: &mut Self, key: usize| {
-            let is_empty = server.queues.get(key_id(key).as_ref()).is_none();
-            is_empty && server.with(key, |live| live.admits(&request))
+        let is_free = |key: &usize| {
+            let is_empty = self.queues.get(key_id(*key).as_ref()).is_none();
+            is_empty && self.with(*key, |live| live.admits(&request))
         };
-        let ready: Vec<_> = keys.iter().map(|key| ready(self, *key)).collect();
-        if ready.iter().all(|ready| *ready) {
+        if keys.iter().all(is_free) {
             let token = self.tokens.next(Micros(1), None).expect("a token");
             for key in keys {
                 self.with(*key, |live| live.take(&request, token)).unwrap();
@@ -292,10 +291,7 @@ impl Server {
         let held: Vec<Lock> = (keys.iter())
             .map(|key| self.with(*key, |live| live.lock().observe()))
             .collect();
-        let mut pending = for_several(ids.into_iter().zip(held), owner, terms, NOW);
-        for (key, ready) in pending.keys.iter_mut().zip(ready) {
-            key.is_ready = ready;
-        }
+        let pending = for_several(ids.into_iter().zip(held), owner, terms, NOW);
         let waiting = Waiting {
             owner: number,
             keys: keys.to_vec(),
@@ -384,7 +380,7 @@ impl Server {
         for key in keys.as_slice() {
             let live = self.locks.entry(number(key)).or_default();
             let live = live.at(NOW, |_, _| {});
-            if !self.queues.recheck_key(key.as_ref(), id, &live) {
+            if !self.queues.is_grantable(key.as_ref(), id, &live) {
                 return;
             }
         }

@@ -119,12 +119,11 @@ impl Server {
         let pending = PendingRequest {
             keys: vec![PendingKey {
                 key: key_id(key),
-                is_ready: false,
                 held,
             }],
             owner: request.owner.to_owner(),
             terms: request.terms,
-            rank: busy.into(),
+            busy,
             since: self.instant(),
             until: self.end_of_wait(wait),
         };

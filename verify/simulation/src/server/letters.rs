@@ -162,15 +162,15 @@ fn write_letter(out: &mut Out, number: u64, letter: &Letter, now: u64) {
         Mode::Read => "read",
         Mode::Write => "write",
     };
-    out.array(2 * (fields + usize::from(letter.keys.is_some())));
+    out.array(2 * (fields + usize::from(letter.keys.several().is_some())));
     out.text(b"number");
     out.int(number);
     out.text(b"key");
-    out.text(&letter.key.name);
-    if let Some(keys) = &letter.keys {
+    out.text(&letter.keys.first().name);
+    if let Some(keys) = letter.keys.several() {
         out.text(b"keys");
-        out.array(keys.as_slice().len());
-        keys.as_slice().iter().for_each(|key| out.text(&key.name));
+        out.array(keys.len());
+        keys.iter().for_each(|key| out.text(&key.name));
     }
     out.text(b"db");
     out.int(0);

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::mail::{BoxId, Letter, Outcome};
 use mortise_core::{
-    Db, Decided, HomeKey, Homes, Instant, KeyId, KeyList, KeyRef, Left, Live, Lock, Mail, Micros,
-    OwnerRef, Queues, Removed, Token, TokenClock, Undelivered, UndeliveredGrant, Undo, WaiterId,
+    Db, Decided, HomeKey, Homes, Instant, KeyId, KeyRef, Left, Live, Lock, Mail, Micros, OwnerRef,
+    Queues, Removed, Token, TokenClock, Undelivered, UndeliveredGrant, Undo, WaiterId,
 };
 
 use crate::parts::{Clock, ConnId, Data};
@@ -180,7 +180,7 @@ impl Server {
             });
             self.dirty.extend(settled.left);
             for decided in settled.decided {
-                self.decide(key, decided);
+                self.decide(decided);
             }
             let mut broken = false;
             for id in settled.upgrading {
@@ -205,21 +205,18 @@ impl Server {
         }
     }
 
-    fn decide(&mut self, key: &[u8], decided: Decided) {
+    fn decide(&mut self, decided: Decided) {
         let waiter = &decided.waiter;
         let outcome = Outcome::of(&decided, self.instant(), |error| {
             format!("ERR {error:?}").into()
         });
-        let settled = key_id(key);
-        let (key, keys) = (decided.key(&settled).clone(), decided.keys.clone());
         if let Some(undo) = Undo::of(&decided) {
-            let one = std::slice::from_ref(&key);
-            let keys = keys.as_ref().map_or(one, KeyList::as_slice);
-            let keys = keys.iter().map(|key| home_key(&key.name)).collect();
+            let keys = decided.keys.as_slice().iter();
+            let keys = keys.map(|key| home_key(&key.name)).collect();
             let grant = UndeliveredGrant { keys, undo };
             self.undelivered.insert(waiter.id, grant);
         }
-        let letter = Letter::of(key, keys, waiter, outcome);
+        let letter = Letter::of(decided.keys.clone(), waiter, outcome);
         self.post(waiter.id, letter);
     }
 
@@ -241,14 +238,14 @@ impl Server {
     /// Removes a request from all its queues.
     fn remove(&mut self, id: WaiterId) -> Option<Removed> {
         let removed = self.queues.remove(id)?;
-        self.dirty.extend(removed.keys().iter().cloned());
+        self.dirty.extend(removed.keys.as_slice().iter().cloned());
         Some(removed)
     }
 
     /// Removes a request from its queues, and posts the outcome.
     fn end_waiting(&mut self, id: WaiterId, outcome: Outcome) {
-        if let Some(Removed { key, waiter, keys }) = self.remove(id) {
-            self.post(id, Letter::of(key, keys, &waiter, outcome));
+        if let Some(Removed { waiter, keys }) = self.remove(id) {
+            self.post(id, Letter::of(keys, &waiter, outcome));
         }
     }
 

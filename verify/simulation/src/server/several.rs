@@ -1,7 +1,7 @@
 //! Requests for several keys at once (`LOCK.MACQUIRE`), as the module answers them: all keys in one instant, or none.
 
 use mortise_core::{
-    Decided, Grant, KeyId, KeyList, Lease, Lock, OwnerRef, PendingKey, PendingRequest, Rank,
+    Busy, Decided, Grant, KeyId, KeyList, Lease, Lock, OwnerRef, PendingKey, PendingRequest,
     Request, Sharing, Stake, Terms, Token, Verdict, Waiter, WaiterId,
 };
 
@@ -57,7 +57,7 @@ fn parse<'a>(words: &mut Words<'a>) -> Option<Call<'a>> {
         client: 0,
     };
     Some(Call {
-        keys: KeyList::new(keys?),
+        keys: KeyList::Several(keys?.into()),
         request: Request { owner, terms },
         by_mail: wait.zip(mailbox),
     })
@@ -167,7 +167,7 @@ impl Server {
             return Ok(None);
         };
         let its = self.queues.keys_of(id);
-        let is_same = its.is_some_and(|its| its.is_same(&call.keys));
+        let is_same = its.is_some_and(|its| its.are(call.keys.as_slice()));
         match is_same && call.by_mail.is_some() && self.mail.is_expected(id) {
             true => Ok(Some(id)),
             false => Err(WAITS_HERE),
@@ -203,14 +203,13 @@ impl Server {
         let keys = call.keys.as_slice().iter().zip(found);
         let keys = keys.map(|(key, found)| PendingKey {
             key: key.clone(),
-            is_ready: found.is_free && !found.has_waiters,
             held: found.held,
         });
         PendingRequest {
             keys: keys.collect(),
             owner: call.request.owner.to_owner(),
             terms: call.request.terms,
-            rank: Rank::Last,
+            busy: Busy::Held,
             since: self.instant(),
             until: self.end_of_wait(call.by_mail.map_or(0, |it| it.0)),
         }
@@ -239,10 +238,9 @@ impl Server {
         else {
             return;
         };
-        let first = keys.as_slice()[0].name.clone();
         let decided = Decided {
             waiter: Box::new(waiter),
-            keys: Some(keys),
+            keys,
             verdict: Verdict::Granted {
                 grant: Grant::New(stake.token),
                 stake,
@@ -250,7 +248,7 @@ impl Server {
                 alone: true,
             },
         };
-        self.decide(&first, decided);
+        self.decide(decided);
     }
 
     fn grant_enqueued(&mut self, id: WaiterId) -> Option<Granted> {
@@ -260,7 +258,7 @@ impl Server {
         let keys = self.queues.keys_of(id)?;
         let is_ready = |server: &mut Server, key: &KeyId| {
             server.with_live(&key.name, |server, live| {
-                server.queues.recheck_key(key.as_ref(), id, live)
+                server.queues.is_grantable(key.as_ref(), id, live)
             })
         };
         if !keys.as_slice().iter().all(|key| is_ready(self, key)) {
