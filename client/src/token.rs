@@ -27,8 +27,6 @@ const LIMIT: u64 = 1 << 53;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// With the feature `serde` it is serialized as its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -80,21 +78,6 @@ impl TryFrom<u64> for Token {
     }
 }
 
-#[cfg(feature = "serde")]
-impl serde_core::Serialize for Token {
-    fn serialize<S: serde_core::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(self.0)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde_core::Deserialize<'de> for Token {
-    fn deserialize<D: serde_core::Deserializer<'de>>(from: D) -> Result<Token, D::Error> {
-        let number = u64::deserialize(from)?;
-        Token::try_from(number).map_err(serde_core::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,14 +91,5 @@ mod tests {
         for number in [0, LIMIT, u64::MAX] {
             assert!(matches!(Token::try_from(number), Err(Error::Invalid(_))));
         }
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn a_token_is_serialized_as_its_number_and_no_other_number_becomes_one() {
-        let token = Token::new(7);
-        assert_eq!(serde_json::to_string(&token).unwrap(), "7");
-        assert_eq!(serde_json::from_str::<Token>("7").unwrap(), token);
-        assert!(serde_json::from_str::<Token>("0").is_err());
     }
 }
