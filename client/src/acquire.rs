@@ -10,128 +10,122 @@ use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::mail::Entry;
 use crate::name::{Bytes, Names};
-use crate::node::{Place, Route};
-use crate::request::{self, Late, Name, Terms};
+use crate::node::Place;
+use crate::request::{self, Late, Terms};
 use crate::retry::Tries;
-use crate::time::{BootInstant, Lease};
+use crate::time::BootInstant;
 use crate::token::Token;
 
-/// A name while it is unknown what a server has of it. Dropped, the name is left.
-pub(crate) struct Armed {
+/// What a name asks for at one server. Dropped while it is unknown what the server has of it, the name is left.
+pub(crate) struct Claim {
     core: Arc<Core>,
-    pub(crate) places: Vec<Place>,
-    name: Name,
-    lease: Lease,
-}
-
-impl Drop for Armed {
-    fn drop(&mut self) {
-        for place in self.places.drain(..) {
-            let (owner, lease) = (&self.name.owner, self.lease);
-            self.core.leave(place, owner, lease, Late::Requests);
-        }
-    }
-}
-
-impl Armed {
-    pub(crate) fn new(core: &Arc<Core>, route: &Route, name: &Name, lease: Lease) -> Armed {
-        let place = |key: &Bytes| Place {
-            node: route.node.clone(),
-            key: key.clone(),
-        };
-        Armed {
-            core: core.clone(),
-            places: name.keys.iter().map(place).collect(),
-            name: name.clone(),
-            lease,
-        }
-    }
-
-    /// Disarms the name: nothing is left of it, or the caller now owns what is. Returns its keys on the server.
-    pub(crate) fn settle(mut self) -> Vec<Place> {
-        std::mem::take(&mut self.places)
-    }
-}
-
-/// What a server has granted to a name.
-pub(crate) struct Won {
-    pub(crate) armed: Armed,
-    pub(crate) grant: Grant,
-}
-
-impl Won {
-    /// The first key on the server.
-    pub(crate) fn place(&self) -> &Place {
-        &self.armed.places[0]
-    }
-
-    /// Disarms the name: the caller now owns its hold. Returns its keys on the server.
-    pub(crate) fn settle(self) -> Vec<Place> {
-        self.armed.settle()
-    }
-}
-
-/// One request to one server.
-pub(crate) struct Attempt {
-    pub(crate) route: Route,
-    pub(crate) name: Name,
+    /// Where the first of the keys is.
+    pub(crate) place: Place,
+    /// 1 to 16 keys.
+    keys: Arc<[Bytes]>,
+    pub(crate) owner: Bytes,
     pub(crate) terms: Terms,
-    /// The token of the hold that it adds to, if it does.
-    pub(crate) token: Option<Token>,
-    /// For how many milliseconds it may wait; 0: without limit; `None`: not at all.
-    pub(crate) wait: Option<u64>,
+    /// The server may have something of it.
+    pub(crate) is_open: bool,
 }
 
-impl Attempt {
-    /// Asks once, under a name that the server has not seen. Dropped, the name is left.
-    pub(crate) async fn win(&self, core: &Arc<Core>) -> Result<Won, Failed> {
-        let armed = Armed::new(core, &self.route, &self.name, self.terms.lease);
-        match self.ask(core).await {
-            Ok(grant) => Ok(Won { armed, grant }),
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_open {
+            for place in self.places() {
+                let (owner, lease) = (&self.owner, self.terms.lease);
+                self.core.leave(place, owner, lease, Late::Requests);
+            }
+        }
+    }
+}
+
+impl Claim {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        place: Place,
+        keys: &Arc<[Bytes]>,
+        owner: Bytes,
+        terms: &Terms,
+    ) -> Claim {
+        Claim {
+            core: core.clone(),
+            place,
+            keys: keys.clone(),
+            owner,
+            terms: terms.clone(),
+            is_open: false,
+        }
+    }
+
+    /// Its keys on the server.
+    fn places(&self) -> Vec<Place> {
+        let place = |key: &Bytes| Place::new(self.place.node.clone(), key.clone());
+        self.keys.iter().map(place).collect()
+    }
+
+    /// Nothing is left of it, or the caller now owns what is. Returns its keys on the server.
+    pub(crate) fn settle(mut self) -> Vec<Place> {
+        self.is_open = false;
+        self.places()
+    }
+
+    /// Asks once, under a name that the server has not seen, for so many milliseconds (0: without limit; `None`: at once).
+    pub(crate) async fn win(mut self, wait: Option<u64>) -> Result<(Claim, Grant), Failed> {
+        self.is_open = true;
+        match self.ask(None, wait).await {
+            Ok(grant) => Ok((self, grant)),
             Err(failed) => {
-                if !matches!(failed, Failed::Unknown(_)) {
-                    armed.settle();
-                }
+                self.is_open = matches!(failed, Failed::Unknown(_));
                 Err(failed)
             }
         }
     }
 
-    /// Asks once. Returns what the server grants: at once, or by a letter.
-    pub(crate) async fn ask(&self, core: &Core) -> Result<Grant, Failed> {
-        let (mail, lease) = (&self.route.node.mail, self.terms.lease);
-        let entered = mail.enter(&self.name, lease);
-        let mut entry = entered.map_err(Failed::Refused)?;
-        let mut request = request::acquire(&self.name, &self.terms);
-        if let Some(token) = self.token {
+    /// Asks once; with a token, only to add to a hold with it. Returns what the server grants: at once, or by a letter.
+    pub(crate) async fn ask(
+        &self,
+        token: Option<Token>,
+        wait: Option<u64>,
+    ) -> Result<Grant, Failed> {
+        let (mail, lease) = (&self.place.node.mail, self.terms.lease);
+        let entered = mail.enter(&self.keys, &self.owner, lease);
+        let entry = entered.map_err(Failed::Refused)?;
+        let mut request = request::acquire(&self.keys, &self.owner, &self.terms);
+        if let Some(token) = token {
             request = request::by(token, request);
         }
-        if let Some(wait) = self.wait {
-            request = request::waiting(request, wait, &mail.mailbox(&self.name.keys[0]));
+        if let Some(wait) = wait {
+            request = request::waiting(request, wait, &mail.mailbox(&self.place.key));
         }
-        let reply = self.route.call(&request, core.settings.reply).await?;
+        let reply = self.place.call(&request, self.core.settings.reply).await?;
         let Some(since) = request::queued(&reply.value) else {
             return request::granted(reply, lease);
         };
-        let (token, granted) = self.decision(core, &mut entry, since).await?;
-        Ok(Grant::new(token, granted.max(reply.sent), lease))
+        let grant = self.decision(entry, since, wait).await?;
+        Ok(Grant::new(grant.token, grant.since.max(reply.sent), lease))
     }
 
     /// Waits for what the server decides: as long as the request may wait and an answer may take.
-    async fn decision(
-        &self,
-        core: &Core,
-        entry: &mut Entry,
-        since: i64,
-    ) -> Result<(Token, BootInstant), Failed> {
+    async fn decision(&self, entry: Entry, since: i64, wait: Option<u64>) -> Result<Grant, Failed> {
         let decision = entry.decision(since);
-        let Some(wait @ 1..) = self.wait else {
+        let Some(wait @ 1..) = wait else {
             return decision.await;
         };
-        let limit = Duration::from_millis(wait).saturating_add(core.settings.reply);
-        let decided = core.runtime.limited(limit, decision).await;
+        let limit = Duration::from_millis(wait).saturating_add(self.core.settings.reply);
+        let decided = self.core.runtime.limited(limit, decision).await;
         let late = || Error::of_line("", "UNBLOCKED", "no letter in time");
         decided.unwrap_or_else(|| Err(Failed::Unknown(late())))
+    }
+
+    /// Turns what the server has granted into a hold.
+    pub(crate) async fn held(self, grant: Grant) -> Result<Guard, Error> {
+        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms.clone());
+        let places = self.settle();
+        let parts = places.iter().map(|_| Part::new(grant, terms.lease));
+        let parts: Vec<_> = parts.collect();
+        let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
+        Guard::new(Hold::keep(&core, owner, &terms, belief, places)).await
     }
 }
 
@@ -146,45 +140,22 @@ pub(crate) async fn acquire(
     let mut redirected = None;
     loop {
         core.check_open()?;
-        let attempt = Attempt {
-            route: match redirected.take() {
-                Some(route) => route,
-                None => core.servers.route(&keys[0]).await?,
-            },
-            name: Name {
-                keys: keys.clone(),
-                owner: names.next(),
-            },
-            terms: terms.clone(),
-            token: None,
-            wait: tries.to_queue(BootInstant::now()),
+        let place = match redirected.take() {
+            Some(place) => place,
+            None => core.servers.route(&keys[0]).await?,
         };
-        let failed = match attempt.win(core).await {
-            Ok(won) => match held(core, attempt.name.owner, terms, won).await {
+        let claim = Claim::new(core, place.clone(), keys, names.next(), terms);
+        let failed = match claim.win(tries.to_queue(BootInstant::now())).await {
+            Ok((claim, grant)) => match claim.held(grant).await {
                 Ok(guard) => return Ok(guard),
                 Err(error) => Failed::Refused(error),
             },
             Err(failed) => failed,
         };
         core.check_open()?;
-        redirected = core.servers.redirected(&attempt.route, &keys[0], &failed)?;
+        redirected = core.servers.redirected(&place, &failed)?;
         if redirected.is_none() || !tries.follow() {
             core.pause(tries.after(failed, BootInstant::now())?).await;
         }
     }
-}
-
-/// Turns what one server has granted into a hold.
-pub(crate) async fn held(
-    core: &Arc<Core>,
-    owner: Bytes,
-    terms: &Terms,
-    won: Won,
-) -> Result<Guard, Error> {
-    let grant = won.grant;
-    let places = won.settle();
-    let parts = places.iter().map(|_| Part::new(grant, terms.lease));
-    let parts: Vec<_> = parts.collect();
-    let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
-    Guard::new(Hold::keep(core, owner, terms, belief, places)).await
 }

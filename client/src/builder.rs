@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::error::Error;
-use crate::retry::Wait;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
 use crate::settings::{Kind, Settings};
@@ -36,7 +35,7 @@ pub(crate) const SOME_SERVER: &str = "the server";
 #[must_use = "settings do nothing until a client is made of them"]
 pub struct Builder {
     source: Source,
-    settings: Settings,
+    pub(crate) settings: Settings,
     runtime: Option<Handle>,
 }
 
@@ -63,16 +62,6 @@ impl Builder {
         }
     }
 
-    /// The address of its server, as far as that tells it from all others.
-    pub(crate) fn address(&self) -> Option<Arc<str>> {
-        match &self.source {
-            Source::Server(connect) if &*connect.server != SOME_SERVER => {
-                Some(connect.server.clone())
-            }
-            _ => None,
-        }
-    }
-
     /// What opens connections to its server, if that is one.
     pub(crate) fn server(self) -> Result<Connect, Error> {
         match self.source {
@@ -82,26 +71,14 @@ impl Builder {
         }
     }
 
-    pub(crate) fn has_replicas(&self) -> bool {
-        self.settings.replicas > 0
-    }
-
-    pub(crate) fn with_settings(self, settings: Settings) -> Builder {
-        Builder {
-            settings,
-            runtime: None,
-            ..self
-        }
-    }
-
     /// Makes a client's core of the servers that `servers` makes.
     pub(crate) fn core(
         self,
-        servers: impl FnOnce(Source, &Settings, &Runtime) -> Result<Servers, Error>,
+        servers: impl FnOnce(Source, &Settings, &Runtime) -> Servers,
     ) -> Result<Arc<Core>, Error> {
         let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
         let runtime = Runtime::new(self.runtime.map_or_else(current, Ok)?);
-        let servers = servers(self.source, &self.settings, &runtime)?;
+        let servers = servers(self.source, &self.settings, &runtime);
         Core::new(servers, self.settings, runtime).map(Arc::new)
     }
 
@@ -138,7 +115,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Builder {
-        self.settings.wait = Wait::up_to(limit);
+        self.settings.wait = Some(limit);
         self
     }
 

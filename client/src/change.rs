@@ -2,13 +2,13 @@
 
 use redis::Cmd;
 
-use crate::acquire::Attempt;
+use crate::acquire::Claim;
 use crate::belief::{Change, Grant};
 use crate::error::{Error, Failed, Loss};
 use crate::hold::Hold;
 use crate::name::{Bytes, Mode};
 use crate::node::Place;
-use crate::request::{self, Late, Name, Terms};
+use crate::request::{self, Late, Terms};
 use crate::retry::Tries;
 use crate::servers::not_over_quorum;
 use crate::time::{BootInstant, Lease};
@@ -124,30 +124,21 @@ impl Hold {
         token: Token,
         tries: &Tries,
     ) -> Result<Grant, Failed> {
-        let route = self.core.servers.route(&place.key).await;
-        let attempt = Attempt {
-            route: route.map_err(Failed::Refused)?,
-            name: self.name(),
-            terms: self.changed_terms(Mode::Write),
-            token: Some(token),
-            wait: tries.to_queue(BootInstant::now()),
-        };
-        let grant = attempt.ask(&self.core).await?;
+        let (core, terms) = (&self.core, self.changed_terms(Mode::Write));
+        let place = core.servers.route(&place.key).await;
+        let place = place.map_err(Failed::Refused)?;
+        let keys = [place.key.clone()].into();
+        let claim = Claim::new(core, place, &keys, self.owner.clone(), &terms);
+        let wait = tries.to_queue(BootInstant::now());
+        let grant = claim.ask(Some(token), wait).await?;
         if self.core.settings.replicas == 0 {
             return Ok(grant);
         }
         // A writer only once replicas have that: by its new token.
-        let (token, lease) = (Some(grant.token), attempt.terms.lease);
-        let confirmed = self.core.renew(place, &self.owner, lease, token).await;
+        let (place, token) = (&claim.place, Some(grant.token));
+        let confirmed = core.renew(place, &self.owner, terms.lease, token).await;
         let gone = Error::Lost(Loss::Denied);
         confirmed.map_err(|failed| Failed::Unknown(failed.error(gone)))
-    }
-
-    fn name(&self) -> Name {
-        Name {
-            keys: [self.key.clone()].into(),
-            owner: self.owner.clone(),
-        }
     }
 
     /// What a request for another mode asks for.
@@ -169,7 +160,8 @@ impl Hold {
             return Ok(());
         }
         if !self.belief(|belief| belief.reads) {
-            let read = request::acquire(&self.name(), &self.changed_terms(Mode::Read));
+            let terms = self.changed_terms(Mode::Read);
+            let read = request::acquire(std::slice::from_ref(&self.key), &self.owner, &terms);
             let changing = Changing::begin(self, None);
             changing.send(&place, &request::by(token, read)).await?;
             self.belief(|belief| belief.reads = true);

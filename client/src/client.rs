@@ -14,7 +14,7 @@ use crate::error::{Error, Failed};
 use crate::inspect::{LockInfo, TopEntry};
 use crate::lock::Lock;
 use crate::name::Bytes;
-use crate::node::{Node, Place};
+use crate::node::Node;
 use crate::request;
 use crate::servers::Servers;
 
@@ -275,9 +275,11 @@ impl Client {
     async fn ask(&self, key: Bytes, command: &redis::Cmd) -> Result<redis::Value, Error> {
         let core = &self.0;
         core.check_open()?;
-        let node = core.servers.route(&key).await?.node;
-        let (place, limit) = (Place { node, key }, core.settings.reply);
-        let reply = core.servers.call(&place, command, limit).await;
+        let place = core.servers.route(&key).await?;
+        let reply = core
+            .servers
+            .call(&place, command, core.settings.reply)
+            .await;
         reply.map(|reply| reply.value).map_err(answered)
     }
 }
@@ -295,16 +297,14 @@ impl Builder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Client, Error> {
-        let core = self.core(|source, settings, runtime| {
-            Ok(match source {
-                Source::Server(connect) => {
-                    Servers::One(Arc::new(Node::new(connect, settings, runtime)))
-                }
-                #[cfg(feature = "cluster")]
-                Source::Cluster(seeds) => {
-                    Servers::Cluster(crate::cluster::Cluster::new(seeds, settings, runtime))
-                }
-            })
+        let core = self.core(|source, settings, runtime| match source {
+            Source::Server(connect) => {
+                Servers::One(Arc::new(Node::new(connect, settings, runtime)))
+            }
+            #[cfg(feature = "cluster")]
+            Source::Cluster(seeds) => {
+                Servers::Cluster(crate::cluster::Cluster::new(seeds, settings, runtime))
+            }
         });
         core.map(Client)
     }

@@ -11,17 +11,13 @@ use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, Value};
 use crate::connect::{Connect, at};
 use crate::error::{Error, Failed};
 use crate::name::Bytes;
-use crate::node::{Node, Route};
+use crate::node::{Node, Place};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::slot::{SLOTS, slot};
 use crate::sync::lock;
 
-/// Clones are the same cluster.
-#[derive(Clone)]
-pub(crate) struct Cluster(Arc<Shares>);
-
-struct Shares {
+pub(crate) struct Cluster {
     /// At least one. User, password and TLS of all nodes are those of the first.
     seeds: Vec<ConnectionInfo>,
     settings: Settings,
@@ -44,19 +40,19 @@ impl Cluster {
         seeds: Vec<ConnectionInfo>,
         settings: &Settings,
         runtime: &Runtime,
-    ) -> Cluster {
-        Cluster(Arc::new(Shares {
+    ) -> Arc<Cluster> {
+        Arc::new(Cluster {
             seeds,
             settings: settings.clone(),
             runtime: runtime.clone(),
             map: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
-        }))
+        })
     }
 
     /// Every primary that is known.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
-        let map = lock(&self.0.map);
+        let map = lock(&self.map);
         let has_slots = |node: &&Arc<Node>| {
             let mut slots = map.slots.iter().flatten();
             slots.any(|it| Arc::ptr_eq(it, node))
@@ -66,14 +62,14 @@ impl Cluster {
 
     /// Where a key is, as far as is known.
     pub(crate) fn home(&self, key: &[u8]) -> Option<Arc<Node>> {
-        let map = lock(&self.0.map);
+        let map = lock(&self.map);
         map.slots.get(usize::from(slot(key)))?.clone()
     }
 
     /// Where a key is. Asks the cluster if that is not known yet.
-    pub(crate) async fn find(&self, key: &Bytes) -> Result<Route, Error> {
+    pub(crate) async fn find(&self, key: &Bytes) -> Result<Place, Error> {
         if let Some(node) = self.home(key) {
-            return Ok(Route::to(node));
+            return Ok(Place::new(node, key.clone()));
         }
         let refreshed = self.refresh().await;
         let nobody = || {
@@ -81,12 +77,12 @@ impl Cluster {
             let text = format!("no node has slot {slot} of {key:?}");
             Error::of_line("the cluster", "CLUSTERDOWN", &text)
         };
-        let home = self.home(key).map(Route::to);
+        let home = self.home(key).map(|node| Place::new(node, key.clone()));
         home.ok_or_else(|| refreshed.err().unwrap_or_else(nobody))
     }
 
     /// Where a request about a key goes after it has failed; `None` where no other node may help. Learns from the failure.
-    pub(crate) fn redirected(&self, route: &Route, key: &Bytes, failed: &Failed) -> Option<Route> {
+    pub(crate) fn redirected(self: &Arc<Self>, place: &Place, failed: &Failed) -> Option<Place> {
         let (Failed::Refused(error) | Failed::Unknown(error)) = failed else {
             return None;
         };
@@ -102,30 +98,36 @@ impl Cluster {
             return None;
         }
         // `slot host:port`
-        let node = self.node(&with_host(message.split(' ').nth(1)?, &route.node.name))?;
-        if !is_asking && let Some(home) = lock(&self.0.map).slots.get_mut(usize::from(slot(key))) {
+        let node = self.node(&with_host(message.split(' ').nth(1)?, &place.node.name))?;
+        if !is_asking
+            && let Some(home) = lock(&self.map).slots.get_mut(usize::from(slot(&place.key)))
+        {
             *home = Some(node.clone());
         }
-        Some(Route { node, is_asking })
+        Some(Place {
+            node,
+            is_asking,
+            key: place.key.clone(),
+        })
     }
 
     /// The node with this address.
     fn node(&self, name: &str) -> Option<Arc<Node>> {
         let (host, port) = name.rsplit_once(':')?;
-        let (shares, port) = (&self.0, port.parse().ok()?);
+        let port = port.parse().ok()?;
         let make = || {
-            let connect = Connect::to(at(&shares.seeds[0], bare(host).to_owned(), port));
-            Arc::new(Node::new(connect, &shares.settings, &shares.runtime))
+            let connect = Connect::to(at(&self.seeds[0], bare(host).to_owned(), port));
+            Arc::new(Node::new(connect, &self.settings, &self.runtime))
         };
-        let nodes = &mut lock(&shares.map).nodes;
+        let nodes = &mut lock(&self.map).nodes;
         Some(nodes.entry(name.to_owned()).or_insert_with(make).clone())
     }
 
     /// Finds out where keys are, once at a time.
-    fn refresh_in_background(&self) {
+    fn refresh_in_background(self: &Arc<Self>) {
         let cluster = self.clone();
-        self.0.runtime.spawn(async move {
-            if cluster.0.refreshing.try_lock().is_ok() {
+        self.runtime.spawn(async move {
+            if cluster.refreshing.try_lock().is_ok() {
                 let _ = cluster.refresh().await;
             }
         });
@@ -139,17 +141,17 @@ impl Cluster {
             }
             _ => None,
         };
-        self.0.seeds.iter().filter_map(name).collect()
+        self.seeds.iter().filter_map(name).collect()
     }
 
     /// Asks all nodes for the slots; the first answer counts, because others may hang.
     async fn refresh(&self) -> Result<(), Error> {
-        let _once = self.0.refreshing.lock().await;
+        let _once = self.refreshing.lock().await;
         let mut names = self.seeds();
-        names.extend(lock(&self.0.map).nodes.keys().cloned());
+        names.extend(lock(&self.map).nodes.keys().cloned());
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let (command, limit) = (&command, self.0.settings.reply);
+        let (command, limit) = (&command, self.settings.reply);
         let nodes = names.iter().filter_map(|name| self.node(name));
         let ask = |node: Arc<Node>| async move {
             let answer = node.link.call(command, limit).await;
@@ -180,7 +182,7 @@ impl Cluster {
                 slots.fill(node);
             }
         }
-        let mut map = lock(&self.0.map);
+        let mut map = lock(&self.map);
         map.slots = slots;
         // Closes the connections to nodes that have left, or have no slots any more.
         map.nodes.retain(|name, _| names.contains(name));

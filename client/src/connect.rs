@@ -1,5 +1,6 @@
 //! Where connections come from: a URL, or whatever the application supplies.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,12 @@ pub(crate) struct Connect {
     pub(crate) open: Open,
     /// What may be wrong if that fails, for the text of the error.
     pub(crate) advice: &'static str,
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
 }
 
 pub(crate) type Open =

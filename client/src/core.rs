@@ -10,11 +10,12 @@ use redis::{ErrorKind, RedisError};
 use tokio::sync::{Notify, watch};
 
 use crate::belief::Grant;
-use crate::error::{Error, Failed, Loss, NodeFailure};
+use crate::error::{Error, Failed, NodeFailure, NodeReason};
 use crate::name::{Bytes, Names};
-use crate::node::{Node, Place, Route};
+use crate::node::Place;
+use crate::quorum::votes::majority;
 use crate::request::{self, Late};
-use crate::retry::Pause;
+use crate::retry::Tries;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
 use crate::settings::Settings;
@@ -79,43 +80,57 @@ impl Core {
         }
         let nodes = self.servers.nodes();
         // Of a cluster one node is enough: others may hang.
-        let needed = if self.settings.is_quorum() {
-            nodes.len() / 2 + 1
-        } else {
-            1
+        let needed = match self.settings.is_quorum() {
+            true => majority(nodes.len()),
+            false => 1,
         };
-        let probe = &request::info(&key);
-        let ask = |node: Arc<Node>| async move {
-            let route = Route::to(node);
-            (route.call(probe, limit).await, route)
+        let (key, probe) = (&key, &request::info(&key));
+        let ask = |node| async move {
+            let place = Place::new(node, key.clone());
+            (place.call(probe, limit).await, place)
         };
         let mut asking: FuturesUnordered<_> = nodes.into_iter().map(ask).collect();
         let (mut found, mut failures) = (0, Vec::new());
         while found < needed
-            && let Some((answer, route)) = asking.next().await
+            && let Some((answer, place)) = asking.next().await
         {
             let Err(failed) = answer else {
                 found += 1;
                 continue;
             };
             // Only a server that knows a command says that the key is elsewhere, or that the user may not run it.
-            let is_elsewhere = self.servers.redirected(&route, &key, &failed)?.is_some();
+            let is_elsewhere = self.servers.redirected(&place, &failed)?.is_some();
             match failed.error(Error::unexpected(&"null")) {
                 Error::Connection { server, error } if is_invalid(&error) => {
                     return Err(Error::Invalid(format!("{server}: {error}")));
                 }
                 Error::Refused { code, .. } if is_elsewhere || code == "NOPERM" => found += 1,
-                error => failures.push(NodeFailure::new(&route.node.name, error)),
+                error => failures.push(NodeFailure::new(&place.node.name, error)),
             }
         }
         match found >= needed {
             true => Ok(()),
-            false => Err(Error::of_failures(
-                failures,
-                found,
+            false => Err(self.too_few(failures, found, needed)),
+        }
+    }
+
+    /// The error where fewer servers than are needed have confirmed a request.
+    pub(crate) fn too_few(
+        &self,
+        mut nodes: Vec<NodeFailure>,
+        granted: usize,
+        needed: usize,
+    ) -> Error {
+        if self.settings.is_quorum() {
+            return Error::NoQuorum {
                 needed,
-                self.settings.is_quorum(),
-            )),
+                granted,
+                nodes,
+            };
+        }
+        match nodes.pop().map(|node| node.reason) {
+            Some(NodeReason::Failed(error) | NodeReason::Silent(error)) => *error,
+            _ => Error::unexpected(&"too few confirmed it"),
         }
     }
 
@@ -146,16 +161,16 @@ impl Core {
         if let Some(token) = token {
             renew = request::by(token, renew);
         }
-        let route = Route::to(self.servers.home(place));
-        let reply = match &route.node.replicas {
+        let home = self.servers.home(place);
+        let reply = match &home.node.replicas {
             Some(replicas) => replicas.confirm(renew).await,
             None => {
                 let limit = self.settings.reply.min(lease.renewal_period());
-                self.servers.call(place, &renew, limit).await
+                self.servers.call(&home, &renew, limit).await
             }
         };
         if let Err(failed) = &reply {
-            drop(self.servers.redirected(&route, &place.key, failed));
+            drop(self.servers.redirected(&home, failed));
         }
         request::granted(reply?, lease)
     }
@@ -164,20 +179,19 @@ impl Core {
     pub(crate) fn leave(self: &Arc<Self>, place: Place, owner: &Bytes, lease: Lease, late: Late) {
         let (core, pending) = (self.clone(), self.pending());
         let leave = request::leave(&place.key, owner, late);
-        let end = BootInstant::now() + lease.duration() + LATEST;
+        let longest = lease.duration().saturating_add(LATEST);
+        let mut tries = Tries::new(Some(longest), BootInstant::now());
         self.runtime.begin(async move {
-            let mut pause = Pause::new();
-            loop {
-                let error = match core.servers.call(&place, &leave, core.settings.reply).await {
-                    Ok(_) => break,
-                    Err(failed) => failed.error(Error::Lost(Loss::Denied)),
-                };
-                if !error.passes() || BootInstant::now() >= end {
-                    core.is_unconfirmed.store(true, Ordering::Relaxed);
-                    trace::abandoned(&place.node.name, &place.key, &error);
-                    break;
+            let limit = core.settings.reply;
+            while let Err(failed) = core.servers.call(&place, &leave, limit).await {
+                match tries.after(failed, BootInstant::now()) {
+                    Ok(pause) => core.runtime.sleep(pause).await,
+                    Err(error) => {
+                        core.is_unconfirmed.store(true, Ordering::Relaxed);
+                        trace::abandoned(&place.node.name, &place.key, &error);
+                        break;
+                    }
                 }
-                core.runtime.sleep(pause.next()).await;
             }
             drop(pending);
         });
@@ -189,12 +203,10 @@ impl Core {
         self.is_closed.store(true, Ordering::SeqCst);
         self.closed.notify_waiters();
         for node in self.servers.nodes() {
-            for (name, lease) in node.mail.close() {
-                for key in name.keys.iter().cloned() {
-                    let node = node.clone();
-                    self.leave(Place { node, key }, &name.owner, lease, Late::Requests);
-                }
-            }
+            node.mail.close(|key, owner, lease| {
+                let place = Place::new(node.clone(), key.clone());
+                self.leave(place, owner, lease, Late::Requests);
+            });
         }
         let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
         confirmed.is_some() && !self.is_unconfirmed.load(Ordering::Relaxed)

@@ -302,26 +302,6 @@ impl Error {
         }
     }
 
-    /// The error where too few of the servers have confirmed a request.
-    pub(crate) fn of_failures(
-        mut nodes: Vec<NodeFailure>,
-        granted: usize,
-        needed: usize,
-        is_quorum: bool,
-    ) -> Error {
-        if is_quorum {
-            return Error::NoQuorum {
-                needed,
-                granted,
-                nodes,
-            };
-        }
-        match nodes.pop().map(|node| node.reason) {
-            Some(NodeReason::Failed(error) | NodeReason::Silent(error)) => *error,
-            _ => Error::unexpected(&"too few confirmed it"),
-        }
-    }
-
     /// The error for a reply that no server of this contract gives.
     pub(crate) fn unexpected(reply: &dyn fmt::Debug) -> Error {
         Error::Refused {

@@ -10,7 +10,6 @@ use crate::name::{Mode, text};
 use crate::request;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
-use crate::trace;
 
 /// A held lock. It is renewed while the guard lives, and released when it is dropped.
 ///
@@ -333,8 +332,7 @@ impl Guard {
         E: From<Error>,
     {
         let inner = self.reenter();
-        let work = trace::working(self.key(), self.token(), work(inner));
-        let done = self.hold().unless_lost(work).await??;
+        let done = self.hold().unless_lost(work(inner)).await??;
         self.release().await?;
         Ok(done)
     }

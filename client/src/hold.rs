@@ -226,12 +226,7 @@ impl Hold {
         let needed = self.belief(|belief| belief.needed());
         match confirmed >= needed {
             true => Ok(()),
-            false => Err(Error::of_failures(
-                failures,
-                confirmed,
-                needed,
-                self.core.settings.is_quorum(),
-            )),
+            false => Err(self.core.too_few(failures, confirmed, needed)),
         }
     }
 

@@ -98,7 +98,7 @@
 //! | [`try_acquire`](Lock::try_acquire), [`try_read`](Lock::try_read) | one request | once, at once, if its connection was broken |
 //! | a renewal | the `response_timeout`, or a third of the lease if that is shorter | after a twentieth of the lease (5 to 200 ms), until the deadline |
 //! | a confirmation by replicas | 1 s, and the `response_timeout` | as the grant or the renewal that it confirms |
-//! | a release in the background | the `response_timeout` | after 20 ms up to 500 ms, until the lease is over and 5 s more |
+//! | a release in the background | the `response_timeout` | after 20 ms up to 1 s, until the lease is over and 5 s more |
 //!
 //! What is tried again is what a restart, a failover or a migration explains: a connection that fails or is silent, and the errors
 //! `UNBLOCKED`, `READONLY`, `MOVED`, `ASK`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`, `NOREPLICAS` and `BUSY`.
@@ -186,8 +186,7 @@
 //! | --- | --- |
 //! | `tls` | `rediss://`, through rustls |
 //! | `cluster` | `Client::cluster` |
-//! | `tracing` | events: granted, refused, released, passed on, lost, renewal failed; spans: `acquire lock`, and `under lock` for the work in [`Lock::run`] |
-//! | `serde` | a [`Token`] in messages |
+//! | `tracing` | events: released, passed on, lost, renewal failed, release given up |
 //!
 //! Tasks run on the tokio runtime that a client is built in, which needs I/O and time enabled.
 //!

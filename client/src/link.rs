@@ -21,11 +21,7 @@ use crate::time::BootInstant;
 
 type Opening = Shared<BoxFuture<'static, Result<MultiplexedConnection, Error>>>;
 
-/// Clones share the connection.
-#[derive(Clone)]
-pub(crate) struct Link(Arc<Shares>);
-
-struct Shares {
+pub(crate) struct Link {
     connect: Connect,
     settings: Settings,
     runtime: Runtime,
@@ -60,24 +56,28 @@ const LONGEST_READING: Duration = Duration::from_millis(100);
 const DEMOTED: Duration = Duration::from_millis(200);
 
 impl Link {
-    pub(crate) fn new(connect: Connect, settings: Settings, runtime: Runtime) -> Link {
-        Link(Arc::new(Shares {
+    pub(crate) fn new(connect: Connect, settings: &Settings, runtime: &Runtime) -> Arc<Link> {
+        Arc::new(Link {
             connect,
-            settings,
-            runtime,
+            settings: settings.clone(),
+            runtime: runtime.clone(),
             current: Mutex::default(),
             is_silent: AtomicBool::default(),
             replies: AtomicU64::default(),
-        }))
+        })
     }
 
     /// What errors call the server.
     pub(crate) fn server(&self) -> &Arc<str> {
-        &self.0.connect.server
+        &self.connect.server
     }
 
     /// Sends a command, and awaits its reply for `limit` at most.
-    pub(crate) async fn call(&self, command: &Cmd, limit: Duration) -> Result<Reply, Failed> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Reply, Failed> {
         let (generation, mut connection) = self.connection(limit).await?;
         let sent = BootInstant::now();
         let answer = connection.send_packed_command(command);
@@ -87,7 +87,7 @@ impl Link {
 
     /// Sends several commands in one write, and awaits their replies for `limit` at most.
     pub(crate) async fn call_all(
-        &self,
+        self: &Arc<Self>,
         commands: &Pipeline,
         limit: Duration,
     ) -> Result<Vec<Result<Reply, Failed>>, Failed> {
@@ -101,7 +101,7 @@ impl Link {
 
     /// Whether the server did not answer in time when it was last asked, or could not be reached.
     pub(crate) fn is_silent(&self) -> bool {
-        self.0.is_silent.load(Ordering::Relaxed)
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     /// The error of a request that has no reply yet.
@@ -116,23 +116,22 @@ impl Link {
         generation: u64,
         limit: Duration,
     ) -> Result<T, Failed> {
-        let (mut answer, runtime) = (pin!(answer), &self.0.runtime);
+        let (mut answer, runtime) = (pin!(answer), &self.runtime);
         let mut answered = runtime.limited(limit, answer.as_mut()).await;
         // What has arrived by now, and was not read because this process had other work, is not late.
         let reading = (limit / READINGS).min(LONGEST_READING);
         let mut readings = 0..READINGS;
         while answered.is_none() && readings.next().is_some() {
-            let before = self.0.replies.load(Ordering::Relaxed);
+            let before = self.replies.load(Ordering::Relaxed);
             answered = runtime.limited(reading, answer.as_mut()).await;
-            if self.0.replies.load(Ordering::Relaxed) == before {
+            if self.replies.load(Ordering::Relaxed) == before {
                 break;
             }
         }
-        self.0
-            .replies
+        self.replies
             .fetch_add(answered.is_some().into(), Ordering::Relaxed);
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
-        self.0.is_silent.store(answered.is_err(), Ordering::Relaxed);
+        self.is_silent.store(answered.is_err(), Ordering::Relaxed);
         answered.map_err(|error| {
             self.close(generation);
             Failed::Unknown(self.error(error))
@@ -154,21 +153,24 @@ impl Link {
 
     /// The server may be the primary no more: another connection may lead elsewhere.
     pub(crate) fn doubt(&self) {
-        let generation = lock(&self.0.current).generation;
+        let generation = lock(&self.current).generation;
         self.leave_demoted(generation);
     }
 
     fn leave_demoted(&self, generation: u64) {
-        if lock(&self.0.current).demoted.elapsed() > DEMOTED {
-            lock(&self.0.current).demoted = BootInstant::now();
+        if lock(&self.current).demoted.elapsed() > DEMOTED {
+            lock(&self.current).demoted = BootInstant::now();
             self.close(generation);
         }
     }
 
     /// The connection, once it is open. Over a quorum nobody waits for that longer than for an answer.
-    async fn connection(&self, limit: Duration) -> Result<(u64, MultiplexedConnection), Failed> {
+    async fn connection(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(u64, MultiplexedConnection), Failed> {
         let (generation, opening) = {
-            let mut current = lock(&self.0.current);
+            let mut current = lock(&self.current);
             let generation = current.generation;
             let open = || self.open(generation);
             (generation, current.opening.get_or_insert_with(open).clone())
@@ -176,32 +178,32 @@ impl Link {
         if let Some(Ok(connection)) = opening.peek() {
             return Ok((generation, connection.clone()));
         }
-        let limit = match self.0.settings.servers {
+        let limit = match self.settings.servers {
             Kind::Quorum => limit,
-            _ => limit.max(self.0.settings.connect),
+            _ => limit.max(self.settings.connect),
         };
-        let opened = self.0.runtime.limited(limit, opening).await;
+        let opened = self.runtime.limited(limit, opening).await;
         let opened = opened.unwrap_or_else(|| Err(self.unopened(late("connection", limit))));
         if opened.is_err() {
-            self.0.is_silent.store(true, Ordering::Relaxed);
+            self.is_silent.store(true, Ordering::Relaxed);
         }
         Ok((generation, opened.map_err(Failed::Refused)?))
     }
 
     /// Opens a connection in the background, so that it is there for the next caller if this one gives up.
-    fn open(&self, generation: u64) -> Opening {
+    fn open(self: &Arc<Self>, generation: u64) -> Opening {
         let (sender, opened) = tokio::sync::oneshot::channel();
         let link = self.clone();
-        self.0.runtime.spawn(async move {
-            let Settings { connect, name, .. } = &link.0.settings;
+        self.runtime.spawn(async move {
+            let Settings { connect, name, .. } = &link.settings;
             let opening = async {
-                let connection = (link.0.connect.open)().await?;
+                let connection = (link.connect.open)().await?;
                 if let Some(name) = name {
                     greet(&connection, &naming(name)).await?;
                 }
                 Ok(connection)
             };
-            let opened = link.0.runtime.limited(*connect, opening).await;
+            let opened = link.runtime.limited(*connect, opening).await;
             let opened = opened.unwrap_or_else(|| Err(late("connection", *connect)));
             if opened.is_err() {
                 link.close(generation);
@@ -214,7 +216,7 @@ impl Link {
 
     /// Has the next call open another connection.
     fn close(&self, generation: u64) {
-        let mut current = lock(&self.0.current);
+        let mut current = lock(&self.current);
         if current.generation == generation {
             current.generation += 1;
             current.opening = None;
@@ -225,7 +227,7 @@ impl Link {
     fn unopened(&self, error: RedisError) -> Error {
         let is_answer = error.is_connection_refusal()
             || !error.is_io_error() && error.kind() != ErrorKind::Parse;
-        let advice = self.0.connect.advice;
+        let advice = self.connect.advice;
         if is_answer || advice.is_empty() {
             return self.error(error);
         }
@@ -237,7 +239,7 @@ impl Link {
     }
 
     fn error(&self, error: RedisError) -> Error {
-        match self.0.runtime.is_gone() {
+        match self.runtime.is_gone() {
             true => Error::RuntimeGone,
             false => Error::Connection {
                 server: self.server().to_string(),

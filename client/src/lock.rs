@@ -13,11 +13,9 @@ use crate::name::{Bytes, Mode, Names, Owner, text};
 use crate::pass::take_over;
 use crate::quorum::rounds;
 use crate::request::Terms;
-use crate::retry::Wait;
 use crate::servers::not_over_quorum;
-use crate::time::{BootInstant, Lease};
+use crate::time::Lease;
 use crate::token::Token;
-use crate::trace;
 
 /// The most keys that can be taken together.
 const MOST_KEYS: usize = 16;
@@ -95,7 +93,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn wait(mut self, limit: Duration) -> Lock {
-        self.terms.wait = Wait::up_to(limit);
+        self.terms.wait = Some(limit);
         self
     }
 
@@ -284,12 +282,11 @@ impl Lock {
     /// ```
     pub async fn take_over(self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
         let terms = self.terms(Mode::Write)?;
-        let [key] = &*self.keys else {
+        if self.keys.len() > 1 {
             return invalid("several keys are taken over one by one".into());
-        };
+        }
         let (core, owner) = (&self.core, owner.as_ref().into());
-        let taken = take_over(core, self.names(), key.clone(), &terms, &owner, token);
-        taken.await
+        take_over(core, self.names(), &self.keys, &terms, &owner, token).await
     }
 
     fn names(&self) -> &Names {
@@ -297,20 +294,11 @@ impl Lock {
     }
 
     async fn take(self, mode: Mode) -> Result<Guard, Error> {
-        let began = BootInstant::now();
-        let taking = async {
-            let (core, terms) = (&self.core, self.terms(mode)?);
-            match core.settings.is_quorum() {
-                true => rounds::acquire(core, self.names(), &self.keys, &terms).await,
-                false => acquire(core, self.names(), &self.keys, &terms).await,
-            }
-        };
-        let guard = trace::acquiring(self.key(), mode, taking).await;
-        match &guard {
-            Ok(guard) => trace::granted(self.key(), mode, guard.token(), began.elapsed()),
-            Err(error) => trace::refused(self.key(), mode, error),
+        let (core, terms) = (&self.core, self.terms(mode)?);
+        match core.settings.is_quorum() {
+            true => rounds::acquire(core, self.names(), &self.keys, &terms).await,
+            false => acquire(core, self.names(), &self.keys, &terms).await,
         }
-        guard
     }
 
     /// What is asked for, if that is possible.

@@ -1,4 +1,4 @@
-//! One server process, and where requests go.
+//! One server process, and a key on it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,29 +18,26 @@ use crate::sync::lock;
 /// One server process: a connection for commands, and one for letters.
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
-    pub(crate) link: Link,
-    pub(crate) mail: Mail,
+    pub(crate) link: Arc<Link>,
+    pub(crate) mail: Arc<Mail>,
     /// What confirms holds, if replicas have to.
     pub(crate) replicas: Option<Arc<Replicas>>,
-    pub(crate) run_id: RunId,
+    /// What the process calls itself, once that is known.
+    pub(crate) run_id: Arc<Mutex<Option<String>>>,
 }
-
-/// What a server process calls itself, once it is known.
-pub(crate) type RunId = Arc<Mutex<Option<String>>>;
 
 impl Node {
     /// A server, which is connected to when it is first used.
     pub(crate) fn new(connect: Connect, settings: &Settings, runtime: &Runtime) -> Node {
-        let open = || Link::new(connect.clone(), settings.clone(), runtime.clone());
+        let open = || Link::new(connect.clone(), settings, runtime);
         let (link, letters) = (open(), open());
         let replicas = || Replicas::new(connect.clone(), link.clone(), settings, runtime);
-        let replicas = (settings.replicas > 0).then(replicas);
         Node {
             name: connect.server.clone(),
-            replicas: replicas.map(Arc::new),
-            mail: Mail::new(letters, settings.clone(), runtime.clone()),
+            replicas: (settings.replicas > 0).then(replicas).map(Arc::new),
+            mail: Mail::new(letters, settings, runtime),
             link,
-            run_id: RunId::default(),
+            run_id: Arc::default(),
         }
     }
 
@@ -57,20 +54,17 @@ pub(crate) struct Place {
     /// The server that granted it; in a cluster the key may have moved since.
     pub(crate) node: Arc<Node>,
     pub(crate) key: Bytes,
-}
-
-/// Where a request goes.
-#[derive(Clone)]
-pub(crate) struct Route {
-    pub(crate) node: Arc<Node>,
-    /// The key's slot is on its way there: `ASKING` precedes the request.
+    /// The key's slot is on its way there: `ASKING` precedes a request.
     pub(crate) is_asking: bool,
 }
 
-impl Route {
-    pub(crate) fn to(node: Arc<Node>) -> Route {
-        let is_asking = false;
-        Route { node, is_asking }
+impl Place {
+    pub(crate) fn new(node: Arc<Node>, key: Bytes) -> Place {
+        Place {
+            node,
+            key,
+            is_asking: false,
+        }
     }
 
     pub(crate) async fn call(&self, command: &Cmd, limit: Duration) -> Result<Reply, Failed> {

@@ -22,9 +22,9 @@ const TOO_FEW: &str = "TOOFEW";
 
 /// The replicas of a server.
 pub(crate) struct Replicas {
-    link: Link,
+    link: Arc<Link>,
     /// What grants.
-    grants: Link,
+    grants: Arc<Link>,
     settings: Settings,
     runtime: Runtime,
     /// What the next write sends.
@@ -41,13 +41,13 @@ struct Pending {
 impl Replicas {
     pub(crate) fn new(
         connect: Connect,
-        grants: Link,
+        grants: Arc<Link>,
         settings: &Settings,
         runtime: &Runtime,
     ) -> Replicas {
         let connect = checked(connect, wait(settings), settings.replicas.into());
         Replicas {
-            link: Link::new(connect, settings.clone(), runtime.clone()),
+            link: Link::new(connect, settings, runtime),
             grants,
             settings: settings.clone(),
             runtime: runtime.clone(),

@@ -1,6 +1,5 @@
 //! The commands, a function for each, and what their replies mean.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -9,27 +8,19 @@ use crate::belief::Grant;
 use crate::error::{Error, Failed};
 use crate::link::Reply;
 use crate::name::{Bytes, Mode};
-use crate::retry::Wait;
 use crate::time::Lease;
 use crate::token::Token;
 
 /// How long what arrives late from a name that has left has no effect, in milliseconds.
 const AWAY: u64 = 60_000;
 
-/// The keys and the owner of one acquisition.
-#[derive(Debug, Clone)]
-pub(crate) struct Name {
-    /// 1 to 16 keys.
-    pub(crate) keys: Arc<[Bytes]>,
-    pub(crate) owner: Bytes,
-}
-
 /// What an acquisition asks for, and how its hold is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
-    pub(crate) wait: Wait,
+    /// How long it may wait: not at all if that is zero, without limit if `None`.
+    pub(crate) wait: Option<Duration>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
     /// How many permits.
@@ -45,21 +36,21 @@ fn command(verb: &str, key: &Bytes, owner: &Bytes) -> Cmd {
 }
 
 /// Takes the lock, or the locks.
-pub(crate) fn acquire(name: &Name, terms: &Terms) -> Cmd {
+pub(crate) fn acquire(keys: &[Bytes], owner: &Bytes, terms: &Terms) -> Cmd {
     let lease = terms.lease.as_millis();
-    if name.keys.len() > 1 {
+    let [key] = keys else {
         let mut acquire = redis::cmd("LOCK.MACQUIRE");
-        acquire.arg(&*name.owner).arg(lease).arg(name.keys.len());
-        for key in name.keys.iter() {
+        acquire.arg(&**owner).arg(lease).arg(keys.len());
+        for key in keys {
             acquire.arg(&**key);
         }
         return acquire;
-    }
+    };
     let verb = match terms.mode {
         Mode::Write => "LOCK.ACQUIRE",
         Mode::Read => "LOCK.RLOCK",
     };
-    let mut acquire = command(verb, &name.keys[0], &name.owner);
+    let mut acquire = command(verb, key, owner);
     acquire.arg(lease).arg("HOLDS").arg(terms.count);
     if let Some(of) = terms.of {
         acquire.arg("LIMIT").arg(of);

@@ -8,73 +8,28 @@ use std::time::Duration;
 use crate::error::{Error, Failed};
 use crate::time::BootInstant;
 
-/// Pauses that grow from 20 ms to a limit.
-#[derive(Debug, Clone)]
-pub(crate) struct Pause {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Pause {
-    /// Pauses of half a second at most.
-    pub(crate) fn new() -> Pause {
-        Pause {
-            next: Duration::from_millis(20),
-            longest: Duration::from_millis(500),
-        }
-    }
-
-    /// The next pause.
-    pub(crate) fn next(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (2 * pause).min(self.longest);
-        pause
-    }
-}
-
-/// How long a request may wait for a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// It is answered at once.
-    Never,
-    Until(Duration),
-    Forever,
-}
-
-impl Wait {
-    pub(crate) fn up_to(limit: Duration) -> Wait {
-        if limit.is_zero() {
-            Wait::Never
-        } else {
-            Wait::Until(limit)
-        }
-    }
-}
-
-/// The tries of one acquisition.
+/// The tries of one request.
 #[derive(Debug)]
 pub(crate) struct Tries {
-    wait: Wait,
+    /// How long it may wait: not at all if that is zero, without limit if `None`.
+    wait: Option<Duration>,
     began: BootInstant,
-    pause: Pause,
-    count: u32,
+    pause: Duration,
+    /// How often it was sent elsewhere.
     redirections: u32,
 }
 
-/// How many redirections an acquisition follows without a pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many redirections are followed without a pause.
 const REDIRECTIONS: u32 = 5;
 
 impl Tries {
-    pub(crate) fn new(wait: Wait, now: BootInstant) -> Tries {
-        let pause = Pause {
-            longest: Duration::from_secs(1),
-            ..Pause::new()
-        };
+    pub(crate) fn new(wait: Option<Duration>, now: BootInstant) -> Tries {
         Tries {
             wait,
             began: now,
-            pause,
-            count: 0,
+            pause: FIRST_PAUSE,
             redirections: 0,
         }
     }
@@ -82,22 +37,19 @@ impl Tries {
     /// The `WAIT` of the next request, in milliseconds; `None` if it must not wait, 0 if it waits without limit.
     pub(crate) fn to_queue(&self, now: BootInstant) -> Option<u64> {
         match self.wait {
-            Wait::Never => None,
-            Wait::Forever => Some(0),
-            Wait::Until(_) => {
+            None => Some(0),
+            Some(Duration::ZERO) => None,
+            Some(_) => {
                 let left = self.left(now).as_nanos().div_ceil(1_000_000);
                 Some(u64::try_from(left).unwrap_or(u64::MAX).clamp(1, 1 << 53))
             }
         }
     }
 
-    /// How long the acquisition may still wait.
+    /// How long the request may still wait.
     pub(crate) fn left(&self, now: BootInstant) -> Duration {
-        match self.wait {
-            Wait::Never => Duration::ZERO,
-            Wait::Forever => Duration::MAX,
-            Wait::Until(limit) => (self.began + limit).since(now),
-        }
+        let left = |limit| (self.began + limit).since(now);
+        self.wait.map_or(Duration::MAX, left)
     }
 
     pub(crate) fn is_over(&self, now: BootInstant) -> bool {
@@ -109,6 +61,13 @@ impl Tries {
         Error::Busy {
             waited: now.since(self.began),
         }
+    }
+
+    /// The pause before the next try: the first ones are short.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (2 * pause).min(LONGEST_PAUSE);
+        pause
     }
 
     /// Whether to follow a redirection at once.
@@ -123,19 +82,17 @@ impl Tries {
         if !error.passes() && !matches!(error, Error::Lost(_)) {
             return Err(error);
         }
-        self.count += 1;
-        let broke = matches!(&error, Error::Connection { error, .. } if !error.is_timeout());
-        match self.wait {
+        let (is_first, pause) = (self.pause == FIRST_PAUSE, self.pause());
+        if self.wait == Some(Duration::ZERO) {
             // The connection may have been dead for hours.
-            Wait::Never if self.count == 1 && broke => Ok(Duration::ZERO),
-            Wait::Never => Err(error),
-            _ => {
-                let pause = self.pause.next();
-                match pause < self.left(now) {
-                    true => Ok(pause),
-                    false => Err(error),
-                }
-            }
+            return match is_first && error.is_broken() {
+                true => Ok(Duration::ZERO),
+                false => Err(error),
+            };
+        }
+        match pause < self.left(now) {
+            true => Ok(pause),
+            false => Err(error),
         }
     }
 }
@@ -165,7 +122,7 @@ mod tests {
     #[test]
     fn an_acquisition_without_a_limit_is_tried_for_ever_and_at_last_once_a_second() {
         let now = BootInstant::now();
-        let mut tries = Tries::new(Wait::Forever, now);
+        let mut tries = Tries::new(None, now);
         let pauses: Vec<_> = (0..100)
             .map(|_| tries.after(broken(), now).unwrap())
             .collect();
@@ -177,7 +134,7 @@ mod tests {
     #[test]
     fn an_acquisition_with_a_limit_is_tried_until_it_is_over() {
         let now = BootInstant::now();
-        let mut tries = Tries::new(Wait::Until(ms(100)), now);
+        let mut tries = Tries::new(Some(ms(100)), now);
         assert_eq!(tries.after(broken(), now).unwrap(), ms(20));
         assert_eq!(
             tries.to_queue(now + Duration::from_micros(20_500)),
@@ -196,11 +153,15 @@ mod tests {
     fn an_attempt_is_repeated_once_where_its_connection_was_dead_and_not_where_the_server_is_silent()
      {
         let now = BootInstant::now();
-        let mut tries = Tries::new(Wait::Never, now);
+        let mut tries = Tries::new(Some(Duration::ZERO), now);
         assert_eq!(tries.after(broken(), now).unwrap(), Duration::ZERO);
         assert!(tries.after(broken(), now).is_err());
         let silent = connection(io::ErrorKind::TimedOut);
-        assert!(Tries::new(Wait::Never, now).after(silent, now).is_err());
+        assert!(
+            Tries::new(Some(Duration::ZERO), now)
+                .after(silent, now)
+                .is_err()
+        );
         assert_eq!(tries.to_queue(now), None);
     }
 
@@ -208,7 +169,7 @@ mod tests {
     fn a_refusal_and_a_denial_are_reported_at_once_and_a_failover_is_waited_for() {
         let now = BootInstant::now();
         let refused = |code| Failed::Refused(Error::of_line("s", code, "text"));
-        let mut tries = Tries::new(Wait::Forever, now);
+        let mut tries = Tries::new(None, now);
         assert!(tries.after(refused("WRONGTYPE"), now).is_err());
         assert!(matches!(
             tries.after(Failed::Denied, now),

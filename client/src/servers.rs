@@ -11,13 +11,13 @@ use crate::cluster::Cluster;
 use crate::error::{Error, Failed};
 use crate::link::Reply;
 use crate::name::Bytes;
-use crate::node::{Node, Place, Route};
+use crate::node::{Node, Place};
 
 /// Which servers a client has.
 pub(crate) enum Servers {
     One(Arc<Node>),
     #[cfg(feature = "cluster")]
-    Cluster(Cluster),
+    Cluster(Arc<Cluster>),
     /// Independent servers, a majority of which decides.
     Quorum(Vec<Arc<Node>>),
 }
@@ -37,10 +37,9 @@ impl Servers {
     }
 
     /// Where a key is, where one server decides on it.
-    pub(crate) async fn route(&self, key: &Bytes) -> Result<Route, Error> {
-        let _ = key;
+    pub(crate) async fn route(&self, key: &Bytes) -> Result<Place, Error> {
         match self {
-            Servers::One(node) => Ok(Route::to(node.clone())),
+            Servers::One(node) => Ok(Place::new(node.clone(), key.clone())),
             #[cfg(feature = "cluster")]
             Servers::Cluster(cluster) => cluster.find(key).await,
             Servers::Quorum(_) => Err(not_over_quorum(
@@ -53,16 +52,14 @@ impl Servers {
     /// stays. An error where a cluster is taken for one server.
     pub(crate) fn redirected(
         &self,
-        route: &Route,
-        key: &Bytes,
+        place: &Place,
         failed: &Failed,
-    ) -> Result<Option<Route>, Error> {
-        let _ = key;
+    ) -> Result<Option<Place>, Error> {
         match (self, failed) {
             #[cfg(feature = "cluster")]
-            (Servers::Cluster(cluster), failed) => Ok(cluster.redirected(route, key, failed)),
+            (Servers::Cluster(cluster), failed) => Ok(cluster.redirected(place, failed)),
             (_, Failed::Refused(error)) if error.is_redirection() => {
-                let node = &route.node.name;
+                let node = &place.node.name;
                 Err(Error::Invalid(format!(
                     "{node} is a node of a cluster: build the client with `Client::cluster` (feature `cluster`)"
                 )))
@@ -78,30 +75,31 @@ impl Servers {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let mut route = Route::to(self.home(place));
+        let mut place = self.home(place);
         let mut redirections = 0;
         loop {
-            let failed = match route.call(command, limit).await {
+            let failed = match place.call(command, limit).await {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
             redirections += 1;
-            let redirected = self.redirected(&route, &place.key, &failed);
+            let redirected = self.redirected(&place, &failed);
             match redirected.map_err(Failed::Refused)? {
-                Some(next) if redirections <= REDIRECTIONS => route = next,
+                Some(next) if redirections <= REDIRECTIONS => place = next,
                 _ => return Err(failed),
             }
         }
     }
 
-    /// The server that has a place's key now, as far as is known.
-    pub(crate) fn home(&self, place: &Place) -> Arc<Node> {
+    /// Where a place's key is now, as far as is known.
+    pub(crate) fn home(&self, place: &Place) -> Place {
         let home = match self {
             #[cfg(feature = "cluster")]
             Servers::Cluster(cluster) => cluster.home(&place.key),
             _ => None,
         };
-        home.unwrap_or_else(|| place.node.clone())
+        let node = home.unwrap_or_else(|| place.node.clone());
+        Place::new(node, place.key.clone())
     }
 
     /// Sends a command to every server, and awaits all answers.

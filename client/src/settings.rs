@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::retry::Wait;
-
 /// What applies to all locks and connections of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -12,7 +10,8 @@ pub(crate) struct Settings {
     pub(crate) name: Option<String>,
     /// The lease of locks that set none, and how long these wait.
     pub(crate) lease: Duration,
-    pub(crate) wait: Wait,
+    /// How long a lock waits that does not set it; without limit if `None`.
+    pub(crate) wait: Option<Duration>,
     /// How long opening a connection may take.
     pub(crate) connect: Duration,
     /// How long a reply may take.
@@ -38,7 +37,7 @@ impl Settings {
             servers,
             name: None,
             lease: Duration::from_secs(10),
-            wait: Wait::Forever,
+            wait: None,
             connect,
             reply,
             replicas: 0,

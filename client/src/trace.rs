@@ -1,11 +1,8 @@
-//! Events and spans for `tracing`; nothing without that feature.
+//! Events of background tasks for `tracing`; nothing without that feature.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
-use std::time::Duration;
-
 use crate::error::{Error, Loss};
-use crate::name::Mode;
 #[cfg(feature = "tracing")]
 use crate::name::text;
 use crate::token::Token;
@@ -14,44 +11,6 @@ use crate::token::Token;
 #[cfg(feature = "tracing")]
 fn report(event: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(event));
-}
-
-/// Puts an acquisition into a span.
-pub(crate) fn acquiring<F: Future>(
-    key: &[u8],
-    mode: Mode,
-    acquisition: F,
-) -> impl Future<Output = F::Output> + use<F> {
-    #[cfg(feature = "tracing")]
-    let acquisition = tracing::Instrument::instrument(
-        acquisition,
-        tracing::debug_span!("acquire lock", key = %text(key), %mode),
-    );
-    acquisition
-}
-
-/// Puts work under a lock into a span.
-pub(crate) fn working<F: Future>(
-    key: &[u8],
-    token: Token,
-    work: F,
-) -> impl Future<Output = F::Output> + use<F> {
-    #[cfg(feature = "tracing")]
-    let work = tracing::Instrument::instrument(
-        work,
-        tracing::info_span!("under lock", key = %text(key), %token),
-    );
-    work
-}
-
-pub(crate) fn granted(key: &[u8], mode: Mode, token: Token, waited: Duration) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(key = %text(key), %mode, %token, ?waited, "lock granted");
-}
-
-pub(crate) fn refused(key: &[u8], mode: Mode, error: &Error) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(key = %text(key), %mode, %error, "lock not granted");
 }
 
 /// A hold has ended: as its holder wanted, or lost.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Won;
+use crate::acquire::Claim;
+use crate::belief::Grant;
 use crate::error::{Error, NodeFailure, NodeReason};
 use crate::node::Node;
 use crate::quorum::votes::{Tally, majority};
@@ -13,7 +14,7 @@ use crate::time::BootInstant;
 pub(crate) enum Vote {
     Unasked,
     Pending,
-    Held(Won),
+    Held(Claim, Grant),
     /// Others hold the lock there.
     Busy,
     /// It may have granted it, and was left.
@@ -44,7 +45,7 @@ impl Ballot {
     }
 
     pub(crate) fn is_held(&self, server: usize) -> bool {
-        matches!(self.votes[server], Vote::Held(_))
+        matches!(self.votes[server], Vote::Held(..))
     }
 
     pub(crate) fn is_busy(&self, server: usize) -> bool {
@@ -89,7 +90,7 @@ impl Ballot {
     /// When the first server that holds it has granted it.
     pub(crate) fn oldest(&self) -> Option<BootInstant> {
         let held = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Held(won) => Some(won.grant.since),
+            Vote::Held(_, grant) => Some(grant.since),
             _ => None,
         });
         held.min()
@@ -98,7 +99,7 @@ impl Ballot {
     /// The grants. A server that did not answer the last time decides nothing before it does.
     pub(crate) fn tally(&self) -> Tally {
         let grant = |vote: &Vote| match vote {
-            Vote::Held(won) => Some(won.grant),
+            Vote::Held(_, grant) => Some(*grant),
             _ => None,
         };
         let pending = self.servers().filter(|server| self.may_answer(*server));
@@ -137,8 +138,8 @@ impl Ballot {
         let ahead = self.ahead();
         let failure = |server: usize| {
             let reason = match &self.votes[server] {
-                Vote::Held(_) if ahead.contains(&server) => NodeReason::Ahead,
-                Vote::Held(_) | Vote::Unasked => return None,
+                Vote::Held(..) if ahead.contains(&server) => NodeReason::Ahead,
+                Vote::Held(..) | Vote::Unasked => return None,
                 Vote::Busy => NodeReason::Busy,
                 Vote::Pending => self.nodes[server].link.no_reply(limit).into(),
                 Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => {

@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{ErrorKind, FromRedisValue, RedisError};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, SOME_SERVER, Source};
 use crate::client::Client;
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
-use crate::node::{Node, RunId};
+use crate::node::Node;
 use crate::request;
 use crate::servers::{Servers, not_over_quorum};
 use crate::settings::{Kind, Settings};
@@ -138,16 +138,19 @@ impl Quorum {
                 servers.len()
             )));
         }
+        let servers = servers.into_iter().map(Builder::server);
+        let servers: Vec<Connect> = servers.collect::<Result<_, _>>()?;
         let mut addresses = HashSet::new();
-        let address = servers.iter().filter_map(Builder::address);
-        if let Some(twice) = address.into_iter().find(|it| !addresses.insert(it.clone())) {
+        let named = servers.iter().map(|connect| &*connect.server);
+        let named = named.filter(|server| *server != SOME_SERVER);
+        if let Some(twice) = named.into_iter().find(|server| !addresses.insert(*server)) {
             return Err(Error::Invalid(format!(
                 "{twice} is there twice, and would vote twice"
             )));
         }
+        let mut settings = Builder::new(Source::Server(servers[0].clone()));
         let (connect, reply) = (Duration::from_millis(500), Duration::from_millis(50));
-        let settings = Settings::new(Kind::Quorum, connect, reply);
-        let settings = servers[0].clone().with_settings(settings);
+        settings.settings = Settings::new(Kind::Quorum, connect, reply);
         Ok(QuorumBuilder { servers, settings })
     }
 
@@ -223,7 +226,7 @@ impl fmt::Debug for Quorum {
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing until a quorum is made of them"]
 pub struct QuorumBuilder {
-    servers: Vec<Builder>,
+    servers: Vec<Connect>,
     settings: Builder,
 }
 
@@ -268,19 +271,19 @@ impl QuorumBuilder {
     /// # }
     /// ```
     pub fn build(self) -> Result<Quorum, Error> {
-        if self.settings.has_replicas() {
+        if self.settings.settings.replicas > 0 {
             return Err(not_over_quorum("its servers have no replicas that count"));
         }
-        let run_ids: Arc<[RunId]> = self.servers.iter().map(|_| RunId::default()).collect();
+        let run_ids: Arc<[_]> = self.servers.iter().map(|_| Arc::default()).collect();
         let core = self.settings.core(|_, settings, runtime| {
-            let node = |(number, server): (usize, Builder)| {
-                let connect = identified(server.server()?, number, run_ids.clone());
+            let node = |(number, connect)| {
+                let connect = identified(connect, number, run_ids.clone());
                 let run_id = run_ids[number].clone();
                 let node = Node::new(connect, settings, runtime);
-                Ok(Arc::new(Node { run_id, ..node }))
+                Arc::new(Node { run_id, ..node })
             };
             let nodes = self.servers.into_iter().enumerate().map(node);
-            Ok(Servers::Quorum(nodes.collect::<Result<_, Error>>()?))
+            Servers::Quorum(nodes.collect())
         });
         core.map(Quorum)
     }
@@ -307,7 +310,11 @@ impl QuorumBuilder {
 
 /// Has connections find out which process they lead to, which must not be one of the others of the quorum. A user without the right
 /// to `INFO` may take locks all the same.
-fn identified(connect: Connect, number: usize, run_ids: Arc<[RunId]>) -> Connect {
+fn identified(
+    connect: Connect,
+    number: usize,
+    run_ids: Arc<[Arc<Mutex<Option<String>>>]>,
+) -> Connect {
     let (open, advice) = (connect.open, connect.advice);
     let identified = Connect::new(connect.server, move || {
         let (opening, run_ids) = (open(), run_ids.clone());
@@ -320,9 +327,8 @@ fn identified(connect: Connect, number: usize, run_ids: Arc<[RunId]>) -> Connect
             let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
             let run_id = run_id.map(|run_id| run_id.trim().to_owned());
             sync::lock(&run_ids[number]).clone_from(&run_id);
-            let is_same =
-                |(other, id): (usize, &RunId)| other != number && *sync::lock(id) == run_id;
-            match run_id.is_some() && run_ids.iter().enumerate().any(is_same) {
+            let same = run_ids.iter().filter(|id| *sync::lock(id) == run_id);
+            match run_id.is_some() && same.count() > 1 {
                 true => Err(RedisError::from((
                     ErrorKind::InvalidClientConfig,
                     "it is the same server as another one of this quorum, and would vote twice",

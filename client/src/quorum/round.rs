@@ -10,17 +10,17 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::Cmd;
 
-use crate::acquire::{Attempt, Won};
-use crate::belief::{Belief, Part};
+use crate::acquire::Claim;
+use crate::belief::{Belief, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::name::Bytes;
-use crate::node::Route;
+use crate::node::Place;
 use crate::quorum::ballot::{Ballot, Vote};
 use crate::quorum::votes::{Outcome, majority};
-use crate::request::{self, Name, Terms};
+use crate::request::{self, Terms};
 use crate::time::BootInstant;
 use crate::token::Token;
 
@@ -30,7 +30,8 @@ type Voted = (usize, Vote);
 pub(crate) struct Round<'a> {
     core: &'a Arc<Core>,
     terms: &'a Terms,
-    name: Name,
+    keys: &'a Arc<[Bytes]>,
+    owner: Bytes,
     pub(crate) ballot: Ballot,
     /// What is on its way: to each server one at a time.
     asking: FuturesUnordered<BoxFuture<'static, Voted>>,
@@ -38,11 +39,17 @@ pub(crate) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>, name: Name, terms: &'a Terms) -> Round<'a> {
+    pub(crate) fn new(
+        core: &'a Arc<Core>,
+        keys: &'a Arc<[Bytes]>,
+        owner: Bytes,
+        terms: &'a Terms,
+    ) -> Round<'a> {
         Round {
             core,
             terms,
-            name,
+            keys,
+            owner,
             ballot: Ballot::new(core.servers.nodes()),
             asking: FuturesUnordered::new(),
             started: BootInstant::now(),
@@ -50,18 +57,14 @@ impl<'a> Round<'a> {
     }
 
     fn ask(&mut self, server: usize, wait: Option<u64>) {
-        let core = self.core.clone();
-        let attempt = Attempt {
-            route: Route::to(self.ballot.nodes[server].clone()),
-            name: self.name.clone(),
-            terms: self.terms.clone(),
-            token: None,
-            wait,
-        };
+        let (node, key) = (&self.ballot.nodes[server], &self.keys[0]);
+        let place = Place::new(node.clone(), key.clone());
+        let owner = self.owner.clone();
+        let claim = Claim::new(self.core, place, self.keys, owner, self.terms);
         self.ballot.votes[server] = Vote::Pending;
         let asking = async move {
-            let vote = match attempt.win(&core).await {
-                Ok(won) => Vote::Held(won),
+            let vote = match claim.win(wait).await {
+                Ok((claim, grant)) => Vote::Held(claim, grant),
                 Err(Failed::Denied) => Vote::Busy,
                 Err(Failed::Refused(error)) => Vote::Failed(error),
                 Err(Failed::Unknown(error)) => Vote::Unknown(error),
@@ -102,9 +105,9 @@ impl<'a> Round<'a> {
     /// Raises the token of a server's grant. If that fails it is left, and the name is not used again.
     fn raise(&mut self, server: usize, token: Token) {
         let fence = |key: &Bytes, owner: &Bytes, _| request::fence(key, owner, token);
-        let raised = |mut won: Won, token| {
-            won.grant.token = Token::new(token);
-            Vote::Held(won)
+        let raised = |claim, grant, token| {
+            let token = Token::new(token);
+            Vote::Held(claim, Grant { token, ..grant })
         };
         self.send(server, fence, raised, Vote::Unraised);
     }
@@ -113,8 +116,8 @@ impl<'a> Round<'a> {
     fn give_back(&mut self, server: usize) {
         let release =
             |key: &Bytes, owner: &Bytes, token| request::by(token, request::release(key, owner));
-        let released = |won: Won, _| {
-            won.settle();
+        let released = |claim: Claim, _, _| {
+            claim.settle();
             Vote::Unasked
         };
         self.send(server, release, released, Vote::Unknown);
@@ -125,21 +128,23 @@ impl<'a> Round<'a> {
         &mut self,
         server: usize,
         command: impl FnOnce(&Bytes, &Bytes, Token) -> Cmd,
-        done: fn(Won, u64) -> Vote,
+        done: fn(Claim, Grant, u64) -> Vote,
         failed: fn(Error) -> Vote,
     ) {
-        let Vote::Held(_) = self.ballot.votes[server] else {
+        if !self.ballot.is_held(server) {
+            return;
+        }
+        let vote = std::mem::replace(&mut self.ballot.votes[server], Vote::Pending);
+        let Vote::Held(claim, grant) = vote else {
             return;
         };
-        let vote = std::mem::replace(&mut self.ballot.votes[server], Vote::Pending);
-        let Vote::Held(won) = vote else { return };
-        let (core, place) = (self.core.clone(), won.place().clone());
-        let command = command(&place.key, &self.name.owner, won.grant.token);
+        let core = self.core.clone();
+        let command = command(&claim.place.key, &self.owner, grant.token);
         let sending = async move {
             let limit = core.settings.reply;
-            let reply = core.servers.call(&place, &command, limit).await;
+            let reply = core.servers.call(&claim.place, &command, limit).await;
             let vote = match reply.and_then(|reply| request::number(reply.value)) {
-                Ok(number) => done(won, number),
+                Ok(number) => done(claim, grant, number),
                 Err(it) => failed(it.error(Error::Lost(Loss::Denied))),
             };
             (server, vote)
@@ -206,16 +211,15 @@ impl<'a> Round<'a> {
             .into_iter()
             .enumerate()
         {
-            if let Vote::Held(won) = vote
+            if let Vote::Held(claim, grant) = vote
                 && !ahead.contains(&server)
             {
-                parts.push(Part::new(won.grant, lease));
-                places.append(&mut won.settle());
+                parts.push(Part::new(grant, lease));
+                places.append(&mut claim.settle());
             }
         }
         let belief = Belief::new(token, mode, lease, majority(self.ballot.nodes.len()), parts);
-        let owner = self.name.owner.clone();
-        let hold = Hold::keep(self.core, owner, self.terms, belief, places);
+        let hold = Hold::keep(self.core, self.owner, self.terms, belief, places);
         let guard = Guard::new(hold.clone()).await?;
         if !self.asking.is_empty() {
             let core = self.core.clone();
@@ -233,10 +237,10 @@ async fn join_late(
 ) {
     let pending = core.pending();
     while let Some((_, vote)) = late.next().await {
-        if let Vote::Held(won) = vote
-            && hold.join(won.place().clone(), won.grant)
+        if let Vote::Held(claim, grant) = vote
+            && hold.join(claim.place.clone(), grant)
         {
-            won.settle();
+            claim.settle();
         }
     }
     drop(pending);

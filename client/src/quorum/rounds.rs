@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::name::{Bytes, Names, random_uuid};
 use crate::quorum::round::Round;
-use crate::request::{Name, Terms};
-use crate::retry::{Tries, Wait};
+use crate::request::Terms;
+use crate::retry::Tries;
 use crate::time::BootInstant;
 
 /// A server may take this part of a lease to answer.
@@ -30,11 +30,7 @@ pub(crate) async fn acquire(
     loop {
         core.check_open()?;
         let began = BootInstant::now();
-        let name = Name {
-            keys: keys.clone(),
-            owner: names.next(),
-        };
-        let mut round = Round::new(core, name, terms);
+        let mut round = Round::new(core, keys, names.next(), terms);
         let waits: Option<usize> = queues_on.take();
         let won = match waits {
             None => round.ask_all().await,
@@ -42,7 +38,7 @@ pub(crate) async fn acquire(
         };
         core.check_open()?;
         let now = BootInstant::now();
-        let is_over = terms.wait == Wait::Never || tries.is_over(now);
+        let is_over = tries.is_over(now);
         let has_waited = waits.is_some();
         let back_off = back_off(now.since(began));
         let pause = match won {
