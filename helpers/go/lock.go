@@ -65,7 +65,7 @@ func (k *Lock) Unlock() error {
 	} else if over != nil {
 		return nil
 	}
-	replies := n.callAll(k.locks.stopped, k.each(func(key string) []any { return []any{"LOCK.RELEASE", key, k.owner, "ALL", "TOKEN", k.token} })...)
+	replies := n.commands.callAll(k.locks.stopped, k.each(func(key string) []any { return []any{"LOCK.RELEASE", key, k.owner, "ALL", "TOKEN", k.token} })...)
 	if slices.ContainsFunc(replies, isFailure) {
 		k.locks.leave(k.keys, k.owner)
 	}
@@ -167,7 +167,7 @@ func (k *Lock) confirm(ctx context.Context) error {
 		return nil
 	}
 	sent := now()
-	for _, reply := range k.node.renewAll(ctx, k.each(k.renewal)...) {
+	for _, reply := range k.node.renewals.callAll(ctx, k.each(k.renewal)...) {
 		if err, failed := reply.(error); failed {
 			return err
 		}
@@ -200,7 +200,7 @@ func (l *Locks) keep() {
 			k.next = forever
 			var replies []any
 			for _, command := range k.each(k.renewal) {
-				k.node.renew(func(reply any) {
+				k.node.renewals.send(func(reply any) {
 					if replies = append(replies, reply); len(replies) == len(k.keys) { // one goroutine delivers them
 						k.renewed(sent, replies)
 					}

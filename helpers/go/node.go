@@ -26,13 +26,9 @@ const (
 var errUnsure = errors.New("mortise: the server lost the request, or answered too late")
 
 type node struct {
-	locks    *Locks
-	name     string
-	queue    []command
-	sends    bool       // there is a pump
-	renewals []command  // that replicas are to confirm next
-	confirms bool       // they confirm some now
-	more     *sync.Cond // there is more in the queue, or nothing is sent any more
+	locks              *Locks
+	name               string
+	commands, renewals *pipeline // the same, where no replica confirms renewals
 
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
@@ -40,6 +36,15 @@ type node struct {
 	doubts  bool                // somebody's request may have been put to another box than this
 	listens bool                // somebody collects letters
 	pending map[string]*pending // who may get one, by owner
+}
+
+// pipeline sends what is queued in one pipeline, and then what was queued meanwhile.
+type pipeline struct {
+	locks *Locks
+	do    func(ctx context.Context, commands [][]string) []any
+	queue []command
+	runs  bool       // there is a pump
+	more  *sync.Cond // there is more in the queue, or nothing is sent any more
 }
 
 type command struct {
@@ -57,17 +62,31 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	defer l.mu.Unlock()
 	n := l.nodes[name]
 	if n == nil {
-		n = &node{locks: l, name: name, more: sync.NewCond(&l.mu), pending: map[string]*pending{}}
+		n = &node{locks: l, name: name, commands: l.pipeline(l.client.Do), pending: map[string]*pending{}}
+		n.renewals = n.commands
+		if l.replicas > 0 {
+			n.renewals = l.pipeline(l.confirm)
+		}
 		l.nodes[name] = n
-		context.AfterFunc(l.stopped, n.wake)
 	}
 	return n, nil
 }
 
-func (n *node) wake() {
-	n.locks.mu.Lock()
-	defer n.locks.mu.Unlock()
-	n.more.Broadcast()
+func (l *Locks) pipeline(do func(ctx context.Context, commands [][]string) []any) *pipeline {
+	made := &pipeline{locks: l, do: do, more: sync.NewCond(&l.mu)}
+	context.AfterFunc(l.stopped, made.wake)
+	return made
+}
+
+// confirm has replicas confirm renewals. The reply is an *Unconfirmed to each that too few of them have.
+func (l *Locks) confirm(ctx context.Context, renewals [][]string) []any {
+	return confirmed(l.replicas, l.client.Confirm(ctx, renewals, l.replicas))
+}
+
+func (p *pipeline) wake() {
+	p.locks.mu.Lock()
+	defer p.locks.mu.Unlock()
+	p.more.Broadcast()
 }
 
 // lookForServers asks which server serves which key now, ten times a second at most.
@@ -79,28 +98,28 @@ func (l *Locks) lookForServers(ctx context.Context) {
 }
 
 // send queues the command, and delivers its reply, or an error if the server has none. The mutex is held.
-func (n *node) send(reply func(any), args ...any) {
-	n.queue = append(n.queue, command{words(args...), reply})
-	if !n.sends {
-		n.sends = true
-		go n.pump()
+func (p *pipeline) send(reply func(any), args ...any) {
+	p.queue = append(p.queue, command{words(args...), reply})
+	if !p.runs {
+		p.runs = true
+		go p.pump()
 	}
-	n.more.Signal()
+	p.more.Signal()
 }
 
 // pump sends what is queued, then what was queued meanwhile, until nothing may be sent any more.
-func (n *node) pump() {
-	for batch := n.next(); batch != nil; batch = n.next() {
+func (p *pipeline) pump() {
+	for batch := p.next(); batch != nil; batch = p.next() {
 		commands := make([][]string, len(batch))
 		for i, c := range batch {
 			commands[i] = c.words
 		}
-		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
-		replies := n.locks.client.Do(ctx, commands)
+		ctx, cancel := context.WithTimeout(p.locks.stopped, timeout)
+		replies := p.do(ctx, commands)
 		cancel()
 		for i, c := range batch {
 			if err, failed := replies[i].(error); !failed || isRefused(err, "") {
-				n.locks.answered.Store(true)
+				p.locks.answered.Store(true)
 			}
 			c.reply(replies[i])
 		}
@@ -109,85 +128,38 @@ func (n *node) pump() {
 
 // next waits for commands and takes them from the queue; none if the queue is empty and nothing may be sent any more. A goroutine of its own
 // for each would have to grow its stack each time.
-func (n *node) next() []command {
-	n.locks.mu.Lock()
-	defer n.locks.mu.Unlock()
-	for len(n.queue) == 0 {
-		if n.locks.stopped.Err() != nil {
-			n.sends = false
+func (p *pipeline) next() []command {
+	p.locks.mu.Lock()
+	defer p.locks.mu.Unlock()
+	for len(p.queue) == 0 {
+		if p.locks.stopped.Err() != nil {
+			p.runs = false
 			return nil
 		}
-		n.more.Wait()
+		p.more.Wait()
 	}
-	batch := n.queue[:min(len(n.queue), mostCommands)]
-	n.queue = n.queue[len(batch):]
-	return batch
-}
-
-// renew queues a renewal, whose reply is an *Unconfirmed if too few replicas have it. The mutex is held.
-func (n *node) renew(reply func(any), args ...any) {
-	if n.locks.replicas == 0 {
-		n.send(reply, args...)
-		return
-	}
-	n.renewals = append(n.renewals, command{words(args...), reply})
-	if !n.confirms {
-		n.confirms = true
-		go n.confirm()
-	}
-}
-
-// confirm sends what is to be renewed, and what gathers while replicas confirm that.
-func (n *node) confirm() {
-	for batch := n.gathered(); batch != nil; batch = n.gathered() {
-		commands := make([][]string, len(batch))
-		for i, c := range batch {
-			commands[i] = c.words
-		}
-		ctx, cancel := context.WithTimeout(n.locks.stopped, timeout)
-		replies := n.locks.client.Confirm(ctx, commands, n.locks.replicas)
-		cancel()
-		for i, reply := range confirmed(n.locks.replicas, replies) {
-			batch[i].reply(reply)
-		}
-	}
-}
-
-// gathered takes the renewals; none if there are none.
-func (n *node) gathered() []command {
-	n.locks.mu.Lock()
-	defer n.locks.mu.Unlock()
-	batch := n.renewals
-	n.renewals, n.confirms = nil, batch != nil
+	batch := p.queue[:min(len(p.queue), mostCommands)]
+	p.queue = p.queue[len(batch):]
 	return batch
 }
 
 // call sends the command and waits for its reply until ctx ends.
 func (n *node) call(ctx context.Context, args ...any) any {
-	return n.callAll(ctx, args)[0]
+	return n.commands.callAll(ctx, args)[0]
 }
 
 // callAll sends the commands, in one pipeline, and waits for their replies until ctx ends.
-func (n *node) callAll(ctx context.Context, commands ...[]any) []any {
-	return n.exchange(ctx, n.send, commands)
-}
-
-// renewAll renews, and waits for the replies until ctx ends.
-func (n *node) renewAll(ctx context.Context, renewals ...[]any) []any {
-	return n.exchange(ctx, n.renew, renewals)
-}
-
-func (n *node) exchange(ctx context.Context, send func(reply func(any), args ...any), commands [][]any) []any {
+func (p *pipeline) callAll(ctx context.Context, commands ...[]any) []any {
 	type numbered struct {
 		number int
 		reply  any
 	}
 	arrived := make(chan numbered, len(commands))
-	n.locks.mu.Lock()
+	p.locks.mu.Lock()
 	for number, args := range commands {
-		send(func(reply any) { arrived <- numbered{number, reply} }, args...)
+		p.send(func(reply any) { arrived <- numbered{number, reply} }, args...)
 	}
-	n.locks.mu.Unlock()
+	p.locks.mu.Unlock()
 	replies := make([]any, len(commands))
 	for i := range replies {
 		replies[i] = errUnsure

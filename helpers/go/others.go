@@ -46,7 +46,7 @@ func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, opti
 		return nil, nil, err
 	}
 	k, sent := &Lock{locks: l, node: n, request: r, owner: owner, token: token}, now()
-	reply := n.renewAll(ctx, k.renewal(key))[0]
+	reply := n.renewals.callAll(ctx, k.renewal(key))[0]
 	if err, _ = reply.(error); err != nil {
 		l.lookForServers(ctx)
 	} else if reply == nil {
