@@ -7,12 +7,12 @@ import string
 from celery import current_task
 from celery.exceptions import Ignore
 
-from . import BusyError, Lock
+from . import BusyError, Lock, UnconfirmedError
 
 __all__ = ["once"]
 
 
-def once(redis, key, *, wait=0, again=5, lease=30.0):
+def once(redis, key, *, wait=0, again=5, lease=30.0, replicas=0):
     """Runs the task's function only under a lock. Goes below `@app.task`.
 
     redis: the client for the locks, or a function without arguments that returns it.
@@ -22,6 +22,7 @@ def once(redis, key, *, wait=0, again=5, lease=30.0):
     again: after so many seconds a task whose lock another one holds is sent again. That is no retry of the task: it counts neither
         as a failure nor against its `max_retries`. Where nobody could run it again (an eager task, a plain call), BusyError is raised.
     lease: after so many seconds the lock of a worker that died is free. It is renewed while the task runs.
+    replicas: how many replicas must have the lock, as for `Lock`.
     """
     names = {name.partition(".")[0].partition("[")[0] for _, name, _, _ in string.Formatter().parse(key) if name is not None}
 
@@ -37,11 +38,11 @@ def once(redis, key, *, wait=0, again=5, lease=30.0):
             for name in names:
                 check(name, bound.arguments[name])
             lock = Lock(redis() if callable(redis) else redis, f"celery:{key.format(**bound.arguments)}", lease=lease,
-                        blocking=wait > 0, blocking_timeout=wait)
+                        blocking=wait > 0, blocking_timeout=wait, replicas=replicas)
             with contextlib.ExitStack() as block:
                 try:
                     block.enter_context(lock)
-                except BusyError:
+                except (BusyError, UnconfirmedError):
                     send_again(again)
                     raise
                 return function(*arguments, **options)
