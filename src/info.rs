@@ -3,8 +3,7 @@
 use crate::config;
 use crate::ffi::Context;
 use crate::keys::{first_lock, leases, tokens};
-use crate::time::failover::{self, Leases};
-use crate::time::{self, clock, lag};
+use crate::time::{self, clock, failover, lag};
 use crate::totals;
 use crate::waiting;
 use crate::work::queue::{self as work, Kind};
@@ -64,11 +63,8 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
             fields.push((format!("{what}_ms_{part}"), value.to_string()));
         }
     }
-    let running = Leases {
-        granted: leases::last_deadline(ctx),
-        awaited: waiting::queues(ctx).borrow().longest_lease(),
-    };
-    let missing = failover::missing(ctx, &running, now);
+    let awaited = waiting::queues(ctx).borrow().longest_lease();
+    let missing = failover::missing(ctx, leases::last_deadline(ctx), awaited, now);
     let safe = u64::from(missing.is_empty());
     fields.extend([
         ("failover_safe".into(), safe.to_string()),

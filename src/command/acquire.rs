@@ -5,11 +5,10 @@
 //! * `LOCK.MACQUIRE owner lease numkeys key [key …] [WAIT ms [MAIL box]] [FENCE token]`: several locks at once, all or none
 
 mod attempt;
-mod call;
 
 use std::ffi::CStr;
 
-use super::{check_primary, check_token, has_left};
+use super::{check_token, has_left};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
@@ -19,8 +18,7 @@ use crate::waiting::pending::{self, How, Waits};
 use crate::work::open_lock::Notices;
 use crate::work::slice::Stretch;
 
-use attempt::{Attempt, attempt};
-use call::{Call, Form};
+use attempt::{Attempt, Call, Form, attempt, parse};
 
 pub(crate) struct Acquire;
 pub(crate) struct WLock;
@@ -90,8 +88,7 @@ impl Command for MAcquire {
 }
 
 fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
-    check_primary(ctx)?;
-    let call = call::parse(ctx, args, form)?;
+    let call = parse(ctx, args, form)?;
     let owner = call.request.owner;
     if let Some(fence) = call.request.terms.fence {
         check_token(ctx, "FENCE", fence, clock::command_wall())?;

@@ -1,7 +1,7 @@
 //! `LOCK.FENCE key owner token`
 
 use super::parse::Parse;
-use super::{change_hold, check_primary, check_renewable, check_token, revivable};
+use super::{change_hold, check_renewable, check_token, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::keys::tokens;
@@ -23,8 +23,7 @@ impl Command for Fence {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let token = parse.token(ARGUMENT)?;
         let wall = clock::wall();

@@ -5,7 +5,7 @@
 use mortise_core::{OwnerRef, Token};
 
 use super::parse::Parse;
-use super::{check_primary, check_renewable, has_left, revivable};
+use super::{check_renewable, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Arg, Args, Command, Context, Docs, Keys};
 use crate::time::clock;
@@ -29,8 +29,7 @@ impl Command for Guard {
         if ctx.runs_carried_command() {
             return Err(Error::not_inside(Self::DOCS.name));
         }
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let call = Call {
             key: parse.key()?,
             owner: parse.owner("owner")?,

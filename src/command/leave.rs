@@ -2,7 +2,6 @@
 
 use mortise_core::How;
 
-use super::check_primary;
 use super::parse::Parse;
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
@@ -23,8 +22,7 @@ impl Command for Leave {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let mut stay = None;
         parse.options(|parse| parse.option("FOR", &mut stay, Parse::stay))?;

@@ -3,7 +3,6 @@
 //!
 //! It names no key: a box is routed like one in a cluster, and is kept in memory alone.
 
-use super::check_primary;
 use super::parse::Parse;
 use crate::config;
 use crate::error::Error;
@@ -30,9 +29,8 @@ impl Command for Mail {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
         let (arrived, now) = (clock::now_micros(), clock::now());
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let name = parse.mailbox("box")?;
         let (mut after, mut wait, mut count) = (None, None, None);
         parse.options(|parse| {

@@ -38,15 +38,6 @@ use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::open_lock::OpenLock;
 
-/// Refuses a change on a replica. The server does so itself unless the replica is writable.
-fn check_primary(ctx: &Context<'_>) -> Result<(), Error> {
-    if time::is_primary(ctx) {
-        Ok(())
-    } else {
-        Err(Error::READ_ONLY)
-    }
-}
-
 /// Refuses a token past its bound, whatever the key holds.
 fn check_token(
     ctx: &Context<'_>,

@@ -5,6 +5,7 @@ use mortise_core::{Count, KeyList, Lease, OwnerRef, Token, WaiterId};
 use crate::config;
 use crate::error::{Error, shown};
 use crate::ffi::{Arg, Args, Context, decimal};
+use crate::time;
 
 /// The largest wait: 2^53 milliseconds.
 const LONGEST_WAIT: u64 = 1 << 53;
@@ -30,6 +31,17 @@ impl<'c> Parse<'c> {
             args,
             next: 1,
             max_lease: config::MAX_LEASE.get(ctx),
+        }
+    }
+
+    /// Behind the name of a command that changes something.
+    ///
+    /// # Errors
+    /// [`Error::READ_ONLY`] on a replica. The server replies that itself unless the replica is writable.
+    pub(crate) fn of_change(ctx: &Context<'_>, args: Args<'c>) -> Result<Self, Error> {
+        match time::is_primary(ctx) {
+            true => Ok(Self::new(ctx, args)),
+            false => Err(Error::READ_ONLY),
         }
     }
 

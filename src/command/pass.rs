@@ -3,7 +3,7 @@
 use mortise_core::PassError;
 
 use super::parse::Parse;
-use super::{change_hold, check_primary, has_left, revivable};
+use super::{change_hold, has_left, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::{self, clock};
@@ -22,8 +22,7 @@ impl Command for Pass {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let call = mortise_core::Pass {
             owner,

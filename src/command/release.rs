@@ -2,8 +2,8 @@
 
 use mortise_core::{How, Mode, ReleaseError, Token};
 
+use super::change_hold;
 use super::parse::Parse;
-use super::{change_hold, check_primary};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 
@@ -21,8 +21,7 @@ impl Command for Release {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let (how, token) = options(&mut parse)?;
         let release = mortise_core::Release { owner, how, token };

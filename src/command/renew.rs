@@ -3,7 +3,7 @@
 use mortise_core::Token;
 
 use super::parse::Parse;
-use super::{change_hold, check_primary, check_renewable, revivable};
+use super::{change_hold, check_renewable, revivable};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::totals::{self, Total};
@@ -21,8 +21,7 @@ impl Command for Renew {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let lease = parse.lease()?;
         let token = parse.only_token()?;

@@ -2,8 +2,8 @@
 //!
 //! It changes nothing that a holder relies on. So it works whenever a release does, also in the grace and while nothing is renewed.
 
+use super::change_hold;
 use super::parse::Parse;
-use super::{change_hold, check_primary};
 use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 
@@ -20,8 +20,7 @@ impl Command for Revoke {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        check_primary(ctx)?;
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::of_change(ctx, args)?;
         let (key, owner) = (parse.key()?, parse.owner("owner")?);
         let token = parse.only_token()?;
         change_hold(ctx, key, owner, |lock| {

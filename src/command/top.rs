@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use mortise_core::{Instant, KeyId, Mode};
+use mortise_core::{Instant, KeyId, Queue, Queues};
 
 use super::info::mode_name;
 use super::parse::Parse;
@@ -26,14 +26,6 @@ const PASSED_OVER: usize = 10_000;
 
 pub(crate) struct Top;
 
-struct Entry {
-    key: KeyId,
-    mode: Option<Mode>,
-    holders: usize,
-    waiters: usize,
-    oldest: Option<Instant>,
-}
-
 impl Command for Top {
     const DOCS: Docs = Docs {
         name: "LOCK.TOP",
@@ -48,20 +40,23 @@ impl Command for Top {
         let mut parse = Parse::new(ctx, args);
         let mut count = None;
         parse.options(|parse| parse.option("COUNT", &mut count, Parse::shown))?;
-        let now = clock::now();
-        let entries = most_waiters(ctx, count.unwrap_or(SHOWN), now);
-        ctx.reply_array(entries.len());
-        for entry in entries {
-            reply(ctx, &entry, now);
+        let (now, queues) = (clock::now(), waiting::queues(ctx).borrow());
+        let keys = most_waiters(ctx, &queues, count.unwrap_or(SHOWN));
+        ctx.reply_array(keys.len());
+        for (key, queue) in keys {
+            reply(ctx, key, queue, now);
         }
         Ok(())
     }
 }
 
 /// The keys with the most waiters that the caller may read, most first; among equals the one that has waited longest.
-fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
+fn most_waiters<'q>(
+    ctx: &Context<'_>,
+    queues: &'q Queues,
+    count: usize,
+) -> Vec<(&'q KeyId, Queue<'q>)> {
     let viewer = ctx.viewer();
-    let queues = waiting::queues(ctx).borrow();
     let ordered = queues
         .iter()
         .map(|(key, queue)| Reverse((Reverse(queue.len()), queue.oldest(), key)));
@@ -69,33 +64,27 @@ fn most_waiters(ctx: &Context<'_>, count: usize, now: Instant) -> Vec<Entry> {
     let (mut shown, mut passed_over) = (Vec::new(), 0);
     while shown.len() < count
         && passed_over < PASSED_OVER
-        && let Some(Reverse((_, oldest, key))) = ordered.pop()
+        && let Some(Reverse((.., key))) = ordered.pop()
     {
         let named = key.as_ref();
-        let Some(queue) = queues.get(named).filter(|_| viewer.may_read(named)) else {
-            passed_over += 1;
-            continue;
-        };
-        shown.push(Entry {
-            key: key.clone(),
-            mode: queue.held().mode(now),
-            holders: queue.held().live_len(now),
-            waiters: queue.len(),
-            oldest,
-        });
+        match queues.get(named).filter(|_| viewer.may_read(named)) {
+            Some(queue) => shown.push((key, queue)),
+            None => passed_over += 1,
+        }
     }
     shown
 }
 
-fn reply(ctx: &Context<'_>, entry: &Entry, now: Instant) {
+fn reply(ctx: &Context<'_>, key: &KeyId, queue: Queue<'_>, now: Instant) {
+    let (held, oldest) = (queue.held(), queue.oldest());
     ctx.reply_map(6);
     ctx.reply_text(c"key");
-    ctx.reply_bytes(&entry.key.name);
-    ctx.reply_field(c"db", i64::from(entry.key.db.0));
+    ctx.reply_bytes(&key.name);
+    ctx.reply_field(c"db", i64::from(key.db.0));
     ctx.reply_text(c"mode");
-    ctx.reply_text(mode_name(entry.mode));
-    let oldest = entry.oldest.map_or(0, |oldest| now.millis_since(oldest));
-    ctx.reply_field(c"holders", entry.holders as i64);
-    ctx.reply_field(c"waiters", entry.waiters as i64);
+    ctx.reply_text(mode_name(held.mode(now)));
+    let oldest = oldest.map_or(0, |oldest| now.millis_since(oldest));
+    ctx.reply_field(c"holders", held.live_len(now) as i64);
+    ctx.reply_field(c"waiters", queue.len() as i64);
     ctx.reply_field(c"oldest", oldest as i64);
 }

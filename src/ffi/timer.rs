@@ -25,22 +25,16 @@ enum Timer {
     Started(raw::RedisModuleTimerID),
 }
 
-struct Timers {
-    /// By alarm.
-    timers: [Cell<Timer>; ALARMS.len()],
-    /// A timer is firing.
-    answering: Cell<bool>,
-}
-
 thread_local! {
     /// True on the event loop's thread.
     static IS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
-static TIMERS: MainThread<Timers> = MainThread::new(Timers {
-    timers: [const { Cell::new(Timer::None) }; ALARMS.len()],
-    answering: Cell::new(false),
-});
+/// By alarm.
+static TIMERS: MainThread<[Cell<Timer>; ALARMS.len()]> =
+    MainThread::new([const { Cell::new(Timer::None) }; ALARMS.len()]);
+/// A timer is firing.
+static IS_FIRING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// At load time: this thread runs the event loop.
 pub(super) fn on_load() {
@@ -49,13 +43,13 @@ pub(super) fn on_load() {
 
 impl Context<'_> {
     fn timer(&self, alarm: Alarm) -> &'static Cell<Timer> {
-        &TIMERS.get(self).timers[alarm as usize]
+        &TIMERS.get(self)[alarm as usize]
     }
 
     /// Fires `alarm` once, `ms` from now, instead of when it was to fire before.
     pub(crate) fn start_timer(&self, ms: u64, alarm: Alarm) {
         self.stop_timer(alarm);
-        let timer = if TIMERS.get(self).answering.get() {
+        let timer = if IS_FIRING.get(self).get() {
             Timer::Asked(ms)
         } else {
             Timer::Started(self.create_timer(ms, alarm))
@@ -114,13 +108,12 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) 
     let Some(alarm) = ALARMS.get(data.addr()) else {
         return;
     };
-    let timers = TIMERS.get(&ctx);
     ctx.timer(*alarm).set(Timer::None);
-    timers.answering.set(true);
+    IS_FIRING.get(&ctx).set(true);
     catch("a timer", || (handlers::get().on_alarm)(&ctx, *alarm));
-    timers.answering.set(false);
+    IS_FIRING.get(&ctx).set(false);
     let is_asked = |timer: &Cell<Timer>| matches!(timer.get(), Timer::Asked(_));
-    if timers.timers.iter().any(is_asked) {
+    if TIMERS.get(&ctx).iter().any(is_asked) {
         wake_event_loop();
     }
 }

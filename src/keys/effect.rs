@@ -4,7 +4,7 @@
 //! The server that applies it decides nothing.
 //!
 //! Building an effect costs a third of an acquire, so it is left out while it has no receiver:
-//! while `has_receivers` is clear. The flag is set whenever there may be a replica or an AOF from
+//! while `HAS_RECEIVERS` is clear. The flag is set whenever there may be a replica or an AOF from
 //! now on (a load, a change of role, every fork, with which every full sync and every rewrite
 //! begins). Only [`check_receivers`] clears it, from the cron, and never in a cluster, whose slots
 //! may move. While it is clear the command replicates itself verbatim, which reaches nobody, costs
@@ -20,20 +20,12 @@ use crate::ffi::{Arg, Context, MainThread};
 use crate::keys::{first_lock, tokens};
 use crate::time::{self, clock};
 
-static EFFECTS: MainThread<Effects> = MainThread::new(Effects {
-    buffer: RefCell::new(Vec::new()),
-    has_receivers: Cell::new(true),
-    asked_for_replicas: Cell::new(Instant::from_millis(0)),
-});
-
-struct Effects {
-    /// A buffer in which effects are encoded.
-    buffer: RefCell<Vec<u8>>,
-    /// A replica or the AOF may receive effects.
-    has_receivers: Cell<bool>,
-    /// When the server was last asked whether it has replicas.
-    asked_for_replicas: Cell<Instant>,
-}
+/// A buffer in which effects are encoded.
+static BUFFER: MainThread<RefCell<Vec<u8>>> = MainThread::new(RefCell::new(Vec::new()));
+/// A replica or the AOF may receive effects.
+static HAS_RECEIVERS: MainThread<Cell<bool>> = MainThread::new(Cell::new(true));
+/// When the server was last asked whether it has replicas.
+static ASKED: MainThread<Cell<Instant>> = MainThread::new(Cell::new(Instant::from_millis(0)));
 
 /// The command that carries effects.
 pub(crate) const APPLY: &CStr = c"LOCK.APPLY";
@@ -43,7 +35,7 @@ const ASK_EVERY: u64 = 1_000;
 
 /// Notes that a replica or the AOF may receive effects from now on.
 pub(crate) fn may_have_receivers(ctx: &Context<'_>) {
-    EFFECTS.get(ctx).has_receivers.set(true);
+    HAS_RECEIVERS.get(ctx).set(true);
 }
 
 /// Sends `effect`, decided at `now`, to replicas and the AOF, if there are any; the key counts as
@@ -59,7 +51,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
 
 /// The bytes of an effect, in a buffer that is used for all.
 fn encode(ctx: &Context<'_>, effect: &Effect<'_>, stamp: &Stamp) -> RefMut<'static, Vec<u8>> {
-    let mut buffer = EFFECTS.get(ctx).buffer.borrow_mut();
+    let mut buffer = BUFFER.get(ctx).borrow_mut();
     buffer.clear();
     codec::encode_effect(effect, tokens::last(ctx), stamp, &mut buffer);
     buffer
@@ -67,7 +59,7 @@ fn encode(ctx: &Context<'_>, effect: &Effect<'_>, stamp: &Stamp) -> RefMut<'stat
 
 /// Whether there is no receiver, so that no effect need be built. The key counts as changed then.
 pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
-    if EFFECTS.get(ctx).has_receivers.get() {
+    if HAS_RECEIVERS.get(ctx).get() {
         return false;
     }
     ctx.signal_modified(key);
@@ -79,7 +71,7 @@ pub(crate) fn sent_without_receivers(ctx: &Context<'_>, key: Arg<'_>) -> bool {
 /// came, stamped with the time of the DUMP, but the leases began anew: an AOF that is loaded later
 /// would end them early.
 pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: Instant) {
-    if !EFFECTS.get(ctx).has_receivers.get() {
+    if !HAS_RECEIVERS.get(ctx).get() {
         return;
     }
     let stamp = clock::stamp_at(now);
@@ -106,23 +98,23 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     }
 }
 
-/// Clears `has_receivers` if there are none. The cron calls this.
+/// Clears `HAS_RECEIVERS` if there are none. The cron calls this.
 pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
-    let asked = EFFECTS.get(ctx).asked_for_replicas.get();
+    let asked = ASKED.get(ctx).get();
     // Without locks the module gets no event of forks.
-    if !EFFECTS.get(ctx).has_receivers.get()
+    if !HAS_RECEIVERS.get(ctx).get()
         || !first_lock::is_subscribed(ctx)
         || now.millis_since(asked) < ASK_EVERY
     {
         return;
     }
-    EFFECTS.get(ctx).asked_for_replicas.set(now);
+    ASKED.get(ctx).set(now);
     if !time::is_primary(ctx) || ctx.has_aof() || ctx.is_cluster() {
         return;
     }
     let fields = [c"connected_slaves", c"repl_backlog_active"];
     if ctx.server_info(c"replication", fields) == [Some(0), Some(0)] {
-        EFFECTS.get(ctx).has_receivers.set(false);
+        HAS_RECEIVERS.get(ctx).set(false);
     }
 }
 

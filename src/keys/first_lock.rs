@@ -8,20 +8,13 @@ use std::cell::Cell;
 use crate::ffi::{Context, MainThread};
 use crate::work::queue::{self, Work};
 
-static STATE: MainThread<State> = MainThread::new(State {
-    is_subscribed: Cell::new(false),
-    has_warned: Cell::new(false),
-});
-
-struct State {
-    is_subscribed: Cell<bool>,
-    /// The log says that the server may evict locks.
-    has_warned: Cell<bool>,
-}
+static IS_SUBSCRIBED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+/// The log says that the server may evict locks.
+static HAS_WARNED: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
 /// A lock, a waiter or a value of the token clock has come to this server: from now on it needs more events.
 pub(crate) fn subscribe_once(ctx: &Context<'_>) {
-    if STATE.get(ctx).is_subscribed.replace(true) {
+    if IS_SUBSCRIBED.get(ctx).replace(true) {
         return;
     }
     if !ctx.subscribe_for_locks() {
@@ -35,7 +28,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
 
 /// Whether the module is subscribed to them.
 pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
-    STATE.get(ctx).is_subscribed.get()
+    IS_SUBSCRIBED.get(ctx).get()
 }
 
 /// Whether the server may evict locks that are held, which it takes long to find out. Also true if the server does not show it.
@@ -49,7 +42,7 @@ pub(crate) fn may_be_evicted(ctx: &Context<'_>) -> bool {
 /// this.
 pub(crate) fn warn_of_evictions(ctx: &Context<'_>) {
     let may = may_be_evicted(ctx);
-    let has_warned = STATE.get(ctx).has_warned.replace(may);
+    let has_warned = HAS_WARNED.get(ctx).replace(may);
     if may && !has_warned {
         ctx.warn(
             "maxmemory-policy allkeys-* may evict locks that are held, and others can then take them. Set noeviction or \

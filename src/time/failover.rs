@@ -16,17 +16,14 @@ use crate::time::lag::{self, Hidden, MARGIN};
 /// The settings that a warning was last considered for: the two graces and the longest lease.
 static WARNED_OF: MainThread<Cell<Option<[u64; 3]>>> = MainThread::new(Cell::new(None));
 
-/// The leases that the promise has to outlast.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leases {
-    /// When the last one ends that was granted, as far as it may still be held.
-    pub(crate) granted: Instant,
-    /// The longest that a waiter asks for.
-    pub(crate) awaited: Option<Lease>,
-}
-
-/// What the promise lacks; empty if it holds.
-pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<String> {
+/// What the promise lacks; empty if it holds. `granted`: when the last lease ends that was granted, as far as it may still be held.
+/// `awaited`: the longest lease that a waiter asks for.
+pub(crate) fn missing(
+    ctx: &Context<'_>,
+    granted: Instant,
+    awaited: Option<Lease>,
+    now: Instant,
+) -> Vec<String> {
     let mut missing = Vec::new();
     let max_lease = config::MAX_LEASE.get(ctx);
     let lag = lag::configured(ctx);
@@ -34,14 +31,14 @@ pub(crate) fn missing(ctx: &Context<'_>, running: &Leases, now: Instant) -> Vec<
         None => missing.push(unreadable(lag::setting(ctx))),
         Some(lag) => missing.extend(missing_graces(ctx, max_lease + lag + MARGIN)),
     }
-    let longest = running.granted.millis_since(now);
+    let longest = granted.millis_since(now);
     if longest > max_lease {
         missing.push(format!(
             "a lease may run for {longest} ms, granted when lock.max-lease was longer than {max_lease}"
         ));
     }
     // A waiter's lease is granted as it was requested, whatever the setting is by then.
-    let awaited = running.awaited.map_or(0, Lease::as_millis);
+    let awaited = awaited.map_or(0, Lease::as_millis);
     if awaited > max_lease {
         missing.push(format!(
             "a waiter asked for a lease of {awaited} ms when lock.max-lease was longer than {max_lease}"

@@ -20,49 +20,41 @@ use crate::ffi::{Context, MainThread};
 use grace::Grace;
 use lateness::Lateness;
 
-static TIME: MainThread<Time> = MainThread::new(Time {
-    is_primary: Cell::new(true),
-    last_deadline: Cell::new(Instant::from_millis(0)),
-    grace: LazyCell::new(Grace::default),
-    lateness: LazyCell::new(Lateness::default),
-});
-
-struct Time {
-    is_primary: Cell<bool>,
-    last_deadline: Cell<Instant>,
-    grace: LazyCell<Grace>,
-    lateness: LazyCell<Lateness>,
-}
+static IS_PRIMARY: MainThread<Cell<bool>> = MainThread::new(Cell::new(true));
+static LAST_DEADLINE: MainThread<Cell<Instant>> =
+    MainThread::new(Cell::new(Instant::from_millis(0)));
+static GRACE: MainThread<LazyCell<Grace>> = MainThread::new(LazyCell::new(Grace::default));
+static LATENESS: MainThread<LazyCell<Lateness>> = MainThread::new(LazyCell::new(Lateness::default));
 
 /// Whether this server is no replica.
 pub(crate) fn is_primary(ctx: &Context<'_>) -> bool {
-    TIME.get(ctx).is_primary.get()
+    IS_PRIMARY.get(ctx).get()
 }
 
 /// The server has reported its role. Returns whether it was a primary before.
 pub(crate) fn set_primary(ctx: &Context<'_>, is_primary: bool) -> bool {
-    TIME.get(ctx).is_primary.replace(is_primary)
+    IS_PRIMARY.get(ctx).replace(is_primary)
 }
 
 /// A lease was granted here or came here.
 pub(crate) fn note_deadline(ctx: &Context<'_>, deadline: Instant) {
-    let last = &TIME.get(ctx).last_deadline;
+    let last = LAST_DEADLINE.get(ctx);
     last.set(last.get().max(deadline));
 }
 
 /// The latest end of a lease that was granted here or came here.
 pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
-    TIME.get(ctx).last_deadline.get()
+    LAST_DEADLINE.get(ctx).get()
 }
 
 /// What forbids granting and renewing.
 pub(crate) fn grace(ctx: &Context<'_>) -> &'static Grace {
-    &TIME.get(ctx).grace
+    GRACE.get(ctx)
 }
 
 /// How late the data of this replica may have been.
 pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
-    &TIME.get(ctx).lateness
+    LATENESS.get(ctx)
 }
 
 /// At the entry of a command: notices that the event loop was away. The stall guard is only up where a promotion begins a grace.

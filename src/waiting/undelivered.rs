@@ -19,18 +19,12 @@ use crate::ffi::{Context, MainThread};
 use crate::time;
 use crate::work::queue::{self as work, Work};
 
-static GRANTS: MainThread<Grants> = MainThread::new(Grants {
-    in_flight: LazyCell::new(RefCell::default),
-    to_undo: RefCell::new(BTreeMap::new()),
-    last: Cell::new(0),
-});
-
-struct Grants {
-    in_flight: LazyCell<RefCell<Undelivered>>,
-    /// Those to be undone when their key is settled, in the order in which they were found.
-    to_undo: RefCell<ToUndo>,
-    last: Cell<u64>,
-}
+static IN_FLIGHT: MainThread<LazyCell<RefCell<Undelivered>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+/// Grants to be undone when their key is settled, in the order in which they were found.
+static TO_UNDO: MainThread<RefCell<ToUndo>> = MainThread::new(RefCell::new(BTreeMap::new()));
+/// The number of the last of these.
+static LAST: MainThread<Cell<u64>> = MainThread::new(Cell::new(0));
 
 pub(crate) type ToUndo = BTreeMap<(HomeKey, u64), Undo>;
 
@@ -42,7 +36,7 @@ pub(super) fn decided(ctx: &Context<'_>, decided: &Decided) {
     let keys = decided.keys.as_slice().iter();
     let keys = keys.map(|key| work::home_key(ctx, key.as_ref())).collect();
     let grant = UndeliveredGrant { keys, undo };
-    let mut in_flight = GRANTS.get(ctx).in_flight.borrow_mut();
+    let mut in_flight = IN_FLIGHT.get(ctx).borrow_mut();
     in_flight.insert(decided.waiter.id, grant);
 }
 
@@ -52,7 +46,7 @@ pub(super) fn delivered(ctx: &Context<'_>, id: WaiterId) -> bool {
 }
 
 fn take(ctx: &Context<'_>, id: WaiterId) -> Option<UndeliveredGrant> {
-    GRANTS.get(ctx).in_flight.borrow_mut().take(id)
+    IN_FLIGHT.get(ctx).borrow_mut().take(id)
 }
 
 /// The answer of `id` can no longer be delivered: undoes it if it is a grant.
@@ -65,7 +59,7 @@ pub(super) fn not_delivered(ctx: &Context<'_>, id: WaiterId) {
 /// The owner has left the key: its undelivered grants there are void. Those of several keys are undone at the others.
 pub(super) fn withdraw(ctx: &Context<'_>, key: KeyRef<'_>, owner: OwnerRef<'_>) {
     let home = work::home_key(ctx, key);
-    let mut in_flight = GRANTS.get(ctx).in_flight.borrow_mut();
+    let mut in_flight = IN_FLIGHT.get(ctx).borrow_mut();
     let void = in_flight.take_all_of(&home, owner);
     drop(in_flight);
     for grant in void {
@@ -78,21 +72,18 @@ fn undo_later(ctx: &Context<'_>, grant: &UndeliveredGrant, but: Option<&HomeKey>
     if !time::is_primary(ctx) {
         return;
     }
-    let grants = GRANTS.get(ctx);
+    let (to_undo, last) = (TO_UNDO.get(ctx), LAST.get(ctx));
     for home in grant.keys.iter().filter(|key| Some(*key) != but) {
-        grants.last.set(grants.last.get() + 1);
-        let place = (home.clone(), grants.last.get());
-        grants
-            .to_undo
-            .borrow_mut()
-            .insert(place, grant.undo.clone());
+        last.set(last.get() + 1);
+        let place = (home.clone(), last.get());
+        to_undo.borrow_mut().insert(place, grant.undo.clone());
         work::settle(ctx, work::key_of(ctx, home).as_ref());
     }
 }
 
 /// Whether a grant at the key has to be undone.
 pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let to_undo = GRANTS.get(ctx).to_undo.borrow();
+    let to_undo = TO_UNDO.get(ctx).borrow();
     !to_undo.is_empty() && last_at(&to_undo, &work::home_key(ctx, key)).is_some()
 }
 
@@ -104,7 +95,7 @@ fn last_at(to_undo: &ToUndo, home: &HomeKey) -> Option<(HomeKey, u64)> {
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is
 /// settled again for the others.
 pub(crate) fn take_at(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Undo> {
-    let mut to_undo = GRANTS.get(ctx).to_undo.borrow_mut();
+    let mut to_undo = TO_UNDO.get(ctx).borrow_mut();
     if to_undo.is_empty() {
         return Vec::new();
     }
@@ -129,13 +120,13 @@ pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
 
 /// A server that is no longer a primary undoes nothing.
 pub(crate) fn forget_all(ctx: &Context<'_>) {
-    let forgotten = std::mem::take(&mut *GRANTS.get(ctx).to_undo.borrow_mut());
+    let forgotten = std::mem::take(&mut *TO_UNDO.get(ctx).borrow_mut());
     work::push(ctx, Work::FreeUndone(forgotten.into_iter()));
 }
 
 /// A grant at the key cannot be undone because another undelivered one has changed its hold: that one undoes both.
 pub(crate) fn merge(ctx: &Context<'_>, key: KeyRef<'_>, undo: &Undo) {
     let home = work::home_key(ctx, key);
-    let mut in_flight = GRANTS.get(ctx).in_flight.borrow_mut();
+    let mut in_flight = IN_FLIGHT.get(ctx).borrow_mut();
     in_flight.merge(&home, undo);
 }

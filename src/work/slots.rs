@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use mortise_core::{Instant, KeyRef, WaitingKeys, slot_of};
 
-use crate::ffi::{Access, Context, MainThread};
+use crate::ffi::{Context, MainThread};
 use crate::time::clock;
 use crate::time::lag::{self, Hidden};
 use crate::waiting;
@@ -76,15 +76,10 @@ fn are_known(ctx: &Context<'_>, now: Instant) -> bool {
     is_fresh || refresh(ctx, now)
 }
 
-/// The server has refused a hand-off at the key because of its slot. But that slot is only on its way here, and
-/// the waiters wait for a holder.
-pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let now = clock::now();
-    if !are_known(ctx, now) {
-        return false;
-    }
-    let slots = SLOTS.get(ctx).borrow();
-    slots.importing.contains(&slot_of(key.name)) && !admits_head(ctx, key, now)
+/// Whether the key's slot is on its way here, key by key. The server lets no timer write there: the waiters wait until the slot has come.
+pub(crate) fn is_coming(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    let slots = SLOTS.get(ctx);
+    are_known(ctx, clock::now()) && slots.borrow().importing.contains(&slot_of(key.name))
 }
 
 /// Whether the key's slot is on its way from or to this server, key by key; also true if the server hides that.
@@ -97,18 +92,6 @@ pub(crate) fn is_moving(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     }
     let (slots, slot) = (SLOTS.get(ctx).borrow(), slot_of(key.name));
     slots.importing.contains(&slot) || slots.migrating.contains(&slot)
-}
-
-/// Whether the head of the queue might be granted: true may be wrong, false never is.
-fn admits_head(ctx: &Context<'_>, key: KeyRef<'_>, now: Instant) -> bool {
-    ctx.select(key.db);
-    let mut opened = ctx.open_named(key.name, Access::Read);
-    let Some(lock) = opened.value().map(|value| &value.lock) else {
-        return true;
-    };
-    let queues = waiting::queues(ctx).borrow();
-    let head = queues.get(key).and_then(|queue| queue.iter().next());
-    head.is_some_and(|head| lock.may_admit(&head.request(), now))
 }
 
 impl Slots {
