@@ -59,34 +59,31 @@ func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, opti
 	return nil, nil, cmp.Or(err, l.over(ctx))
 }
 
-// takeOver asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed.
+// takeOver asks again where the server has refused only for now. If the outcome is unknown, the new name leaves.
 func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
 	l := k.locks
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		var reply any
-		first, sent := pause == firstPause, now()
+		sent := now()
 		n, err := l.node(ctx, k.Key())
-		if err == nil {
-			reply = n.call(ctx, "LOCK.PASS", k.Key(), owner, k.owner, k.lease, "TOKEN", token)
-			if reply == nil && !first {
-				sent = now()
-				reply = n.call(ctx, "LOCK.RENEW", k.Key(), k.owner, k.lease)
-			}
-			err, _ = reply.(error)
+		if err != nil {
+			return err
 		}
-		if granted, ok := reply.(int64); ok {
+		reply := n.call(ctx, "LOCK.PASS", k.Key(), owner, k.owner, k.lease, "TOKEN", token)
+		switch reply := reply.(type) {
+		case int64:
 			k.node = n
-			k.granted(granted, sent)
+			k.granted(reply, sent)
 			return nil
+		case nil:
+			return ErrLost
+		case error:
+			err = reply
 		}
-		known := err == nil || isRefused(err, "")
-		if err == nil {
-			err = ErrLost
+		if !isRefused(err, "") {
+			l.leave(k.keys, k.owner)
+			return err
 		}
-		if err == ErrLost || !passing(err) || ctx.Err() != nil {
-			if !first || !known {
-				l.leave(k.keys, k.owner)
-			}
+		if !passing(err) || ctx.Err() != nil {
 			return err
 		}
 		sleep(ctx, pause)

@@ -171,7 +171,6 @@ class Locks {
     return new Semaphore(this, text("the name of a semaphore", name), count("limit", limit, 1, MOST_COUNT));
   }
 
-  // A reply that was lost is asked for again: nobody works under the new name before.
   async takeOver(name, owner, token, options = {}) {
     text("the name of a lock", name);
     const request = this.#request(name, options);
@@ -183,29 +182,17 @@ class Locks {
     let known = false;
     this.#busy++;
     try {
-      for (let [tries, end] = [1, now() + PATIENCE]; ; tries++) {
-        let sent = now();
-        let reply = await this.session.ask(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
-        if (reply === null && tries > 1) {
-          sent = now(); // or the one before has done it
-          reply = await this.session.ask(["LOCK.RENEW", key, heir, lease]);
-        }
-        if (!(reply instanceof Error)) {
-          known = reply === null && tries === 1;
-          if (reply === null) return null;
-          const lock = new Lock(this, request, heir, reply, sent);
-          if (this.session.replicas > 0) await lock.extend(lease);
-          known = !this.closed;
-          if (this.closed) throw new UnreachableError("the locks are closed", name);
-          return this.#hold(this.session.nodeOf(key), lock);
-        }
-        known = tries === 1 && !(reply instanceof Unanswered);
-        const passes = reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply));
-        if (!passes) throw new RefusedError(reply.message, name, reply);
-        if (this.closed || now() > end) throw unasked(reply.cause ?? reply, name);
-        await this.session.refresh(key);
-        await pause(Math.min(50 * tries, 500));
-      }
+      const sent = now();
+      const reply = await this.session.ask(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
+      known = reply === null || (reply instanceof Error && !reply.sent);
+      if (reply === null) return null;
+      if (reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply))) throw unasked(reply.cause ?? reply, name);
+      if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
+      const lock = new Lock(this, request, heir, reply, sent);
+      if (this.session.replicas > 0) await lock.extend(lease);
+      this.#checkOpen(name);
+      known = true;
+      return this.#hold(this.session.nodeOf(key), lock);
     } finally {
       if (!known) this.session.nodeOf(key).leave(key, heir, this);
       this.#busy--;

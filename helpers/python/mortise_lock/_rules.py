@@ -13,9 +13,9 @@ import threading
 import uuid
 import weakref
 
-from redis.exceptions import AskError, LockError, MovedError, RedisClusterException, ResponseError
+from redis.exceptions import AskError, LockError, MovedError, RedisClusterException
 
-from ._values import MOST, PATIENCE, TICK, Failed, Hold, PendingLeave, code, fields, judged, keys_of, log, now, settled
+from ._values import MOST, TICK, Failed, Hold, PendingLeave, code, fields, judged, keys_of, log, now, settled
 from ._worker import Worker
 
 
@@ -292,22 +292,11 @@ class Session:
                 node.leave(Hold(hold.keys, heir, 0, self.event))
 
     async def take_over(self, hold, owner, token):
-        """Whether what another name held is held by this one now; the error where it was not given. A reply that was lost is asked
-        for again: nobody works under this name before."""
-        known, end, tries, node = False, now() + PATIENCE, 0, self.node(hold.key)
+        """Whether what another name held is held by this one now; the error where it was not given. Where that is unknown, it is left."""
+        sent, known, node = now(), False, self.node(hold.key)
         try:
-            while True:
-                sent, tries = now(), tries + 1
-                given = ("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
-                node, reply = await self.ask(*given)
-                if reply is None and tries > 1:  # or it was given by the one before
-                    sent = now()
-                    node, reply = await self.ask("LOCK.RENEW", hold.key, hold.owner, hold.lease)
-                known = tries == 1 and (reply is None or isinstance(reply, ResponseError))
-                if not isinstance(reply, Failed) or now() > end or self.closed:
-                    break
-                await self.refresh(node)
-                await self.pause(min(50 * tries, 500))
+            node, reply = await self.ask("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
+            known = not isinstance(reply, int) and getattr(reply, "known", True)
             if not isinstance(reply, int):
                 return reply or False
             hold.granted(reply, sent)

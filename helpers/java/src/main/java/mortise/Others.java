@@ -44,11 +44,10 @@ final class Others {
         return reply;
     }
 
-    /** Asks again where the answer was lost: nobody works under the new name before, so the hold that it may have is renewed. */
+    /** Asks again where the server refuses only for now. If the outcome is unknown, the new name leaves. */
     Held takeOver(Locks.Request r, String owner, long token) throws InterruptedException {
         String heir = locks.newName(r.task, r.holder);
         long end = Clock.now() + PATIENCE;
-        boolean doubts = false; // whether an earlier pass may have been executed, or may be yet
         boolean known = true; // whether no hold can be left under the new name
         try {
             for (long pause = Locks.FIRST_PAUSE; ; pause = Math.min(2 * pause, Locks.LAST_PAUSE)) {
@@ -56,10 +55,6 @@ final class Others {
                 long sent = Clock.now();
                 known = false;
                 Object reply = Node.reply(node.send("LOCK.PASS", r.key, owner, heir, "" + r.lease, "TOKEN", "" + token), PATIENCE, true);
-                if (reply == null && doubts) {
-                    sent = Clock.now();
-                    reply = Node.reply(node.send("LOCK.RENEW", r.key, heir, "" + r.lease), PATIENCE, true);
-                }
                 if (reply instanceof Long granted) {
                     var held = new Held(locks, node, r, heir, granted);
                     held.extend(sent);
@@ -69,11 +64,10 @@ final class Others {
                     known = true;
                     return start(held, heir);
                 }
-                doubts |= reply instanceof LockException.Unanswered;
-                known = !doubts;
+                known = !(reply instanceof LockException.Unanswered);
                 if (!(reply instanceof LockException e)) {
                     throw new LockException.Lost(r.key);
-                } else if (!e.passes() || locks.isClosing() || Clock.now() >= end) {
+                } else if (!known || !e.passes() || locks.isClosing() || Clock.now() >= end) {
                     throw e;
                 }
                 locks.refresh();
