@@ -1,16 +1,16 @@
 //! The settings. Times are in milliseconds.
 
-use crate::ffi::{Context, Setting};
+use crate::ffi::Setting;
 
 /// The longest lease that can be configured: ten years, in milliseconds.
 const LONGEST: i64 = 10 * 365 * 86_400_000;
 
-pub(crate) static MAX_LEASE: Setting = Setting::new(c"max-lease", 86_400_000, 1, LONGEST);
-pub(crate) static MAX_WAITERS: Setting = Setting::new(c"max-waiters", 10_000, 0, 1_000_000);
-pub(crate) static MAX_QUEUED: Setting = Setting::new(c"max-queued", 500_000, 0, 10_000_000);
-pub(crate) static MAIL_TIMEOUT: Setting = Setting::new(c"mail-timeout", 5_000, 100, 60_000);
-pub(crate) static GRACE: Setting = Setting::new(c"grace", 0, 0, LONGEST);
-static PROMOTION_GRACE: Setting = Setting::new(c"promotion-grace", -1, -1, LONGEST);
+pub(crate) static MAX_LEASE: Setting = Setting::new("max-lease", 86_400_000, 1, LONGEST);
+pub(crate) static MAX_WAITERS: Setting = Setting::new("max-waiters", 10_000, 0, 1_000_000);
+pub(crate) static MAX_QUEUED: Setting = Setting::new("max-queued", 500_000, 0, 10_000_000);
+pub(crate) static MAIL_TIMEOUT: Setting = Setting::new("mail-timeout", 5_000, 100, 60_000);
+pub(crate) static GRACE: Setting = Setting::new("grace", 0, 0, LONGEST);
+static PROMOTION_GRACE: Setting = Setting::new("promotion-grace", -1, -1, LONGEST);
 
 pub(crate) static SETTINGS: &[&Setting] = &[
     &MAX_LEASE,
@@ -21,12 +21,12 @@ pub(crate) static SETTINGS: &[&Setting] = &[
     &PROMOTION_GRACE,
 ];
 
-/// `lock.promotion-grace`, in milliseconds; `None` where it is the same as `lock.grace`.
-pub(crate) fn own_promotion_grace(ctx: &Context<'_>) -> Option<u64> {
-    (PROMOTION_GRACE.value(ctx) >= 0).then(|| PROMOTION_GRACE.get(ctx))
+/// `lock.promotion-grace`; `None` where it is the same as `lock.grace`.
+pub(crate) fn own_promotion_grace() -> Option<u64> {
+    PROMOTION_GRACE.if_set()
 }
 
-/// The grace after a promotion, in milliseconds.
-pub(crate) fn promotion_grace(ctx: &Context<'_>) -> u64 {
-    own_promotion_grace(ctx).unwrap_or_else(|| GRACE.get(ctx))
+/// The grace after a promotion.
+pub(crate) fn promotion_grace() -> u64 {
+    PROMOTION_GRACE.if_set().unwrap_or_else(|| GRACE.get())
 }

@@ -28,8 +28,8 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
             "blocked_clients",
             waiting::clients(ctx).borrow().len() as u64,
         ),
-        ("max_waiters", config::MAX_WAITERS.get(ctx)),
-        ("max_queued", config::MAX_QUEUED.get(ctx)),
+        ("max_waiters", config::MAX_WAITERS.get()),
+        ("max_queued", config::MAX_QUEUED.get()),
         ("held_back", held_back(ctx)),
         ("marked", marked(ctx)),
     ];

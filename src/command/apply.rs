@@ -75,13 +75,13 @@ fn note_lateness(
         _ if time::is_primary(ctx) => {}
         (Effect::Put(..) | Effect::Sole(..), Arrival::Live) => {
             match codec::stamp_of_effect(bytes) {
-                Some(stamp) => lateness.on_hold(ctx, &stamp, now),
+                Some(stamp) => lateness.on_hold(&stamp, now),
                 None => lateness.on_unstamped(),
             }
         }
         (Effect::Heartbeat(heartbeat), Arrival::Live) => {
             if let Some(stamp) = codec::stamp_of_effect(bytes) {
-                lateness.on_heartbeat(ctx, heartbeat, &stamp, time::last_deadline(ctx), now);
+                lateness.on_heartbeat(heartbeat, &stamp, time::last_deadline(ctx), now);
             }
         }
         (Effect::Drop(_) | Effect::Free | Effect::Clock, Arrival::Live) => {}

@@ -29,7 +29,7 @@ impl Command for Info {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::new(args);
         let name = parse.key()?;
         let (mut wanted, mut count) = (None, None);
         parse.options(|parse| {

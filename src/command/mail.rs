@@ -56,7 +56,7 @@ impl Command for Mail {
             arrived,
             count: count.unwrap_or(DEFAULT_COUNT),
         };
-        let longest = config::MAIL_TIMEOUT.get(ctx) / 2;
+        let longest = config::MAIL_TIMEOUT.get() / 2;
         match wait {
             None => mail::reply(ctx, call),
             Some(0) => mail::wait(ctx, call, now.after(longest)),
@@ -75,7 +75,7 @@ fn has_letters(ctx: &Context<'_>, mailbox: Mailbox<'_>, after: Option<u64>) -> b
 
 /// Checks that one more client may be blocked. An older call that waits for this box ends.
 fn check_room(ctx: &Context<'_>, mailbox: Mailbox<'_>) -> Result<(), Error> {
-    let (clients, max) = (waiting::clients(ctx).borrow(), config::MAX_WAITERS.get(ctx));
+    let (clients, max) = (waiting::clients(ctx).borrow(), config::MAX_WAITERS.get());
     let ends = mailbox.id.is_some_and(|id| clients.is_read(id));
     match clients.waiting() as u64 - u64::from(ends) >= max {
         true => Err(Error::max_waiters(max)),

@@ -26,11 +26,11 @@ pub(crate) struct Parse<'c> {
 
 impl<'c> Parse<'c> {
     /// Behind the command's name.
-    pub(crate) fn new(ctx: &Context<'_>, args: Args<'c>) -> Self {
+    pub(crate) fn new(args: Args<'c>) -> Self {
         Self {
             args,
             next: 1,
-            max_lease: config::MAX_LEASE.get(ctx),
+            max_lease: config::MAX_LEASE.get(),
         }
     }
 
@@ -40,7 +40,7 @@ impl<'c> Parse<'c> {
     /// [`Error::READ_ONLY`] on a replica. The server replies that itself unless the replica is writable.
     pub(crate) fn of_change(ctx: &Context<'_>, args: Args<'c>) -> Result<Self, Error> {
         match time::is_primary(ctx) {
-            true => Ok(Self::new(ctx, args)),
+            true => Ok(Self::new(args)),
             false => Err(Error::READ_ONLY),
         }
     }

@@ -27,7 +27,7 @@ impl Command for Settle {
         if !settle_key::is_own_call(ctx) {
             return Err(Error::internal(Self::DOCS.name));
         }
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::new(args);
         match parse.waiter()? {
             WaiterId(0) => settle(ctx, parse.key()?),
             id => {

@@ -37,7 +37,7 @@ impl Command for Top {
     };
 
     fn run(ctx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
-        let mut parse = Parse::new(ctx, args);
+        let mut parse = Parse::new(args);
         let mut count = None;
         parse.options(|parse| parse.option("COUNT", &mut count, Parse::shown))?;
         let (now, queues) = (clock::now(), waiting::queues(ctx).borrow());

@@ -3,7 +3,7 @@
 use std::os::raw::c_int;
 use std::{ptr, slice};
 
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
 /// One argument. Its bytes are fetched once, because a command uses its key several times.
 #[derive(Clone, Copy, Debug)]
@@ -84,27 +84,9 @@ impl<'c> Args<'c> {
     }
 }
 
-/// A string of the server that was made here, and is freed with this.
-#[derive(Debug)]
-pub(super) struct OwnString(*mut raw::RedisModuleString);
-
-impl OwnString {
-    pub(super) fn new(bytes: &[u8]) -> Self {
-        let (start, len) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the server copies the bytes; the string is made without a context that would manage it.
-        Self(unsafe { api!(RedisModule_CreateString, ptr::null_mut(), start, len) })
-    }
-
-    pub(super) fn as_ptr(&self) -> *mut raw::RedisModuleString {
-        self.0
-    }
-}
-
-impl Drop for OwnString {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, and nobody else frees it.
-        unsafe { api!(RedisModule_FreeString, ptr::null_mut(), self.0) };
-    }
+/// A string of the server, made here without a context that would manage it, and freed when it is dropped.
+pub(super) fn own_string(bytes: &[u8]) -> RedisString {
+    RedisString::create_from_slice(ptr::null_mut(), bytes)
 }
 
 /// A plain decimal, or one below zero with a minus sign before it.

@@ -8,7 +8,7 @@ use std::{io, slice};
 
 use redis_module::raw;
 
-use super::args::{Args, OwnString, decimal};
+use super::args::{Args, decimal, own_string};
 use super::context::Context;
 use crate::error::{Error, shown};
 
@@ -98,8 +98,8 @@ impl Context<'_> {
         keys: &mut dyn Iterator<Item = &[u8]>,
         was_refused: impl FnOnce() -> bool,
     ) -> Result<(), Refusal> {
-        let keys: Vec<_> = keys.map(OwnString::new).collect();
-        let mut names: Vec<_> = keys.iter().map(OwnString::as_ptr).collect();
+        let keys: Vec<_> = keys.map(own_string).collect();
+        let mut names: Vec<_> = keys.iter().map(|key| key.inner).collect();
         // `E` makes a refusal an error reply, `S` asks the gates, `!` lets through what the command
         // replicates.
         // SAFETY: the format names a number and an array of strings with its length. The reply is this call's.

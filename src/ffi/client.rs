@@ -13,9 +13,9 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use mortise_core::{Db, KeyRef};
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
-use super::args::{Arg, OwnString};
+use super::args::own_string;
 use super::call::Reply;
 use super::context::{Context, MainThread, number_of};
 use super::handlers::{self, BlockedId};
@@ -117,12 +117,8 @@ impl Context<'_> {
         if string.is_null() {
             return Vec::new();
         }
-        // SAFETY: promised by the caller; the bytes are copied before.
-        unsafe {
-            let bytes = Arg::new(string).bytes().to_vec();
-            api!(RedisModule_FreeString, self.as_ptr(), string);
-            bytes
-        }
+        let string = RedisString::from_redis_module_string(self.as_ptr(), string);
+        string.as_slice().to_vec()
     }
 
     /// True if the command runs for an ACL user. To find out, it calls a command that does not exist: without a user that call fails
@@ -174,9 +170,9 @@ impl Viewer {
         let rights = if name.is_empty() {
             Rights::All
         } else {
-            let name = OwnString::new(name);
+            let name = own_string(name);
             // SAFETY: the string lives for the call; the user that is found is freed once, in `drop`.
-            let user = unsafe { api!(RedisModule_GetModuleUserFromUserName, name.as_ptr()) };
+            let user = unsafe { api!(RedisModule_GetModuleUserFromUserName, name.inner) };
             NonNull::new(user).map_or(Rights::None, Rights::Of)
         };
         Self {
@@ -201,16 +197,9 @@ impl Viewer {
             Rights::None => return false,
             Rights::Of(user) => user.as_ptr(),
         };
-        let name = OwnString::new(key.name);
+        let name = own_string(key.name);
         // SAFETY: the user lives for as long as this does, the string for the call.
-        let checked = unsafe {
-            api!(
-                RedisModule_ACLCheckKeyPermissions,
-                user,
-                name.as_ptr(),
-                access
-            )
-        };
+        let checked = unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, name.inner, access) };
         checked == raw::REDISMODULE_OK as c_int && self.may_use(user, key.db)
     }
 
@@ -223,8 +212,8 @@ impl Viewer {
         }
         let may = check_database().is_none_or(|check| {
             let (mut reason, db) = (0, number_of(db));
-            let name = OwnString::new(LISTING);
-            let mut command = [name.as_ptr()];
+            let name = own_string(LISTING);
+            let mut command = [name.inner];
             // SAFETY: the user lives for as long as this does, the command for the call.
             let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
             // If the command was refused, that says nothing about the database.

@@ -8,7 +8,7 @@ use std::os::raw::c_int;
 use mortise_core::{Db, KeyRef};
 use redis_module::raw;
 
-use super::args::{Arg, OwnString};
+use super::args::{Arg, own_string};
 use super::log;
 
 /// The context of one call of the server into the module.
@@ -181,9 +181,9 @@ impl Context<'_> {
 
     /// Notifies the subscribers of an event of a key whose name is not an argument.
     pub(crate) fn notify_named(&self, event: &CStr, key: &[u8]) {
-        let name = OwnString::new(key);
+        let name = own_string(key);
         // SAFETY: the string outlives the call.
-        self.notify(event, unsafe { Arg::new(name.as_ptr()) });
+        self.notify(event, unsafe { Arg::new(name.inner) });
     }
 
     /// Writes a warning to the server's log.

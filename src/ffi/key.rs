@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::ptr;
 
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
-use super::args::{Arg, OwnString};
+use super::args::{Arg, own_string};
 use super::context::Context;
 use super::context::MainThread;
 use super::native_type;
@@ -63,7 +63,7 @@ pub(crate) struct Key<'c> {
     /// nothing is called then that could change the key, but in `delete` and `set`.
     value: *mut Value,
     /// A name that was made for this key.
-    own_name: Option<OwnString>,
+    own_name: Option<RedisString>,
     call: PhantomData<&'c ()>,
 }
 
@@ -83,9 +83,9 @@ impl Context<'_> {
 
     /// Opens a key whose name is not an argument. If it holds something else than a lock, it has no value.
     pub(crate) fn open_named(&self, name: &[u8], access: Access) -> Key<'_> {
-        let name = OwnString::new(name);
+        let name = own_string(name);
         // SAFETY: the name is freed after the key is closed.
-        let mut key = unsafe { Key::new(self, name.as_ptr(), access) };
+        let mut key = unsafe { Key::new(self, name.inner, access) };
         key.own_name = Some(name);
         key
     }

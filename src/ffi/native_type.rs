@@ -4,9 +4,9 @@
 
 use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
+use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::{ptr, slice};
 
 use mortise_core::KeyRef;
 use redis_module::raw;
@@ -85,16 +85,9 @@ unsafe fn name_of<'a>(name: *const raw::RedisModuleString) -> Option<&'a [u8]> {
 
 unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     catch("saving a lock", || {
-        // SAFETY: a value of ours; the server copies the bytes.
-        unsafe {
-            let bytes = (handlers::get().to_bytes)(&Context::detached(), borrow(value));
-            api!(
-                RedisModule_SaveStringBuffer,
-                io,
-                bytes.as_ptr().cast(),
-                bytes.len()
-            );
-        }
+        // SAFETY: a value of ours.
+        let bytes = unsafe { (handlers::get().to_bytes)(&Context::detached(), borrow(value)) };
+        raw::save_slice(io, &bytes);
     });
 }
 
@@ -106,9 +99,8 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
         if encoding > ENCODING {
             return Err(format!("encoding {encoding} is newer than {ENCODING}"));
         }
-        // SAFETY: `io` lives for the call.
-        let bytes = unsafe { load_bytes(io) }.ok_or("the bytes of a lock end too early")?;
-        match (handlers::get().from_bytes)(&ctx, &bytes, source) {
+        let bytes = raw::load_string_buffer(io).map_err(|_| "the bytes of a lock end too early")?;
+        match (handlers::get().from_bytes)(&ctx, bytes.as_ref(), source) {
             Ok(value) => Ok((value, source)),
             Err(error) => Err(format!("a lock: {error}")),
         }
@@ -153,21 +145,6 @@ unsafe fn refuse(io: *mut raw::RedisModuleIO, why: &str) {
     };
 }
 
-/// SAFETY: `io` lives for the call.
-unsafe fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
-    let mut len = 0;
-    // SAFETY: the buffer is ours to free, and null if the server could not read it.
-    unsafe {
-        let buffer = api!(RedisModule_LoadStringBuffer, io, &raw mut len);
-        if buffer.is_null() || api!(RedisModule_IsIOError, io) != 0 {
-            return None;
-        }
-        let bytes = slice::from_raw_parts(buffer.cast::<u8>(), len).to_vec();
-        api!(RedisModule_Free, buffer.cast());
-        Some(bytes)
-    }
-}
-
 unsafe extern "C" fn aof_rewrite(
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
@@ -188,14 +165,9 @@ unsafe extern "C" fn aof_rewrite(
 
 unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
     catch("saving the token clock", || {
-        // SAFETY: `io` lives for the call.
-        unsafe {
-            api!(
-                RedisModule_SaveUnsigned,
-                io,
-                (handlers::get().last_token)(&Context::detached())
-            )
-        };
+        // SAFETY: see the file's head.
+        let last = (handlers::get().last_token)(&unsafe { Context::detached() });
+        raw::save_unsigned(io, last);
     });
 }
 
@@ -213,17 +185,10 @@ unsafe extern "C" fn aux_save_if_any(io: *mut raw::RedisModuleIO, when: c_int) {
 
 unsafe extern "C" fn aux_load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let accepted = catch("loading the token clock", || {
-        // SAFETY: `io` lives for the call.
-        let (last, failed) = unsafe {
-            (
-                api!(RedisModule_LoadUnsigned, io),
-                api!(RedisModule_IsIOError, io) != 0,
-            )
-        };
         // SAFETY: see the file's head.
         let ctx = unsafe { Context::detached() };
-        let accepted =
-            !failed && encoding <= ENCODING && (handlers::get().load_last_token)(&ctx, last);
+        let accepts = |last| (handlers::get().load_last_token)(&ctx, last);
+        let accepted = encoding <= ENCODING && raw::load_unsigned(io).is_ok_and(accepts);
         if !accepted {
             ctx.warn(
                 "refused: the saved token clock cannot be read. The file is damaged or from a newer module: load the module \
@@ -308,28 +273,17 @@ unsafe extern "C" fn copy(
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     catch("DEBUG DIGEST-VALUE", || {
-        // SAFETY: a value of ours; the server copies the bytes.
-        unsafe {
-            for (owner, stake) in borrow(value).lock.holds() {
-                let owner = owner.text();
-                api!(
-                    RedisModule_DigestAddStringBuffer,
-                    digest,
-                    owner.as_ptr().cast(),
-                    owner.len()
-                );
-                // The mark only where it is: without it, servers that do not know it come to the same digest.
-                let mark = stake.revoked.then_some(1);
-                for number in [
-                    u64::from(stake.write),
-                    u64::from(stake.read),
-                    stake.token.get(),
-                ]
-                .into_iter()
-                .chain(mark)
-                {
-                    api!(RedisModule_DigestAddLongLong, digest, number as i64);
-                }
+        // SAFETY: a value of ours.
+        for (owner, stake) in unsafe { borrow(value) }.lock.holds() {
+            let mut bytes = owner.text().to_vec();
+            let (write, read) = (stake.write.into(), stake.read.into());
+            for number in [write, read, stake.token.get(), stake.revoked.into()] {
+                bytes.extend(u64::to_be_bytes(number));
+            }
+            let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+            // SAFETY: the server copies the bytes.
+            unsafe {
+                api!(RedisModule_DigestAddStringBuffer, digest, start, len);
                 api!(RedisModule_DigestEndSequence, digest);
             }
         }

@@ -2,13 +2,15 @@
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use redis_module::alloc::RedisAlloc;
+use redis_module::configuration::{ConfigurationFlags, register_i64_configuration};
 use redis_module::raw;
 
 use super::args::{Args, signed_decimal};
 
-use super::config::{self, Setting};
 use super::context::Context;
 use super::docs::{self, Docs, Keys};
 use super::entry::{self, Command};
@@ -30,6 +32,39 @@ pub(crate) struct Module {
     pub(crate) commands: &'static [Entry],
     pub(crate) settings: &'static [&'static Setting],
     pub(crate) handlers: Handlers,
+}
+
+/// A whole number that can be configured.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Without the prefix `lock.`.
+    name: &'static str,
+    default: i64,
+    min: i64,
+    max: i64,
+    value: AtomicI64,
+}
+
+impl Setting {
+    pub(crate) const fn new(name: &'static str, default: i64, min: i64, max: i64) -> Self {
+        Self {
+            name,
+            default,
+            min,
+            max,
+            value: AtomicI64::new(0),
+        }
+    }
+
+    /// What it is set to; `None` below zero.
+    pub(crate) fn if_set(&self) -> Option<u64> {
+        u64::try_from(self.value.load(Relaxed)).ok()
+    }
+
+    /// What it is set to, which is not below zero.
+    pub(crate) fn get(&self) -> u64 {
+        self.if_set().unwrap_or(0)
+    }
 }
 
 /// A command as it is registered.
@@ -190,7 +225,7 @@ fn register_settings(
         let bare = name.bytes().strip_prefix(b"lock.").unwrap_or(name.bytes());
         let index = settings
             .iter()
-            .position(|setting| setting.name.to_bytes().eq_ignore_ascii_case(bare))
+            .position(|setting| setting.name.as_bytes().eq_ignore_ascii_case(bare))
             .ok_or_else(|| format!("unknown loadmodule argument '{shown}'"))?;
         let Setting { min, max, .. } = *settings[index];
         let value = args
@@ -201,10 +236,11 @@ fn register_settings(
             .ok_or_else(|| format!("loadmodule argument '{shown}' must be {min} to {max}"))?;
         position += 2;
     }
+    let context = redis_module::Context::new(ctx.as_ptr());
     for (setting, default) in settings.iter().copied().zip(defaults) {
-        if !config::register(ctx, setting, default) {
-            return Err(format!("the server refuses the setting {:?}", setting.name));
-        }
+        let (name, value) = (setting.name, &setting.value);
+        let (min, max, flags) = (setting.min, setting.max, ConfigurationFlags::DEFAULT);
+        register_i64_configuration(&context, name, value, default, min, max, flags, None);
     }
     // SAFETY: see the module's head.
     if unsafe { api!(RedisModule_LoadConfigs, ctx.as_ptr()) } != raw::REDISMODULE_OK as c_int {

@@ -130,7 +130,7 @@ fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, n
     match source {
         Source::Sync => {
             if let Some(stamp) = codec::stamp_of_lock(bytes) {
-                time::lateness(ctx).on_synced(ctx, &stamp, time::last_deadline(ctx), now);
+                time::lateness(ctx).on_synced(&stamp, time::last_deadline(ctx), now);
             }
         }
         Source::ReplicaFile => {

@@ -25,11 +25,11 @@ pub(crate) fn missing(
     now: Instant,
 ) -> Vec<String> {
     let mut missing = Vec::new();
-    let max_lease = config::MAX_LEASE.get(ctx);
+    let max_lease = config::MAX_LEASE.get();
     let lag = lag::configured(ctx);
     match lag {
         None => missing.push(unreadable(lag::setting(ctx))),
-        Some(lag) => missing.extend(missing_graces(ctx, max_lease + lag + MARGIN)),
+        Some(lag) => missing.extend(missing_graces(max_lease + lag + MARGIN)),
     }
     let longest = granted.millis_since(now);
     if longest > max_lease {
@@ -70,9 +70,9 @@ pub(crate) fn forget_warning(ctx: &Context<'_>) {
 }
 
 /// Which grace is too short, where `needed` milliseconds have to pass after a promotion.
-fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
-    let (grace, max_lease) = (config::GRACE.get(ctx), config::MAX_LEASE.get(ctx));
-    let Some(promotion_grace) = config::own_promotion_grace(ctx) else {
+fn missing_graces(needed: u64) -> Vec<String> {
+    let (grace, max_lease) = (config::GRACE.get(), config::MAX_LEASE.get());
+    let Some(promotion_grace) = config::own_promotion_grace() else {
         let too_short = format!("lock.grace {grace} is less than {needed}");
         return (grace < needed).then_some(too_short).into_iter().collect();
     };
@@ -93,12 +93,12 @@ fn missing_graces(ctx: &Context<'_>, needed: u64) -> Vec<String> {
 
 /// Warns once for each choice of settings that a grace is too short for the leases.
 pub(crate) fn warn_of_short_grace(ctx: &Context<'_>) {
-    let max_lease = config::MAX_LEASE.get(ctx);
+    let max_lease = config::MAX_LEASE.get();
     let graces = [
-        ("lock.grace", config::GRACE.get(ctx)),
+        ("lock.grace", config::GRACE.get()),
         (
             "lock.promotion-grace",
-            config::own_promotion_grace(ctx).unwrap_or(0),
+            config::own_promotion_grace().unwrap_or(0),
         ),
     ];
     let settings = Some([graces[0].1, graces[1].1, max_lease]);

@@ -45,7 +45,7 @@ impl Lag {
             };
         }
         note_hidden(ctx, setting(ctx));
-        let left = config::promotion_grace(ctx).saturating_sub(config::MAX_LEASE.get(ctx) + MARGIN);
+        let left = config::promotion_grace().saturating_sub(config::MAX_LEASE.get() + MARGIN);
         let default = if ctx.is_cluster() {
             DEFAULT_NODE_TIMEOUT
         } else {

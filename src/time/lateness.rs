@@ -114,24 +114,18 @@ impl Lateness {
 
     /// A lock came in a full sync, stamped when it was written. It does not count as prompt. `last_deadline`: the latest end of a
     /// lease that came here.
-    pub(crate) fn on_synced(
-        &self,
-        ctx: &Context<'_>,
-        stamp: &Stamp,
-        last_deadline: Instant,
-        now: Instant,
-    ) {
+    pub(crate) fn on_synced(&self, stamp: &Stamp, last_deadline: Instant, now: Instant) {
         self.compare_with(stamp.boot_id, last_deadline);
-        self.measure(ctx, stamp, now, false);
+        self.measure(stamp, now, false);
     }
 
     /// A hold came in the stream, stamped when it was decided.
-    pub(crate) fn on_hold(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant) {
+    pub(crate) fn on_hold(&self, stamp: &Stamp, now: Instant) {
         let clock = *self.clock.get().get_or_insert(stamp.boot_id);
         if clock == stamp.boot_id {
             self.clock.set(Some(clock));
             self.unmeasured.set(false);
-            self.measure(ctx, stamp, now, true);
+            self.measure(stamp, now, true);
         } else {
             // A slot's locks come with the stamps of the node they leave.
             self.on_unstamped();
@@ -146,14 +140,13 @@ impl Lateness {
     /// The primary's heartbeat. `last_deadline` as in [`Self::on_synced`].
     pub(crate) fn on_heartbeat(
         &self,
-        ctx: &Context<'_>,
         heartbeat: &Heartbeat,
         stamp: &Stamp,
         last_deadline: Instant,
         now: Instant,
     ) {
         self.compare_with(stamp.boot_id, last_deadline);
-        self.measure(ctx, stamp, now, true);
+        self.measure(stamp, now, true);
         self.unmeasured.set(false);
         let first = *self.heard.get().get_or_insert(stamp.boot);
         self.heard.set(Some(first));
@@ -185,8 +178,8 @@ impl Lateness {
         self.earlier.set((known.max(late), known_until.max(until)));
     }
 
-    fn measure(&self, ctx: &Context<'_>, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
-        if now.millis_since(self.turned.get()) >= config::MAX_LEASE.get(ctx) {
+    fn measure(&self, stamp: &Stamp, now: Instant, may_be_prompt: bool) {
+        if now.millis_since(self.turned.get()) >= config::MAX_LEASE.get() {
             self.turned.set(now);
             self.windows.set([Window::default(), self.windows.get()[0]]);
         }
@@ -222,7 +215,7 @@ impl Lateness {
     /// that time, nobody was granted after it; for all other owners this is unknown.
     /// `lag`: what the old primary kept to.
     pub(crate) fn on_promotion(&self, ctx: &Context<'_>, lag: u64, now: Instant) {
-        let (grace, max_lease) = (config::promotion_grace(ctx), config::MAX_LEASE.get(ctx));
+        let (grace, max_lease) = (config::promotion_grace(), config::MAX_LEASE.get());
         let safe = grace >= max_lease.saturating_add(lag + MARGIN);
         let over = now.after(grace);
         let stopped = now.after(grace.saturating_sub(max_lease));

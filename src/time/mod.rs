@@ -59,7 +59,7 @@ pub(crate) fn lateness(ctx: &Context<'_>) -> &'static Lateness {
 
 /// At the entry of a command: notices that the event loop was away. The stall guard is only up where a promotion begins a grace.
 pub(crate) fn detect_stall(ctx: &Context<'_>, now: Instant) {
-    if config::promotion_grace(ctx) > 0 && is_primary(ctx) {
+    if config::promotion_grace() > 0 && is_primary(ctx) {
         grace(ctx).detect_stall(ctx, now);
     }
 }

@@ -82,14 +82,14 @@ impl Boxes {
         if paused || away > LATE {
             self.not_reading.set(self.not_reading.get() + away);
         }
-        self.any_overdue.set(self.first_overdue(ctx, now).is_some());
+        self.any_overdue.set(self.first_overdue(now).is_some());
         let mut left = waiting::left(ctx).borrow_mut();
         left.forget_over(now, FORGOTTEN_A_TICK);
     }
 
     /// A box without a LOCK.MAIL in time, whose reader was lost, or whose delivered letters were not deleted.
-    fn first_overdue(&self, ctx: &Context<'_>, now: Instant) -> Option<BoxId> {
-        let timeout = config::MAIL_TIMEOUT.get(ctx);
+    fn first_overdue(&self, now: Instant) -> Option<BoxId> {
+        let timeout = config::MAIL_TIMEOUT.get();
         let limits = BoxLimits {
             unasked: timeout,
             lost: timeout.min(WITHOUT_READER),
@@ -101,7 +101,7 @@ impl Boxes {
     /// Closes the next box that is overdue, or empties the next piece of those that were closed. False if there is none.
     pub(crate) fn close_some(&self, ctx: &Context<'_>) -> bool {
         if self.any_overdue.get() {
-            let overdue = self.first_overdue(ctx, clock::now());
+            let overdue = self.first_overdue(clock::now());
             self.any_overdue.set(overdue.is_some());
             if let Some(id) = overdue {
                 clients::answer_reader(ctx, id, None);
@@ -187,7 +187,7 @@ impl<'c> Mailbox<'c> {
         requests: u64,
         repeats: Option<WaiterId>,
     ) -> Result<(), Error> {
-        let (mail, max) = (boxes(ctx).mail.borrow(), config::MAX_QUEUED.get(ctx));
+        let (mail, max) = (boxes(ctx).mail.borrow(), config::MAX_QUEUED.get());
         let is_new = if repeats.is_none() { requests } else { 0 };
         let more = is_new + u64::from(self.id.is_none());
         if more > 0 && mail.len() as u64 + more > max {

@@ -92,7 +92,7 @@ fn is_behind_several(ctx: &Context<'_>, request: &PendingRequest) -> bool {
 }
 
 fn block(ctx: &Context<'_>, id: WaiterId) -> Result<Waits, Error> {
-    let max = config::MAX_WAITERS.get(ctx);
+    let max = config::MAX_WAITERS.get();
     if waiting::clients(ctx).borrow().waiting() as u64 >= max {
         return Err(Error::max_waiters(max));
     }

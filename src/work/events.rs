@@ -19,7 +19,7 @@ use crate::work::{queue, refuse};
 pub(crate) fn on_load(ctx: &Context<'_>) {
     time::set_primary(ctx, !ctx.is_replica());
     let now = clock::now();
-    time::grace(ctx).on_start(now, config::GRACE.get(ctx), config::promotion_grace(ctx));
+    time::grace(ctx).on_start(now, config::GRACE.get(), config::promotion_grace());
     time::log_grace_begin(ctx, now, "the server has started");
     waiting::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
@@ -64,7 +64,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             let now = clock::now();
             alarms::back_up(ctx, now);
             effect::check_receivers(ctx, now);
-            if config::promotion_grace(ctx) > 0 {
+            if config::promotion_grace() > 0 {
                 time::grace(ctx).read_lag(ctx, now);
             }
         }
@@ -88,7 +88,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
     effect::may_have_receivers(ctx);
     if primary && !was {
         tokens::clock(ctx).borrow_mut().resume(clock::wall());
-        let (grace, max_lease) = (config::promotion_grace(ctx), config::MAX_LEASE.get(ctx));
+        let (grace, max_lease) = (config::promotion_grace(), config::MAX_LEASE.get());
         let now = clock::now();
         time::grace(ctx).on_promotion(now, grace, max_lease);
         time::log_grace_begin(ctx, now, "the server has become a primary");

@@ -131,7 +131,7 @@ fn check_unheld(ctx: &Context<'_>) {
 /// Checks whether enough replicas have acknowledged recent data.
 fn check_replicas(ctx: &Context<'_>, now: Instant) {
     let (grace, suspect) = (
-        config::promotion_grace(ctx),
+        config::promotion_grace(),
         time::lateness(ctx).suspect_ms(now),
     );
     let send = |heartbeat, to_aof| effect::send_heartbeat(ctx, heartbeat, to_aof);
