@@ -3,7 +3,7 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,8 +27,6 @@ pub(crate) struct Link {
     runtime: Runtime,
     current: Mutex<Current>,
     is_silent: AtomicBool,
-    /// How many replies have come.
-    replies: AtomicU64,
 }
 
 /// The connection that new calls use, and how many came before it.
@@ -47,10 +45,8 @@ pub(crate) struct Reply {
     pub(crate) sent: BootInstant,
 }
 
-/// What has arrived is read in so many pieces at most, as long as each of them brings replies,
-const READINGS: u32 = 16;
-/// and takes so long at most.
-const LONGEST_READING: Duration = Duration::from_millis(100);
+/// How long reading what has arrived may take, and a sixteenth of the limit at most.
+const READING: Duration = Duration::from_millis(100);
 
 /// A connection to a server that is no primary is replaced once in this time.
 const DEMOTED: Duration = Duration::from_millis(200);
@@ -63,7 +59,6 @@ impl Link {
             runtime: runtime.clone(),
             current: Mutex::default(),
             is_silent: AtomicBool::default(),
-            replies: AtomicU64::default(),
         })
     }
 
@@ -118,18 +113,10 @@ impl Link {
     ) -> Result<T, Failed> {
         let (mut answer, runtime) = (pin!(answer), &self.runtime);
         let mut answered = runtime.limited(limit, answer.as_mut()).await;
-        // What has arrived by now, and was not read because this process had other work, is not late.
-        let reading = (limit / READINGS).min(LONGEST_READING);
-        let mut readings = 0..READINGS;
-        while answered.is_none() && readings.next().is_some() {
-            let before = self.replies.load(Ordering::Relaxed);
-            answered = runtime.limited(reading, answer.as_mut()).await;
-            if self.replies.load(Ordering::Relaxed) == before {
-                break;
-            }
+        if answered.is_none() {
+            // What has arrived by now, and was not read because this process had other work, is not late.
+            answered = runtime.limited(READING.min(limit / 16), answer).await;
         }
-        self.replies
-            .fetch_add(answered.is_some().into(), Ordering::Relaxed);
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
         self.is_silent.store(answered.is_err(), Ordering::Relaxed);
         answered.map_err(|error| {
