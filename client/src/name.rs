@@ -27,6 +27,8 @@ pub(crate) type Bytes = Arc<[u8]>;
 /// The UUID is another one in each process, because a fork copies this value: the process id, read when a name is made, is mixed in.
 #[derive(Debug)]
 pub(crate) struct Names {
+    /// The name of the task whose names they are; empty for those of a client.
+    task: Vec<u8>,
     prefix: Box<[u8]>,
     uuid: u128,
     mark: &'static [u8],
@@ -51,6 +53,7 @@ impl Names {
     fn new(prefix: &[u8], mark: &'static [u8]) -> Names {
         let uuid = random_uuid().as_u128();
         Names {
+            task: Vec::new(),
             prefix: prefix.into(),
             uuid,
             mark,
@@ -108,12 +111,7 @@ pub(crate) fn random_uuid() -> Uuid {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Owner(Arc<Task>);
-
-struct Task {
-    name: Box<[u8]>,
-    names: Names,
-}
+pub struct Owner(Arc<Names>);
 
 impl Owner {
     /// Makes a task with a name that nobody else has.
@@ -125,12 +123,9 @@ impl Owner {
     /// ```
     #[allow(clippy::new_without_default, reason = "two of them differ")]
     pub fn new() -> Owner {
-        let names = Names::new(b"", b"##");
-        let name = names.uuid().to_string();
-        Owner(Arc::new(Task {
-            name: name.into_bytes().into(),
-            names,
-        }))
+        let mut names = Names::new(b"", b"##");
+        names.task = names.uuid().to_string().into_bytes();
+        Owner(Arc::new(names))
     }
 
     /// Makes a task with this name.
@@ -153,11 +148,9 @@ impl Owner {
                 name.len()
             )));
         }
-        let names = Names::new(&[&name, b"##".as_slice()].concat(), b".");
-        Ok(Owner(Arc::new(Task {
-            name: name.into(),
-            names,
-        })))
+        let mut names = Names::new(&[&name, b"##".as_slice()].concat(), b".");
+        names.task = name;
+        Ok(Owner(Arc::new(names)))
     }
 
     /// Returns the task's name.
@@ -169,11 +162,11 @@ impl Owner {
     /// # }
     /// ```
     pub fn name(&self) -> &[u8] {
-        &self.0.name
+        &self.0.task
     }
 
     pub(crate) fn names(&self) -> &Names {
-        &self.0.names
+        &self.0
     }
 }
 
