@@ -33,7 +33,7 @@ async fn main() -> Result<(), Error> {
         return Ok(());
     }
     // A quarter of the lease at most. The shorter, the sooner an acquisition goes on without a server that is silent.
-    let quorum = Quorum::builder(&servers)?.node_timeout(Duration::from_millis(500));
+    let quorum = Quorum::builder(&servers)?.response_timeout(Duration::from_millis(500));
     let quorum = quorum.connect().await?;
     let store = Store::default();
     let lock = quorum.lock("ledger").lease(Duration::from_secs(2));

@@ -45,7 +45,7 @@ pub(crate) struct Belief {
     /// When it ends, however often it is renewed.
     cap: Option<BootInstant>,
     /// How many of its parts must be held.
-    needed: usize,
+    pub(crate) needed: usize,
     pub(crate) parts: Vec<Part>,
     /// What is on its way that changes the hold.
     pub(crate) change: Option<Change>,
@@ -160,16 +160,6 @@ impl Belief {
             .iter()
             .filter(|part| !part.is_denied && part.grant.since >= moment)
             .count()
-    }
-
-    /// How many of its parts must be held.
-    pub(crate) fn needed(&self) -> usize {
-        self.needed
-    }
-
-    /// The token of each part.
-    pub(crate) fn tokens(&self) -> Vec<Token> {
-        self.parts.iter().map(|part| part.grant.token).collect()
     }
 
     /// The lease to ask for now: no longer than the hold may last.

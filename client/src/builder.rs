@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::client::Client;
+#[cfg(feature = "cluster")]
+use crate::cluster::Cluster;
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::error::Error;
+use crate::node::Node;
+use crate::quorum::client::nodes;
 use crate::runtime::Runtime;
-use crate::servers::Servers;
+use crate::servers::{Servers, not_over_quorum};
 use crate::settings::{Kind, Settings};
-
-/// What errors call a server whose address only the application knows.
-pub(crate) const SOME_SERVER: &str = "the server";
 
 /// Settings of a [`Client`](crate::Client) or a [`Quorum`](crate::Quorum).
 ///
@@ -33,10 +35,11 @@ pub(crate) const SOME_SERVER: &str = "the server";
 /// ```
 #[derive(Clone)]
 #[must_use = "settings do nothing until a client is made of them"]
-pub struct Builder {
+pub struct Builder<C = Client> {
     source: Source,
-    pub(crate) settings: Settings,
+    settings: Settings,
     runtime: Option<Handle>,
+    client: fn(Arc<Core>) -> C,
 }
 
 /// Where connections of a client lead.
@@ -45,20 +48,24 @@ pub(crate) enum Source {
     Server(Connect),
     #[cfg(feature = "cluster")]
     Cluster(Vec<redis::ConnectionInfo>),
+    Quorum(Vec<Connect>),
 }
 
-impl Builder {
-    pub(crate) fn new(source: Source) -> Builder {
-        let servers = match source {
-            Source::Server(_) => Kind::One,
+impl<C> Builder<C> {
+    /// Settings of what `client` makes of a core.
+    pub(crate) fn new(source: Source, client: fn(Arc<Core>) -> C) -> Builder<C> {
+        let ms = Duration::from_millis;
+        let settings = match source {
+            Source::Server(_) => Settings::new(Kind::One, ms(2000), ms(2000)),
             #[cfg(feature = "cluster")]
-            Source::Cluster(_) => Kind::Cluster,
+            Source::Cluster(_) => Settings::new(Kind::Cluster, ms(2000), ms(2000)),
+            Source::Quorum(_) => Settings::new(Kind::Quorum, ms(500), ms(50)),
         };
-        let limit = Duration::from_secs(2);
         Builder {
             source,
-            settings: Settings::new(servers, limit, limit),
+            settings,
             runtime: None,
+            client,
         }
     }
 
@@ -66,20 +73,61 @@ impl Builder {
     pub(crate) fn server(self) -> Result<Connect, Error> {
         match self.source {
             Source::Server(connect) => Ok(connect),
-            #[cfg(feature = "cluster")]
-            Source::Cluster(_) => Err(Error::Invalid("a cluster is no server of a quorum".into())),
+            _ => Err(Error::Invalid("a cluster is no server of a quorum".into())),
         }
     }
 
-    /// Makes a client's core of the servers that `servers` makes.
-    pub(crate) fn core(
-        self,
-        servers: impl FnOnce(Source, &Settings, &Runtime) -> Servers,
-    ) -> Result<Arc<Core>, Error> {
+    fn core(self) -> Result<Arc<Core>, Error> {
         let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
         let runtime = Runtime::new(self.runtime.map_or_else(current, Ok)?);
-        let servers = servers(self.source, &self.settings, &runtime);
-        Core::new(servers, self.settings, runtime).map(Arc::new)
+        let settings = self.settings;
+        let servers = match self.source {
+            Source::Server(connect) => {
+                Servers::One(Arc::new(Node::new(connect, &settings, &runtime)))
+            }
+            #[cfg(feature = "cluster")]
+            Source::Cluster(seeds) => Servers::Cluster(Cluster::new(seeds, &settings, &runtime)),
+            Source::Quorum(_) if settings.replicas > 0 => {
+                return Err(not_over_quorum("its servers have no replicas that count"));
+            }
+            Source::Quorum(servers) => Servers::Quorum(nodes(servers, &settings, &runtime)),
+        };
+        Core::new(servers, settings, runtime).map(Arc::new)
+    }
+
+    /// Makes a client that connects when it is first used: it starts although the server may come later.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside of a runtime, where none was named; [`Error::Invalid`] for a name that cannot be, and for
+    /// [`replicas`](Builder::replicas) of a quorum.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn build(self) -> Result<C, Error> {
+        let client = self.client;
+        self.core().map(client)
+    }
+
+    /// Makes a client that is connected to a server that has the module, or to a majority of a quorum's servers.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`] or [`Quorum::connect`](crate::Quorum::connect), and [`build`](Builder::build).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), mortise_client::Error> {
+    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<C, Error> {
+        let client = self.client;
+        let core = self.core()?;
+        core.find().await?;
+        Ok(client(core))
     }
 
     /// Sets the name of the client: 1 to 100 printable characters. Its connections carry it, and its owners begin with it.
@@ -90,7 +138,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn name(mut self, name: impl Into<String>) -> Builder {
+    pub fn name(mut self, name: impl Into<String>) -> Builder<C> {
         self.settings.name = Some(name.into());
         self
     }
@@ -102,7 +150,7 @@ impl Builder {
     /// let builder = builder.lease(std::time::Duration::from_secs(30));
     /// # }
     /// ```
-    pub fn lease(mut self, lease: Duration) -> Builder {
+    pub fn lease(mut self, lease: Duration) -> Builder<C> {
         self.settings.lease = lease;
         self
     }
@@ -114,31 +162,31 @@ impl Builder {
     /// let builder = builder.wait(std::time::Duration::from_secs(60));
     /// # }
     /// ```
-    pub fn wait(mut self, limit: Duration) -> Builder {
+    pub fn wait(mut self, limit: Duration) -> Builder<C> {
         self.settings.wait = Some(limit);
         self
     }
 
-    /// Sets how long the server may take to answer a request: 2 s unless set.
+    /// Sets how long a server may take to answer a request: 2 s unless set, 50 ms over a quorum.
     ///
     /// ```no_run
     /// # fn example(builder: mortise_client::Builder) {
     /// let builder = builder.response_timeout(std::time::Duration::from_millis(300));
     /// # }
     /// ```
-    pub fn response_timeout(mut self, limit: Duration) -> Builder {
+    pub fn response_timeout(mut self, limit: Duration) -> Builder<C> {
         self.settings.reply = limit;
         self
     }
 
-    /// Sets how long opening a connection may take: 2 s unless set.
+    /// Sets how long opening a connection may take: 2 s unless set, 500 ms over a quorum.
     ///
     /// ```no_run
     /// # fn example(builder: mortise_client::Builder) {
     /// let builder = builder.connect_timeout(std::time::Duration::from_secs(1));
     /// # }
     /// ```
-    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder<C> {
         self.settings.connect = limit;
         self
     }
@@ -157,7 +205,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn replicas(mut self, count: u32) -> Builder {
+    pub fn replicas(mut self, count: u32) -> Builder<C> {
         self.settings.replicas = count;
         self
     }
@@ -171,13 +219,13 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn runtime(mut self, runtime: Handle) -> Builder {
+    pub fn runtime(mut self, runtime: Handle) -> Builder<C> {
         self.runtime = Some(runtime);
         self
     }
 }
 
-impl fmt::Debug for Builder {
+impl<C> fmt::Debug for Builder<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("name", &self.settings.name)

@@ -7,16 +7,14 @@ use std::time::Duration;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
-use crate::builder::{Builder, SOME_SERVER, Source};
-use crate::connect::{Connect, address};
+use crate::builder::{Builder, Source};
+use crate::connect::{Connect, SOME_SERVER, address};
 use crate::core::Core;
 use crate::error::{Error, Failed};
 use crate::inspect::{LockInfo, TopEntry};
 use crate::lock::Lock;
 use crate::name::Bytes;
-use crate::node::Node;
 use crate::request;
-use crate::servers::Servers;
 
 /// A client of one server, or of what counts as one: a Sentinel group, a cluster. Clones share its connections: one for all commands
 /// and one that collects the answers of those who wait, to each server.
@@ -65,7 +63,7 @@ impl Client {
     /// ```
     pub fn builder(url: impl AsRef<str>) -> Result<Builder, Error> {
         let connect = Connect::to(address(url.as_ref())?);
-        Ok(Builder::new(Source::Server(connect)))
+        Ok(Builder::new(Source::Server(connect), Client))
     }
 
     /// Returns settings for a client whose connections this closure opens: each time one is needed for the first time, or has broken.
@@ -88,7 +86,7 @@ impl Client {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
     {
-        Builder::new(Source::Server(Connect::new(SOME_SERVER, connect)))
+        Builder::new(Source::Server(Connect::new(SOME_SERVER, connect)), Client)
     }
 
     /// Returns settings for a client of a Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the
@@ -110,7 +108,7 @@ impl Client {
         let seeds: Vec<_> = seeds.collect::<Result<_, _>>()?;
         match seeds.is_empty() {
             true => Err(Error::Invalid("a cluster needs an address".into())),
-            false => Ok(Builder::new(Source::Cluster(seeds))),
+            false => Ok(Builder::new(Source::Cluster(seeds), Client)),
         }
     }
 
@@ -135,7 +133,7 @@ impl Client {
         let sentinels = urls.into_iter().map(|url| address(url.as_ref()));
         let sentinels = sentinels.collect::<Result<_, _>>()?;
         let connect = crate::sentinel::primary(sentinels, primary)?;
-        Ok(Builder::new(Source::Server(connect)))
+        Ok(Builder::new(Source::Server(connect), Client))
     }
 
     /// Returns the lock with this key, which may be anything made of bytes. Nothing is sent yet.
@@ -281,49 +279,6 @@ impl Client {
             .call(&place, command, core.settings.reply)
             .await;
         reply.map(|reply| reply.value).map_err(answered)
-    }
-}
-
-impl Builder {
-    /// Makes a client that connects when it is first used: it starts although the server may come later.
-    ///
-    /// # Errors
-    /// [`Error::NoRuntime`] outside of a runtime, where none was named; [`Error::Invalid`] for a name that cannot be.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.build()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn build(self) -> Result<Client, Error> {
-        let core = self.core(|source, settings, runtime| match source {
-            Source::Server(connect) => {
-                Servers::One(Arc::new(Node::new(connect, settings, runtime)))
-            }
-            #[cfg(feature = "cluster")]
-            Source::Cluster(seeds) => {
-                Servers::Cluster(crate::cluster::Cluster::new(seeds, settings, runtime))
-            }
-        });
-        core.map(Client)
-    }
-
-    /// Makes a client that is connected to a server that has the module.
-    ///
-    /// # Errors
-    /// As for [`Client::connect`] and [`build`](Builder::build).
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// let client = mortise_client::Client::builder("redis://127.0.0.1/")?.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect(self) -> Result<Client, Error> {
-        let client = self.build()?;
-        client.0.find().await?;
-        Ok(client)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Where connections come from: a URL, or whatever the application supplies.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,9 @@ use redis::{
 
 use crate::error::Error;
 
+/// What errors call a server whose address only the application knows.
+pub(crate) const SOME_SERVER: &str = "the server";
+
 /// Opens connections to a server. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Connect {
@@ -23,12 +25,6 @@ pub(crate) struct Connect {
     pub(crate) open: Open,
     /// What may be wrong if that fails, for the text of the error.
     pub(crate) advice: &'static str,
-}
-
-impl fmt::Debug for Connect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
-    }
 }
 
 pub(crate) type Open =

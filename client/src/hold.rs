@@ -223,7 +223,7 @@ impl Hold {
         let failures = join_all(renewals).await.into_iter().flatten().collect();
         self.check()?;
         let confirmed = self.belief(|belief| belief.confirmed_since(began));
-        let needed = self.belief(|belief| belief.needed());
+        let needed = self.belief(|belief| belief.needed);
         match confirmed >= needed {
             true => Ok(()),
             false => Err(self.core.too_few(failures, confirmed, needed)),
@@ -277,9 +277,9 @@ impl Hold {
         if !self.end(Loss::Released) {
             return Err(Error::Lost(self.loss().unwrap_or(Loss::Released)));
         }
-        let (tokens, needed) = self.belief(|belief| (belief.tokens(), belief.needed()));
-        let calls = self.places().into_iter().zip(tokens).map(|(place, token)| {
-            let command = request::by(token, command(&place.key));
+        let (parts, needed) = self.belief(|belief| (belief.parts.clone(), belief.needed));
+        let calls = self.places().into_iter().zip(parts).map(|(place, part)| {
+            let command = request::by(part.grant.token, command(&place.key));
             async move {
                 let limit = self.core.settings.reply;
                 let reply = self.core.servers.call(&place, &command, limit).await?;

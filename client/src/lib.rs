@@ -91,7 +91,7 @@
 //! | what | how long one try may take | tried again |
 //! | --- | --- | --- |
 //! | opening a connection | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
-//! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum [`node_timeout`](QuorumBuilder::node_timeout): 50 ms | see below |
+//! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms | see below |
 //! | collecting letters for all that wait | 1 s, and the `response_timeout` | until nobody waits |
 //! | an acquisition with [`wait(limit)`](Lock::wait) | its requests as above | after 20 ms, then after twice as long each time up to 1 s, until the limit is over |
 //! | an acquisition without a limit | its requests as above | the same, for ever |
@@ -133,7 +133,7 @@
 //! # Redlock
 //!
 //! A [`Quorum`] takes a lock on a majority of independent servers: the algorithm of [Distributed Locks with Redis],
-//! all servers asked at the same time, with a short time-out for each ([`QuorumBuilder::node_timeout`]), validity counted from
+//! all servers asked at the same time, with a short time-out for each ([`Builder::response_timeout`]), validity counted from
 //! the first request, release everywhere, even where the answer is unknown, and renewal on a majority within the validity.
 //! Beyond that,
 //!
@@ -218,7 +218,6 @@ mod lock;
 mod mail;
 mod name;
 mod node;
-mod pass;
 mod quorum;
 mod replicas;
 mod request;
@@ -241,7 +240,7 @@ pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, TopEntry, WaiterInfo};
 pub use lock::Lock;
 pub use name::{Mode, Owner};
-pub use quorum::client::{Quorum, QuorumBuilder, ServerAnswer};
+pub use quorum::client::{Quorum, ServerAnswer};
 pub use redis;
 pub use time::BootInstant;
 pub use token::Token;

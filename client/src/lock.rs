@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::acquire;
+use crate::change::take_over;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::name::{Bytes, Mode, Names, Owner, text};
-use crate::pass::take_over;
-use crate::quorum::rounds;
+use crate::quorum::round;
 use crate::request::Terms;
 use crate::servers::not_over_quorum;
 use crate::time::Lease;
@@ -296,7 +296,7 @@ impl Lock {
     async fn take(self, mode: Mode) -> Result<Guard, Error> {
         let (core, terms) = (&self.core, self.terms(mode)?);
         match core.settings.is_quorum() {
-            true => rounds::acquire(core, self.names(), &self.keys, &terms).await,
+            true => round::acquire(core, self.names(), &self.keys, &terms).await,
             false => acquire(core, self.names(), &self.keys, &terms).await,
         }
     }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use redis::{ErrorKind, FromRedisValue, RedisError};
 
-use crate::builder::{Builder, SOME_SERVER, Source};
+use crate::builder::{Builder, Source};
 use crate::client::Client;
-use crate::connect::Connect;
+use crate::connect::{Connect, SOME_SERVER};
 use crate::core::Core;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::request;
-use crate::servers::{Servers, not_over_quorum};
-use crate::settings::{Kind, Settings};
+use crate::runtime::Runtime;
+use crate::settings::Settings;
 use crate::sync;
 
 /// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
@@ -101,7 +101,7 @@ impl Quorum {
     /// use std::time::Duration;
     ///
     /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?
-    ///     .node_timeout(Duration::from_millis(20))
+    ///     .response_timeout(Duration::from_millis(20))
     ///     .connect()
     ///     .await?;
     /// # Ok(())
@@ -109,7 +109,7 @@ impl Quorum {
     /// ```
     pub fn builder<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
-    ) -> Result<QuorumBuilder, Error> {
+    ) -> Result<Builder<Quorum>, Error> {
         let servers = urls.into_iter().map(Client::builder);
         Quorum::of(servers.collect::<Result<Vec<_>, _>>()?)
     }
@@ -130,7 +130,7 @@ impl Quorum {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn of(servers: impl IntoIterator<Item = Builder>) -> Result<QuorumBuilder, Error> {
+    pub fn of(servers: impl IntoIterator<Item = Builder>) -> Result<Builder<Quorum>, Error> {
         let servers: Vec<_> = servers.into_iter().collect();
         if servers.len().is_multiple_of(2) {
             return Err(Error::Invalid(format!(
@@ -148,10 +148,7 @@ impl Quorum {
                 "{twice} is there twice, and would vote twice"
             )));
         }
-        let mut settings = Builder::new(Source::Server(servers[0].clone()));
-        let (connect, reply) = (Duration::from_millis(500), Duration::from_millis(50));
-        settings.settings = Settings::new(Kind::Quorum, connect, reply);
-        Ok(QuorumBuilder { servers, settings })
+        Ok(Builder::new(Source::Quorum(servers), Quorum))
     }
 
     /// Returns the lock with this key. Nothing is sent yet.
@@ -211,101 +208,20 @@ impl fmt::Debug for Quorum {
     }
 }
 
-/// Settings of a [`Quorum`].
-///
-/// ```no_run
-/// # async fn example() -> Result<(), mortise_client::Error> {
-/// use mortise_client::Quorum;
-/// use std::time::Duration;
-///
-/// let builder = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?;
-/// let quorum = builder.node_timeout(Duration::from_millis(30)).settings(|it| it.name("billing-7")).connect().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-#[must_use = "settings do nothing until a quorum is made of them"]
-pub struct QuorumBuilder {
+/// The servers of a quorum. Each is identified when it is connected to.
+pub(crate) fn nodes(
     servers: Vec<Connect>,
-    settings: Builder,
-}
-
-impl QuorumBuilder {
-    /// Sets how long one server may take to answer before the others make do without it: 50 ms unless set. It should be small
-    /// against the lease (for 10 seconds, 5 to 50 ms), and larger than a round trip.
-    ///
-    /// ```no_run
-    /// # fn example(builder: mortise_client::QuorumBuilder) {
-    /// let builder = builder.node_timeout(std::time::Duration::from_millis(20));
-    /// # }
-    /// ```
-    pub fn node_timeout(mut self, limit: Duration) -> QuorumBuilder {
-        self.settings = self.settings.response_timeout(limit);
-        self
-    }
-
-    /// Sets what a client of one server has as well: its name, the lease, the wait, how long opening a connection may take (500 ms
-    /// unless set), the runtime.
-    ///
-    /// ```no_run
-    /// # fn example(builder: mortise_client::QuorumBuilder) {
-    /// let builder = builder.settings(|it| it.name("billing-7").lease(std::time::Duration::from_secs(30)));
-    /// # }
-    /// ```
-    pub fn settings(mut self, set: impl FnOnce(Builder) -> Builder) -> QuorumBuilder {
-        self.settings = set(self.settings);
-        self
-    }
-
-    /// Makes a quorum that connects when it is first used.
-    ///
-    /// # Errors
-    /// [`Error::NoRuntime`] outside of a runtime, where none was named; [`Error::Invalid`] for a name that cannot be.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::Quorum;
-    ///
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.build()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn build(self) -> Result<Quorum, Error> {
-        if self.settings.settings.replicas > 0 {
-            return Err(not_over_quorum("its servers have no replicas that count"));
-        }
-        let run_ids: Arc<[_]> = self.servers.iter().map(|_| Arc::default()).collect();
-        let core = self.settings.core(|_, settings, runtime| {
-            let node = |(number, connect)| {
-                let connect = identified(connect, number, run_ids.clone());
-                let run_id = run_ids[number].clone();
-                let node = Node::new(connect, settings, runtime);
-                Arc::new(Node { run_id, ..node })
-            };
-            let nodes = self.servers.into_iter().enumerate().map(node);
-            Servers::Quorum(nodes.collect())
-        });
-        core.map(Quorum)
-    }
-
-    /// Makes a quorum of which a majority is connected, and has the module.
-    ///
-    /// # Errors
-    /// As for [`Quorum::connect`] and [`build`](QuorumBuilder::build).
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), mortise_client::Error> {
-    /// use mortise_client::Quorum;
-    ///
-    /// let quorum = Quorum::builder(["redis://a/", "redis://b/", "redis://c/"])?.connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect(self) -> Result<Quorum, Error> {
-        let quorum = self.build()?;
-        quorum.0.find().await?;
-        Ok(quorum)
-    }
+    settings: &Settings,
+    runtime: &Runtime,
+) -> Vec<Arc<Node>> {
+    let run_ids: Arc<[_]> = servers.iter().map(|_| Arc::default()).collect();
+    let node = |(number, connect)| {
+        let connect = identified(connect, number, run_ids.clone());
+        let run_id = run_ids[number].clone();
+        let node = Node::new(connect, settings, runtime);
+        Arc::new(Node { run_id, ..node })
+    };
+    servers.into_iter().enumerate().map(node).collect()
 }
 
 /// Has connections find out which process they lead to, which must not be one of the others of the quorum. A user without the right

@@ -3,5 +3,4 @@
 pub(crate) mod ballot;
 pub(crate) mod client;
 pub(crate) mod round;
-pub(crate) mod rounds;
 pub(crate) mod votes;

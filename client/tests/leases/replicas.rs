@@ -28,7 +28,7 @@ async fn await_renewal(guard: &Guard) {
 async fn a_guard_has_been_confirmed_by_a_replica_and_so_is_each_renewal() {
     let (primary, replica) = pair();
     let client = client(&primary, 1).await;
-    let lock = client.lock("k").lease(ms(3_000));
+    let lock = client.lock("k").lease(ms(6_000));
     let guard = lock.clone().acquire().await.unwrap();
     let waits = primary.calls("wait");
     assert!(waits >= 2, "one on the new connection, one for the grant");
@@ -143,6 +143,6 @@ async fn an_upgrade_several_keys_permits_and_what_is_taken_over_are_confirmed() 
 async fn a_quorum_has_no_replicas_that_confirm() {
     let urls = ["redis://a/", "redis://b/", "redis://c/"];
     let builder = Quorum::builder(urls).unwrap();
-    let built = builder.settings(|it| it.replicas(1)).build();
+    let built = builder.replicas(1).build();
     assert!(matches!(built, Err(Error::Invalid(_))), "{built:?}");
 }

@@ -55,8 +55,8 @@ fn a_closed_quorum_leaves_nothing_on_its_servers() {
     let _alive = runtime.block_on(async {
         let quorum = Quorum::builder(servers.urls()).unwrap();
         let quorum = quorum
-            .node_timeout(ms(2000))
-            .settings(|it| it.connect_timeout(ms(10_000)))
+            .response_timeout(ms(2000))
+            .connect_timeout(ms(10_000))
             .connect()
             .await
             .unwrap();

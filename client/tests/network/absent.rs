@@ -113,8 +113,8 @@ async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
     });
     let quorum = Quorum::builder([servers[0].url(), servers[1].url(), address]).unwrap();
     let quorum = quorum
-        .node_timeout(ms(500))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(500))
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();

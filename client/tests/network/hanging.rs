@@ -135,7 +135,7 @@ async fn the_longest_duration_means_no_limit() {
     }
     let quorum = servers
         .builder()
-        .node_timeout(Duration::MAX)
+        .response_timeout(Duration::MAX)
         .build()
         .unwrap();
     let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();

@@ -49,7 +49,7 @@ async fn without_the_module_the_first_command_of_any_kind_explains_how_to_load_i
 async fn an_error_of_a_quorum_names_each_server_without_the_module() {
     let servers = [Server::start(), bare(), bare()];
     let urls = servers.each_ref().map(Server::url);
-    let builder = || Quorum::builder(&urls).unwrap().node_timeout(ms(500));
+    let builder = || Quorum::builder(&urls).unwrap().response_timeout(ms(500));
     let connecting = builder().connect().await.unwrap_err();
     let acquiring = builder().build().unwrap().lock("k").acquire().await;
     for error in [connecting, acquiring.unwrap_err()] {
@@ -74,7 +74,7 @@ async fn an_error_of_a_quorum_names_each_server_without_the_module() {
 async fn a_quorum_works_while_a_minority_lacks_the_module() {
     let servers = [Server::start(), bare(), Server::start()];
     let urls = servers.each_ref().map(Server::url);
-    let quorum = Quorum::builder(&urls).unwrap().node_timeout(ms(500));
+    let quorum = Quorum::builder(&urls).unwrap().response_timeout(ms(500));
     let quorum = quorum.connect().await.unwrap();
     let guard = quorum.lock("k").acquire().await.unwrap();
     guard.release().await.unwrap();

@@ -26,8 +26,8 @@ async fn proxies(servers: &Servers) -> Vec<Proxy> {
 async fn quorum_over(proxies: &[Proxy], node_timeout: Duration) -> Quorum {
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
     let quorum = quorum
-        .node_timeout(node_timeout)
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(node_timeout)
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();

@@ -152,12 +152,8 @@ async fn a_quorum_works_over_tls() {
         .map(|_| start(&authority, "127.0.0.1", Server::start()))
         .collect();
     let clients = servers.iter().map(|(_, port)| trusting(&authority, *port));
-    let quorum = Quorum::of(clients).unwrap().node_timeout(ms(10_000));
-    let quorum = quorum
-        .settings(|it| it.connect_timeout(HANDSHAKE))
-        .connect()
-        .await
-        .unwrap();
+    let quorum = Quorum::of(clients).unwrap().response_timeout(ms(10_000));
+    let quorum = quorum.connect_timeout(HANDSHAKE).connect().await.unwrap();
     let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     guard.release().await.unwrap();
 }

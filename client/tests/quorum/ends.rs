@@ -14,7 +14,7 @@ async fn a_refused_fence_is_reported() {
     let mut servers = Servers::start(3);
     // The tokens of the two servers left differ, and what both would grant is not known, so the lower one needs a FENCE.
     servers.0[2].sigkill();
-    let quorum = servers.builder().node_timeout(ms(500));
+    let quorum = servers.builder().response_timeout(ms(500));
     let quorum = quorum.connect().await.unwrap();
     for server in &servers.0[..2] {
         refuse(server, "lock.fence");

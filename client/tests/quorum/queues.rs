@@ -111,8 +111,8 @@ async fn a_partitioned_majority_is_a_loss_and_its_return_frees_the_lock() {
     }
     let quorum = Quorum::builder(proxies.iter().map(Proxy::url)).unwrap();
     let quorum = quorum
-        .node_timeout(ms(500))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(500))
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();
@@ -138,8 +138,8 @@ async fn one_server_under_three_addresses_is_refused_as_a_quorum() {
     let localhost = format!("redis://localhost:{}/", server.port());
     let quorum = Quorum::builder([server.url(), localhost, proxy.url()]).unwrap();
     let quorum = quorum
-        .node_timeout(ms(4_000))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(4_000))
+        .connect_timeout(ms(10_000))
         .connect()
         .await;
     let error = quorum.map(drop).unwrap_err();
@@ -189,8 +189,8 @@ async fn clients_that_list_the_servers_in_different_orders_do_not_wait_for_each_
         urls.swap(0, 1);
         let quorum = Quorum::builder(&urls)
             .unwrap()
-            .node_timeout(ms(1_000))
-            .settings(|it| it.connect_timeout(ms(10_000)))
+            .response_timeout(ms(1_000))
+            .connect_timeout(ms(10_000))
             .connect()
             .await
             .unwrap();

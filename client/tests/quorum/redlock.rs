@@ -165,8 +165,8 @@ async fn requirement_7_a_lease_that_could_end_before_the_servers_reply_is_refuse
     let urls = [servers.urls(), others.urls()].concat();
     let quorum = Quorum::builder(urls)
         .unwrap()
-        .node_timeout(ms(50))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(50))
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();
@@ -328,8 +328,8 @@ async fn requirement_13_a_server_that_restarts_empty_grants_nothing_until_its_gr
     );
     let holder = servers
         .builder()
-        .node_timeout(ms(400))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(400))
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();
@@ -348,8 +348,8 @@ async fn requirement_13_a_server_that_restarts_empty_grants_nothing_until_its_gr
     servers.vacate(&[2], "k");
     let other = servers
         .builder()
-        .node_timeout(ms(400))
-        .settings(|it| it.connect_timeout(ms(10_000)))
+        .response_timeout(ms(400))
+        .connect_timeout(ms(10_000))
         .connect()
         .await
         .unwrap();

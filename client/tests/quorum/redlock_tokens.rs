@@ -27,8 +27,8 @@ async fn requirement_15_tokens_grow_from_any_majority_to_any_other() {
         // A client that knows nothing of the grants before.
         let quorum = servers
             .builder()
-            .node_timeout(ms(500))
-            .settings(|it| it.connect_timeout(ms(10_000)))
+            .response_timeout(ms(500))
+            .connect_timeout(ms(10_000))
             .connect()
             .await
             .unwrap();
@@ -65,7 +65,7 @@ async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_pull_the_oth
 async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     let mut servers = Servers::start(3);
     push_ahead(&servers.0[1], 1_800_000_000);
-    let quorum = servers.builder().node_timeout(ms(500)).build().unwrap();
+    let quorum = servers.builder().response_timeout(ms(500)).build().unwrap();
     servers.0[2].sigkill();
     let error = quorum
         .lock("k")

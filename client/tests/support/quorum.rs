@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use mortise_client::{Client, Quorum, QuorumBuilder};
+use mortise_client::{Builder, Client, Quorum};
 use mortise_harness::{Server, cmd, is_nil, server_micros};
 
 use super::{client, ms};
 
 /// Gives connecting more time than a busy machine needs.
-pub(crate) fn patient(builder: QuorumBuilder) -> QuorumBuilder {
-    builder.settings(|it| it.connect_timeout(ms(10_000)))
+pub(crate) fn patient(builder: Builder<Quorum>) -> Builder<Quorum> {
+    builder.connect_timeout(ms(10_000))
 }
 
 /// Independent servers.
@@ -24,7 +24,7 @@ impl Servers {
         self.0.iter().map(Server::url).collect()
     }
 
-    pub(crate) fn builder(&self) -> QuorumBuilder {
+    pub(crate) fn builder(&self) -> Builder<Quorum> {
         patient(Quorum::builder(self.urls()).unwrap())
     }
 
@@ -36,7 +36,7 @@ impl Servers {
     pub(crate) async fn quorum_with(&self, node_timeout: Duration) -> Quorum {
         let quorum = self
             .builder()
-            .node_timeout(node_timeout)
+            .response_timeout(node_timeout)
             .connect()
             .await
             .unwrap();

@@ -45,11 +45,11 @@
 //!
 //! | broken | found |
 //! | --- | --- |
-//! | the client does not leave by a name whose request got no reply (`Drop for Armed`) | three servers, seed 2, and one server, seed 12: something is left |
+//! | the client does not leave by a name whose request got no reply (`Drop for Claim`) | three servers, seed 2, and one server, seed 12: something is left |
 //! | a grant counts from its reply instead of its request (`Grant::new`) | one server, seed 4: a token after a larger one; seed 5: two are inside |
 //! | the token of a majority is its smallest (`Tally::outcome`) | three servers, seed 0: a token after a larger one |
-//! | the client leaves the rest of a lost hold at once (`Keeper::renew`) | three servers, seed 351: two are inside |
-//! | the client leaves a revoked hold at once (`Keeper::renew`) | shared locks, seed 6: a belief in a hold that no server has; seed 9: two are inside |
+//! | the client leaves the rest of a lost hold at once (`Hold::renew_part`) | three servers, seed 351: two are inside |
+//! | the client leaves a revoked hold at once (`Hold::renew_part`) | shared locks, seed 6: a belief in a hold that no server has; seed 9: two are inside |
 //! | a client believes in a hold though it knows of too few servers that have it (`believed_until`) | three servers, seed 7: two are inside |
 //! | no `LIMIT` is sent (`request::acquire`) | shared locks, seed 0: more permits are out than there are |
 //! | the old holder still believes while it passes the lock on (`Belief::doubt`) | shared locks, seed 0: a belief in a hold that no server has |
@@ -129,8 +129,6 @@ mod name;
 #[path = "../../../client/src/node.rs"]
 mod node;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/pass.rs"]
-mod pass;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/quorum/mod.rs"]
 mod quorum;

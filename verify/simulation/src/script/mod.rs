@@ -44,8 +44,8 @@ impl Any {
             Kind::Quorum(_) => {
                 let servers = (0..plan.nodes()).map(|node| Client::with(connect(node)));
                 let builder = Quorum::of(servers).expect("an odd number");
-                let builder = builder.settings(|it| it.connect_timeout(connecting));
-                let builder = builder.node_timeout(plan.answer);
+                let builder = builder.connect_timeout(connecting);
+                let builder = builder.response_timeout(plan.answer);
                 Any::Quorum(builder.build().expect("a runtime is there"))
             }
         }

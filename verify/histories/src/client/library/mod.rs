@@ -68,8 +68,8 @@ impl Side {
             Place::Quorum(_) => {
                 let builder = Quorum::builder(urls)?;
                 builder
-                    .settings(|it| it.name(job.name.clone()))
-                    .node_timeout(job.lease() / 10)
+                    .name(job.name.clone())
+                    .response_timeout(job.lease() / 10)
                     .build()
                     .map(Side::Several)
             }
