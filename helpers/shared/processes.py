@@ -91,12 +91,18 @@ class Wire:
         self.socket.close()
 
 
+CLAIMS = []  # listeners, until the process ends
+
+
 def free_port():
-    """A port below those of outgoing connections, so that none of these takes it before the server does."""
+    """A port that no other server of a common run gets, even while its own is down: the process that listens 5,000 above owns it. It is below
+    those of outgoing connections."""
     while True:
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", random.randrange(15_000, 20_000)))
-            return one.getsockname()[1]
+        port = random.randrange(15_000, 20_000)
+        with contextlib.suppress(OSError):
+            CLAIMS.append(socket.create_server(("127.0.0.1", port + 5_000)))
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
 
 
 class Server:
