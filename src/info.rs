@@ -16,6 +16,9 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
     let mail = waiting::boxes(ctx).mail.borrow();
     let (boxes, letters, requests) = (mail.boxes(), mail.letters(), mail.requests());
     drop(mail);
+    // Keys yet to be settled, and keys that are retried later, most of them as soon as the server accepts writes.
+    let marked = work::len(ctx, Kind::Settle) + work::len(ctx, Kind::Enter);
+    let held_back = work::held_back(ctx) + settle_key::failing(ctx);
     let numbers = [
         ("locks", locks),
         ("holders", holders),
@@ -30,8 +33,8 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
         ),
         ("max_waiters", config::MAX_WAITERS.get()),
         ("max_queued", config::MAX_QUEUED.get()),
-        ("held_back", held_back(ctx)),
-        ("marked", marked(ctx)),
+        ("held_back", held_back as u64),
+        ("marked", marked as u64),
     ];
     let totals = totals::all(ctx);
     let rest = [
@@ -72,14 +75,4 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
         ("hidden_settings".into(), lag::hidden(ctx)),
     ]);
     fields
-}
-
-/// Keys yet to be settled.
-fn marked(ctx: &Context<'_>) -> u64 {
-    (work::len(ctx, Kind::Settle) + work::len(ctx, Kind::Enter)) as u64
-}
-
-/// How many keys are retried later, most of them as soon as the server accepts writes.
-fn held_back(ctx: &Context<'_>) -> u64 {
-    (work::held_back(ctx) + settle_key::failing(ctx)) as u64
 }

@@ -5,10 +5,10 @@
 
 use std::vec;
 
-use crate::admission::{self, Holders, Turn, compatible};
+use crate::admission::{Holders, compatible};
 use crate::owner::{Owner, OwnerRef};
 use crate::readers::{Readers, Remains, Shared};
-use crate::request::{Request, Terms};
+use crate::request::Terms;
 use crate::stake::{Packed, Stake};
 use crate::types::{Instant, Mode};
 
@@ -172,18 +172,6 @@ impl Lock {
                 live.into_iter().map(unpack).collect()
             }
         }
-    }
-
-    /// True if `request` would be granted at `now` as the next one. That may be wrong while there are holds that are over and not dropped
-    /// yet.
-    pub fn may_admit(&self, request: &Request<'_>, now: Instant) -> bool {
-        let holders = Holders {
-            mode: self.mode(now),
-            no_other: self.live_len(now) == 1,
-            room: self.room(&request.terms, now),
-        };
-        let stake = self.live_hold(request.owner, now);
-        admission::admit(&request.terms, stake.as_ref(), holders, Turn::First).is_ok()
     }
 
     /// What the limit of a request leaves beside the holds at `now`; `None` without a limit.

@@ -293,12 +293,7 @@ impl Context<'_> {
 
     /// A setting of the server that is a whole number; `None` if it cannot be read.
     pub(crate) fn setting(&self, name: &CStr) -> Option<u64> {
-        decimal(&self.setting_text(name)?)
-    }
-
-    /// A setting of the server as `CONFIG GET` shows it; `None` if it cannot be read.
-    pub(crate) fn setting_text(&self, name: &CStr) -> Option<Vec<u8>> {
-        self.ask(c"CONFIG", &[c"GET", name])?.text_at(1)
+        decimal(&self.ask(c"CONFIG", &[c"GET", name])?.text_at(1)?)
     }
 
     /// The server is Valkey 8.0 or 8.1.

@@ -95,14 +95,15 @@ fn is_new_enough() -> bool {
     one_shot.is_some() && keys.is_some() && config.is_some()
 }
 
+/// Registers everything.
+///
+/// # Errors
 /// Why the module does not load, for the server's log.
-pub(super) type Failure = String;
-
 pub(super) fn register(
     ctx: &Context<'_>,
     module: &'static Module,
     args: Args<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), String> {
     if !is_new_enough() {
         return Err(
             "this server is too old: Mortise needs Redis 7.0.15 or Valkey 8.0, or later".into(),
@@ -130,7 +131,12 @@ pub(super) fn register(
             "the server refuses the data type 'mort-lock': another module may have it".into(),
         );
     }
-    add_acl_category(ctx);
+    // SAFETY: a C string; the function is there from 7.2 on.
+    unsafe {
+        if let Some(add) = raw::RedisModule_AddACLCategory {
+            add(ctx.as_ptr(), c"lock".as_ptr());
+        }
+    }
     for entry in module.commands {
         register_command(ctx, entry)?;
     }
@@ -153,16 +159,7 @@ pub(super) fn register(
 /// Valkey 9: the module's data can be migrated slot by slot. Not in the crate's header.
 const ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-fn add_acl_category(ctx: &Context<'_>) {
-    // SAFETY: a C string; the function is there from 7.2 on.
-    unsafe {
-        if let Some(add) = raw::RedisModule_AddACLCategory {
-            add(ctx.as_ptr(), c"lock".as_ptr());
-        }
-    }
-}
-
-fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), Failure> {
+fn register_command(ctx: &Context<'_>, entry: &Entry) -> Result<(), String> {
     let docs = &entry.docs;
     let (first, extra_flags) = match docs.keys {
         Keys::None | Keys::Route => (0, ""),
@@ -217,7 +214,7 @@ fn register_settings(
     ctx: &Context<'_>,
     settings: &'static [&'static Setting],
     args: Args<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), String> {
     let mut defaults: Vec<i64> = settings.iter().map(|setting| setting.default).collect();
     let mut position = 0;
     while let Some(name) = args.get(position) {

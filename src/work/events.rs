@@ -6,6 +6,7 @@
 use mortise_core::KeyRef;
 
 use crate::config;
+use crate::error::Error;
 use crate::ffi::{Context, Event, Value};
 use crate::keys::{arrivals, effect, first_lock, leases, tokens};
 use crate::time::{self, alarms, clock, failover};
@@ -97,7 +98,7 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         failover::forget_warning(ctx);
         failover::warn_of_short_grace(ctx);
     } else if !primary {
-        refuse::everybody(ctx);
+        refuse::all(ctx, Scope::All, Error::NO_PRIMARY);
         undelivered::forget_all(ctx);
         waiting::boxes(ctx).close_all(ctx);
     }

@@ -13,22 +13,17 @@ use crate::work::queue::{Scan, Scope, Step};
 
 /// Refuses all waiters at the key.
 pub(crate) fn at_key(ctx: &Context<'_>, key: KeyRef<'_>, error: Error) {
-    begin(ctx, Scope::Key(key.to_id()), false, error);
+    all(ctx, Scope::Key(key.to_id()), error);
 }
 
-/// Refuses all waiters of a slot that has left this server.
-pub(crate) fn in_slot_that_left(ctx: &Context<'_>, slot: u16) {
-    begin(ctx, Scope::Slot(slot), false, Error::SLOT_HAS_LEFT);
+/// Refuses all waiters in the scope.
+pub(super) fn all(ctx: &Context<'_>, scope: Scope, error: Error) {
+    begin(ctx, scope, false, error);
 }
 
 /// Refuses the requests for several keys of a slot that begins to move, key by key: they cannot be granted meanwhile.
 pub(super) fn several_in_slot(ctx: &Context<'_>, slot: u16) {
     begin(ctx, Scope::Slot(slot), true, Error::SLOT_MOVES);
-}
-
-/// Refuses everybody: this server is no primary any more.
-pub(crate) fn everybody(ctx: &Context<'_>) {
-    begin(ctx, Scope::All, false, Error::NO_PRIMARY);
 }
 
 fn begin(ctx: &Context<'_>, scope: Scope, only_several: bool, error: Error) {

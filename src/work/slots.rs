@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use mortise_core::{Instant, KeyRef, WaitingKeys, slot_of};
 
+use crate::error::Error;
 use crate::ffi::{Context, MainThread};
 use crate::time::clock;
 use crate::time::lag::{self, Hidden};
@@ -45,7 +46,7 @@ pub(crate) fn check(ctx: &Context<'_>, now: Instant) {
         slots.left(queues.waiting_keys())
     };
     for slot in gone {
-        refuse::in_slot_that_left(ctx, slot);
+        refuse::all(ctx, Scope::Slot(slot), Error::SLOT_HAS_LEFT);
     }
 }
 

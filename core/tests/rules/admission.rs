@@ -24,49 +24,6 @@ fn acquire(lock: &mut Lock, now: Instant, request: &Request<'_>) -> bool {
     granted.is_ok()
 }
 
-fn permits(limit: u32) -> Sharing {
-    Sharing::within(Count::new(limit).expect("a count"))
-}
-
-#[test]
-fn a_lock_may_admit_what_it_grants_and_nothing_else() {
-    let (write, read) = (Sharing::from(Mode::Write), Sharing::from(Mode::Read));
-    let asked = [
-        request(b"a", write, 1),
-        request(b"a", read, 2),
-        request(b"b", write, 1),
-        request(b"b", read, 1),
-        request(b"b", permits(3), 2),
-        request(b"b", permits(4), 2),
-    ];
-    let held: [&[Request<'_>]; 5] = [
-        &[],
-        &[request(b"a", write, 1)],
-        &[request(b"a", read, 2)],
-        &[request(b"a", read, 2), request(b"b", read, 1)],
-        &[request(b"a", read, 1), request(b"c", read, 1)],
-    ];
-    for holds in held {
-        // While they hold, and when their leases are over and they were not dropped yet.
-        for now in [NOW.after(99), NOW.after(100)] {
-            for request in &asked {
-                let mut lock = Lock::free();
-                for hold in holds {
-                    assert!(acquire(&mut lock, NOW, hold));
-                }
-                let told = lock.may_admit(request, now);
-                let granted = acquire(&mut lock, now, request);
-                // What several hold no longer is still in the way of a writer, until it is dropped.
-                let unsure = holds.len() > 1 && now == NOW.after(100);
-                assert!(
-                    told == granted || unsure,
-                    "{holds:?} {now:?} {request:?}: {told}"
-                );
-            }
-        }
-    }
-}
-
 #[test]
 fn in_the_grace_an_upgrade_is_told_from_other_requests() {
     let (write, read) = (Sharing::from(Mode::Write), Sharing::from(Mode::Read));

@@ -189,7 +189,9 @@ fn live_holds_are_counted_correctly_at_any_moment() {
         }
         let fits = |limit: u32| {
             let limit = Count::new(limit).expect("a count");
-            lock.may_admit(&request(b"new", Sharing::within(limit), 10), now)
+            let mut lock = lock.clone();
+            let live = lock.at(now, |_, _| {});
+            live.admits(&request(b"new", Sharing::within(limit), 10))
         };
         assert!(fits(permits + 1) && (permits == 0 || !fits(permits)));
         assert_eq!(lock.live_len(now), expected, "after {after} ms");
