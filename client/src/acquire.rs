@@ -96,7 +96,8 @@ impl Claim {
             request = request::by(token, request);
         }
         if let Some(wait) = wait {
-            request = request::waiting(request, wait, &mail.mailbox(&self.place.key));
+            let is_here = |name: &[u8]| self.core.servers.has(&self.place.node, name);
+            request = request::waiting(request, wait, &mail.mailbox(is_here));
         }
         let reply = self.place.call(&request, self.core.settings.reply).await?;
         let Some(since) = request::queued(&reply.value) else {

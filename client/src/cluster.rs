@@ -82,9 +82,14 @@ impl Cluster {
     }
 
     /// Where a request about a key goes after it has failed; `None` where no other node may help. Learns from the failure.
+    ///
+    /// Only a refusal of the request itself names the node of its key. Its letter box may have been refused, too: that would lead to a node that
+    /// has nothing of the key while its old node still has the lock.
     pub(crate) fn redirected(self: &Arc<Self>, place: &Place, failed: &Failed) -> Option<Place> {
-        let (Failed::Refused(error) | Failed::Unknown(error)) = failed else {
-            return None;
+        let (error, is_own) = match failed {
+            Failed::Refused(error) => (error, true),
+            Failed::Unknown(error) => (error, false),
+            Failed::Denied => return None,
         };
         let (code, message) = match error {
             Error::Refused { code, message } => (code.as_str(), message.as_str()),
@@ -94,7 +99,7 @@ impl Cluster {
         if error.passes() && !is_asking {
             self.refresh_in_background();
         }
-        if code != "MOVED" && !is_asking {
+        if !is_own || code != "MOVED" && !is_asking {
             return None;
         }
         // `slot host:port`

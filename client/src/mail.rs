@@ -21,6 +21,9 @@ use crate::sync::lock;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 
+/// How many names of a box are tried before its node counts as one without slots.
+const NAMES: usize = 2_000;
+
 /// The box of one client at one server.
 pub(crate) struct Mail {
     link: Arc<Link>,
@@ -66,15 +69,13 @@ impl Mail {
         })
     }
 
-    /// The name of the box. In a cluster its slot is that of a key that this server has.
-    pub(crate) fn mailbox(&self, key: &Bytes) -> Bytes {
-        let _ = key;
-        let tag = || match self.settings.servers {
-            #[cfg(feature = "cluster")]
-            Kind::Cluster => format!("{{{}}}", crate::slot::tag(key)),
-            _ => String::new(),
+    /// The name of the box. In a cluster this node has its slot, which is that of a key only by chance: so it mostly stays when a key's slot moves.
+    pub(crate) fn mailbox(&self, is_here: impl Fn(&[u8]) -> bool) -> Bytes {
+        let random = || Bytes::from(random_uuid().to_string().into_bytes());
+        let name = || {
+            let mut names = (0..NAMES).map(|_| random());
+            names.find(|name| is_here(name)).unwrap_or_else(random)
         };
-        let name = || format!("{}{}", tag(), random_uuid()).into_bytes().into();
         lock(&self.state).mailbox.get_or_insert_with(name).clone()
     }
 
@@ -137,8 +138,8 @@ impl Mail {
     fn fail(&self, error: &Error) {
         let mut state = lock(&self.state);
         match error {
-            // The box is not this server's any more.
-            Error::Refused { code, .. } if code == "MOVED" => state.mailbox = None,
+            // The box is not this server's any more, or will not be soon.
+            error if error.is_redirection() => state.mailbox = None,
             Error::Refused { code, .. } if code == "UNBLOCKED" => return,
             error if error.passes() && self.settings.servers == Kind::One => return,
             _ => {}

@@ -48,6 +48,21 @@ impl Servers {
         }
     }
 
+    /// Whether the server has the slot of a name, as far as is known. Where there are no slots, it has all names.
+    pub(crate) fn has(&self, node: &Arc<Node>, name: &[u8]) -> bool {
+        match self {
+            #[cfg(feature = "cluster")]
+            Servers::Cluster(cluster) => {
+                let home = cluster.home(name);
+                home.is_some_and(|home| Arc::ptr_eq(&home, node))
+            }
+            _ => {
+                let _ = (node, name);
+                true
+            }
+        }
+    }
+
     /// Where a request goes after it has failed: elsewhere in a cluster, which also learns from the failure; `None` if the failure
     /// stays. An error where a cluster is taken for one server.
     pub(crate) fn redirected(

@@ -12,14 +12,6 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag.unwrap_or(key)) % SLOTS
 }
 
-/// A hash tag, without its braces, by which a name has the slot of a key.
-pub(crate) fn tag(key: &[u8]) -> String {
-    let slot = slot(key);
-    let tags = (0_u32..).map(|n| n.to_string());
-    let mut fitting = tags.filter(|tag| crc16(tag.as_bytes()) % SLOTS == slot);
-    fitting.next().unwrap_or_default()
-}
-
 /// CRC16 in its XMODEM flavour.
 fn crc16(bytes: &[u8]) -> u16 {
     let shift = |crc: u16, _| match crc & 0x8000 {
@@ -40,8 +32,5 @@ mod tests {
         assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
         assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-        for key in [b"a".as_slice(), b"stock:42", b"{x}y"] {
-            assert_eq!(slot(format!("{{{}}}z", tag(key)).as_bytes()), slot(key));
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mortise_client::{Client, Error, Guard};
 use mortise_harness::{
     Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
-    migrate, text, wait_for_sync,
+    migrate, queue_of, text, wait_for_sync,
 };
 use tokio::task::JoinHandle;
 
@@ -101,6 +101,61 @@ async fn after_the_slot_moves_the_holder_keeps_its_lock_and_the_waiter_queues_ag
     migrate(KEY, from, to);
     end_migration(slot, from, to);
     scene.check_at(to).await;
+}
+
+/// How many LOCK.MAIL commands a server has refused or run.
+fn collected(server: &Server) -> u64 {
+    let lines = server.info("commandstats");
+    let of_mail = |name: &&String| name.eq_ignore_ascii_case("cmdstat_lock.mail");
+    let fields = lines.keys().find(of_mail).map_or("", |name| &lines[name]);
+    let numbers = fields.split(',').filter_map(|field| field.split_once('='));
+    let counts = numbers.filter(|(name, _)| ["calls", "rejected_calls"].contains(name));
+    counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_its_slot_migrates_a_waiter_keeps_its_place() {
+    let cluster = Cluster::start(3, node);
+    let scene = Scene::over(&cluster).await;
+    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    let before = queue_of(&mut from.connect(), KEY);
+    begin_migration(slot, from, to);
+    let collections = collected(from);
+    eventually_within(PATIENCE, "letters are collected", || {
+        collected(from) > collections + 1
+    });
+    assert_eq!(queue_of(&mut from.connect(), KEY), before);
+    migrate(KEY, from, to);
+    end_migration(slot, from, to);
+    scene.check_at(to).await;
+}
+
+/// A box is no key, so the node that has its slot sends its reader to the node that the slot migrates to. The lock stays where it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_slot_of_its_box_migrates_a_waiter_waits_where_the_lock_is() {
+    let cluster = Cluster::start(3, node);
+    let scene = Scene::over(&cluster).await;
+    let home = cluster.home_of(KEY);
+    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    let queue = || queue_of(&mut from.connect(), KEY);
+    let before = queue();
+    let mut monitor = from.connect();
+    cmd!(monitor, "MONITOR");
+    let mailbox = eventually_within(PATIENCE, "letters are collected", || {
+        let line = text(&monitor.recv_within(PATIENCE).unwrap().unwrap());
+        let (_, mailbox) = line.split_once("\"LOCK.MAIL\" \"")?;
+        Some(mailbox.split('"').next()?.to_owned())
+    });
+    let slot = cluster.slot_of(&mailbox);
+    begin_migration(slot, from, to);
+    eventually_within(PATIENCE, "the waiter asks again", || {
+        let now = queue();
+        scene.waiting.is_finished() || now != before && !now.is_empty()
+    });
+    assert!(!scene.waiting.is_finished(), "two hold the lock");
+    end_migration(slot, from, to);
+    scene.check_at(from).await;
 }
 
 /// While a slot migrates, a request goes to the old node first, and then to the new one. Whichever of them hangs, the LEAVE ends
