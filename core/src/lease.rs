@@ -5,7 +5,7 @@
 //! ring and O(log buckets) beyond it, and a release leaves nothing behind. Unlike in the hierarchical wheels of Varghese and
 //! Lauck (1987), no entry cascades: a million leases that end together are not touched before they end.
 //!
-//! A sparse order keeps its buckets in the sorted map alone while it has few entries.
+//! A sparse order keeps its buckets in the sorted map alone.
 
 mod tables;
 
@@ -21,10 +21,6 @@ pub use tables::{LeaseTables, Listed};
 const TICK_BITS: u32 = 5;
 /// Buckets in the ring: 8192 × 32 ms = 262 s.
 const RING: u64 = 8192;
-/// A sparse order gets a ring from this many entries on,
-const RING_FROM: usize = 64;
-/// and loses it when only this many are left.
-const RING_UNTIL: usize = 16;
 /// The end of a list.
 const NIL: u32 = u32::MAX;
 
@@ -48,7 +44,7 @@ impl LeaseId {
 pub struct LeaseOrder<K> {
     buckets: Buckets,
     entries: Slab<Entry<K>>,
-    /// It has a ring only while there are many entries.
+    /// It has no ring.
     sparse: bool,
 }
 
@@ -64,7 +60,8 @@ struct Entry<K> {
 /// Where the lists begin.
 #[derive(Debug)]
 struct Buckets {
-    /// First slot of each bucket of the ring, by tick modulo [`RING`]. Empty if there is no ring.
+    /// First slot of each bucket of the ring, by tick modulo [`RING`]. Empty if there is no ring: a sparse order has none, and others have
+    /// one from the first entry on.
     ring: Vec<u32>,
     /// Buckets of the ring that hold entries.
     occupied: usize,
@@ -89,8 +86,8 @@ impl<K> LeaseOrder<K> {
         Self::with(false)
     }
 
-    /// The same, for one of many orders: it takes some hundred bytes instead of 32 KB while it has few
-    /// entries, and an insert or a remove is O(log n) then.
+    /// The same, for one of many orders: it takes some hundred bytes instead of 32 KB while it has few entries, and an insert or a remove is
+    /// O(log n).
     pub const fn sparse() -> Self {
         Self::with(true)
     }
@@ -120,8 +117,8 @@ impl<K> LeaseOrder<K> {
             // There was no entry, so skip all buckets up to now at once.
             buckets.cursor = tick(now);
         }
-        if buckets.ring.is_empty() && (!self.sparse || self.entries.len() >= RING_FROM) {
-            buckets.unfold();
+        if buckets.ring.is_empty() && !self.sparse {
+            buckets.add_ring();
         }
         let tick = buckets.bucket_of(deadline);
         let mut next = NIL;
@@ -173,9 +170,6 @@ impl<K> LeaseOrder<K> {
             key,
         } = self.entries.remove(id.slot())?;
         self.close_gap(tick, prev, next);
-        if self.sparse && self.entries.len() <= RING_UNTIL {
-            self.buckets.fold(&self.entries);
-        }
         Some(key)
     }
 
@@ -194,24 +188,11 @@ impl<K> LeaseOrder<K> {
     /// An entry whose deadline has passed, by up to 32 ms or the time since the last call. The
     /// caller removes or reschedules it; until then each call returns the same one.
     pub fn due(&mut self, now: Instant) -> Option<(LeaseId, &K)> {
-        let (id, key) = self.due_mut(now)?;
-        Some((id, key))
-    }
-
-    fn due_mut(&mut self, now: Instant) -> Option<(LeaseId, &mut K)> {
         if self.is_empty() {
             return None;
         }
         let id = self.buckets.due(now)?;
-        Some((LeaseId::of(id), &mut self.entries[id].key))
-    }
-
-    /// Before this moment [`Self::due`] returns nothing; `None` if there is no entry.
-    pub fn next_due(&self) -> Option<Instant> {
-        let first = self.buckets.first()?;
-        Some(Instant::from_millis(
-            (first + 1).saturating_mul(1 << TICK_BITS),
-        ))
+        Some((LeaseId::of(id), &self.entries[id].key))
     }
 
     /// Removes every entry.
@@ -235,21 +216,9 @@ impl Buckets {
         }
     }
 
-    /// There is a ring from now on.
     #[cold]
-    fn unfold(&mut self) {
+    fn add_ring(&mut self) {
         self.ring = vec![NIL; RING as usize];
-        self.move_into_ring();
-    }
-
-    /// There is no ring any more.
-    fn fold<K>(&mut self, entries: &Slab<Entry<K>>) {
-        for first in std::mem::take(&mut self.ring) {
-            if first != NIL {
-                self.beyond.insert(entries[first].tick, first);
-            }
-        }
-        self.occupied = 0;
     }
 
     /// The first bucket after those that the ring reaches.
@@ -325,14 +294,6 @@ impl Buckets {
             self.ring[ring_index(tick)] = first;
             self.occupied += 1;
         }
-    }
-
-    /// The first bucket that holds entries.
-    fn first(&self) -> Option<u64> {
-        if self.occupied > 0 {
-            return (self.cursor..self.end()).find(|tick| self.ring[ring_index(*tick)] != NIL);
-        }
-        self.beyond.first_key_value().map(|(tick, _)| *tick)
     }
 }
 

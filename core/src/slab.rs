@@ -9,10 +9,8 @@ const FEW: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// Chunks that have, or had, free slots; a search for a slot checks that.
+    /// The chunks with free slots, those included whose memory was given back.
     roomy: Vec<u32>,
-    /// Chunks that were given back, or were once: the same.
-    gone: Vec<u32>,
     /// An empty chunk. One is kept, because mostly another value comes soon.
     spare: Option<u32>,
     len: usize,
@@ -20,7 +18,7 @@ pub(crate) struct Slab<T> {
 
 #[derive(Clone, Debug)]
 struct Chunk<T> {
-    /// Fewer than a chunk has where few were ever taken; none if the chunk was given back.
+    /// Fewer than a chunk has where few were ever taken; none if their memory was given back.
     slots: Vec<Option<T>>,
     /// One bit for each slot that is taken.
     taken: u64,
@@ -46,7 +44,6 @@ impl<T> Slab<T> {
         Self {
             chunks: Vec::new(),
             roomy: Vec::new(),
-            gone: Vec::new(),
             spare: None,
             len: 0,
         }
@@ -63,26 +60,29 @@ impl<T> Slab<T> {
 
     /// The same for a value that knows its slot.
     pub(crate) fn insert_with(&mut self, value: impl FnOnce(u32) -> T) -> u32 {
-        loop {
-            if let Some(&at) = self.roomy.last()
-                && let Some(chunk) = self.chunks.get_mut(at as usize)
-                && let free = chunk.taken.trailing_ones()
-                && let Some(room) = chunk.slots.get_mut(free as usize)
-            {
-                if chunk.taken == 0 {
-                    self.spare = None;
-                }
-                chunk.taken |= 1 << free;
-                if chunk.taken == Self::FULL {
-                    self.roomy.pop();
-                }
-                self.len += 1;
-                let slot = at * Self::CHUNK + free;
-                room.get_or_insert_with(|| value(slot));
-                return slot;
-            }
-            self.make_room();
+        let at = match self.roomy.last() {
+            Some(at) => *at,
+            None => self.add_chunk(),
+        };
+        // A few slots are mostly all that the first chunk ever needs.
+        let few = if at == 0 { FEW } else { Self::CHUNK as usize };
+        let chunk = &mut self.chunks[at as usize];
+        let free = chunk.taken.trailing_ones();
+        if free as usize == chunk.slots.len() {
+            let len = (2 * chunk.slots.len()).clamp(few, Self::CHUNK as usize);
+            chunk.slots.resize_with(len, || None);
         }
+        if self.spare == Some(at) {
+            self.spare = None;
+        }
+        chunk.taken |= 1 << free;
+        if chunk.taken == Self::FULL {
+            self.roomy.pop();
+        }
+        self.len += 1;
+        let slot = at * Self::CHUNK + free;
+        chunk.slots[free as usize] = Some(value(slot));
+        slot
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
@@ -140,47 +140,14 @@ impl<T> Slab<T> {
         chunk.slots.get_mut((slot % Self::CHUNK) as usize)?.as_mut()
     }
 
-    /// The last one of `roomy` has no free slot, or there is none.
     #[cold]
-    fn make_room(&mut self) {
-        while let Some(&at) = self.roomy.last() {
-            if let Some(chunk) = self.chunks.get_mut(at as usize)
-                && chunk.taken != Self::FULL
-                && !chunk.slots.is_empty()
-            {
-                // It is the first chunk, or else it has a free slot.
-                let len = (2 * chunk.slots.len()).min(Self::CHUNK as usize);
-                if chunk.taken.count_ones() as usize == chunk.slots.len() {
-                    chunk.slots.resize_with(len, || None);
-                }
-                return;
-            }
-            self.roomy.pop();
-        }
-        self.add_chunk();
-    }
-
-    fn add_chunk(&mut self) {
-        let mut slots = Vec::new();
-        // Mostly there are never more than a few values, so the first chunk begins small.
-        let len = match self.chunks.is_empty() {
-            true => FEW,
-            false => Self::CHUNK as usize,
-        };
-        slots.resize_with(len, || None);
-        let chunk = Chunk { slots, taken: 0 };
-        while let Some(at) = self.gone.pop() {
-            if let Some(gone) = self.chunks.get_mut(at as usize)
-                && gone.slots.is_empty()
-            {
-                *gone = chunk;
-                self.roomy.push(at);
-                return;
-            }
-        }
+    fn add_chunk(&mut self) -> u32 {
         // Four billion values would be at least 128 GB, far more than a server can hold.
-        self.roomy.push(self.chunks.len() as u32);
-        self.chunks.push(chunk);
+        let at = self.chunks.len() as u32;
+        let (slots, taken) = (Vec::new(), 0);
+        self.chunks.push(Chunk { slots, taken });
+        self.roomy.push(at);
+        at
     }
 
     /// Nothing is left in the chunk.
@@ -189,37 +156,9 @@ impl<T> Slab<T> {
             self.spare = Some(at);
         } else {
             self.chunks[at as usize].slots = Vec::new();
-            self.gone.push(at);
-            self.shrink();
         }
         if self.len == 0 && self.chunks.len() > 1 {
-            self.keep_the_spare();
-        }
-    }
-
-    /// Chunks that were given back at the end need no place in the list.
-    fn shrink(&mut self) {
-        while self.chunks.last().is_some_and(|last| last.slots.is_empty()) {
-            self.chunks.pop();
-        }
-        let len = self.chunks.len() as u32;
-        if self.chunks.capacity() as u32 > 4 * len {
-            self.chunks.shrink_to(2 * self.chunks.len());
-            self.gone.retain(|at| *at < len);
-            self.gone.shrink_to(2 * self.gone.len());
-            self.roomy.retain(|at| *at < len);
-            self.roomy.shrink_to(2 * self.roomy.len());
-        }
-    }
-
-    /// Nothing is left at all.
-    fn keep_the_spare(&mut self) {
-        let spare = self.spare.map(|at| self.chunks.swap_remove(at as usize));
-        *self = Self::new();
-        if let Some(spare) = spare {
-            self.chunks.push(spare);
-            self.roomy.push(0);
-            self.spare = Some(0);
+            *self = Self::new();
         }
     }
 }
@@ -247,7 +186,7 @@ mod tests {
             let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
             slots * Self::SLOT_SIZE
                 + self.chunks.capacity() * size_of::<Chunk<T>>()
-                + (self.roomy.capacity() + self.gone.capacity()) * size_of::<u32>()
+                + self.roomy.capacity() * size_of::<u32>()
         }
     }
 
@@ -281,7 +220,7 @@ mod tests {
         for slot in slots {
             slab.remove(slot);
         }
-        assert_eq!((slab.len(), slab.chunks.len()), (0, 1));
+        assert_eq!((slab.len(), slab.chunks.len()), (0, 0));
         assert!(slab.heap_size() < 2_048, "{} bytes", slab.heap_size());
     }
 

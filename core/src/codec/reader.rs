@@ -2,9 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use super::effect::Heartbeat;
-use super::error::{DecodeError, FORMAT};
 use super::stamp::{Arrival, BootId, MachineId, Stamp};
+use super::{DecodeError, FORMAT, Heartbeat};
 use crate::owner::OwnerRef;
 use crate::stake::{Stake, Touched};
 use crate::types::{Count, Instant, Token};

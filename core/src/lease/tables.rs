@@ -1,9 +1,8 @@
 //! The locks of each database in the order of their leases, and how many hold them.
 //!
-//! A database has a table while it has locks, so empty databases cost nothing, however many there are. The tables are ordered
-//! too: a sweep visits only those in which a lease may be over.
+//! A database has a table while it has locks, so empty databases cost nothing, however many there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{LeaseId, LeaseOrder};
 use crate::key::{Db, KeyRef};
@@ -22,8 +21,8 @@ pub struct LeaseTables {
     by_db: BTreeMap<Db, u32>,
     /// The database of the last call and the place of its table: mostly the next call is for the same one.
     last: Option<(Db, u32)>,
-    /// When the sweep has to visit each table.
-    visits: BTreeSet<(Instant, Db)>,
+    /// The database in which a lease was last found to be over.
+    swept: Db,
     locks: u64,
     holders: u64,
 }
@@ -32,8 +31,6 @@ pub struct LeaseTables {
 struct Table {
     order: LeaseOrder<ShortBytes>,
     holders: u64,
-    /// No lease ends before this. It may be earlier than the first end, never later.
-    visit: Option<Instant>,
 }
 
 /// A lock's place in the table of its database.
@@ -58,7 +55,7 @@ impl LeaseTables {
             tables: Slab::new(),
             by_db: BTreeMap::new(),
             last: None,
-            visits: BTreeSet::new(),
+            swept: Db(0),
             locks: 0,
             holders: 0,
         }
@@ -116,8 +113,6 @@ impl LeaseTables {
 
     /// Drops some of the locks of tables that are no longer used. False if none is left.
     pub fn drop_some(&mut self) -> bool {
-        // There is at most one for each table, and each table takes a call at least.
-        self.visits.pop_first();
         let Some(first) = self.by_db.first_entry() else {
             return false;
         };
@@ -151,16 +146,10 @@ impl LeaseTables {
     fn take(&mut self, db: Db) -> Option<Table> {
         let table = self.tables.remove(self.by_db.remove(&db)?)?;
         self.last = None;
-        if let Some(visit) = table.visit {
-            self.visits.remove(&(visit, db));
-        }
         Some(table)
     }
 
     fn put(&mut self, db: Db, table: Table) -> u32 {
-        if let Some(visit) = table.visit {
-            self.visits.insert((visit, db));
-        }
         let table = self.tables.insert(table);
         self.by_db.insert(db, table);
         self.last = Some((db, table));
@@ -198,19 +187,7 @@ impl LeaseTables {
             .min(listed.map_or(0, |listed| listed.holders.into()));
         table.holders = table.holders - counted + u64::from(holders);
         self.holders = self.holders - counted + u64::from(holders);
-        if table.visit.is_none_or(|visit| deadline < visit) {
-            let before = table.visit.replace(deadline);
-            self.check_earlier(key.db, before, deadline);
-        }
         Listed { id, holders }
-    }
-
-    #[cold]
-    fn check_earlier(&mut self, db: Db, before: Option<Instant>, at: Instant) {
-        if let Some(before) = before {
-            self.visits.remove(&(before, db));
-        }
-        self.visits.insert((at, db));
     }
 
     /// The lock has left the key.
@@ -220,20 +197,14 @@ impl LeaseTables {
 
     /// A lock whose first lease is over: its database and entry, and its name copied into `name`.
     pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
-        while let Some(&(visit, db)) = self.visits.first()
-            && visit <= now
-        {
-            let table = self.find(db)?;
-            let table = &mut self.tables[table];
-            if let Some((id, key)) = table.order.due(now) {
+        let ahead = self.by_db.range(self.swept..);
+        let behind = self.by_db.range(..self.swept);
+        for (&db, &table) in ahead.chain(behind) {
+            if let Some((id, key)) = self.tables[table].order.due(now) {
                 name.clear();
                 name.extend_from_slice(key);
+                self.swept = db;
                 return Some((db, id));
-            }
-            table.visit = table.order.next_due();
-            self.visits.pop_first();
-            if let Some(visit) = table.visit {
-                self.visits.insert((visit, db));
             }
         }
         None
@@ -279,7 +250,6 @@ impl Table {
                 false => LeaseOrder::sparse(),
             },
             holders: 0,
-            visit: None,
         }
     }
 

@@ -128,7 +128,7 @@ impl Queues {
         let key = self.keys.find(key)?;
         let stand = self.waiters.stand(key, self.waiters.name(owner))?;
         self.waiters
-            .at(stand.position)
+            .at(key, stand.position)
             .map(|waiting| waiting.waiter.id)
     }
 
@@ -141,7 +141,7 @@ impl Queues {
         let mut found = Vec::new();
         let mut from = Position::FIRST;
         while let Some(position) = self.waiters.request_from(key, name, from) {
-            let waiting = self.waiters.at(position);
+            let waiting = self.waiters.at(key, position);
             found.extend(waiting.map(|waiting| waiting.waiter.id));
             from = position.behind();
         }
@@ -249,24 +249,18 @@ impl<'a> Queue<'a> {
 
     /// Since when the one waits that has waited longest.
     pub fn oldest(self) -> Option<Instant> {
-        let mut line = (self.queues.waiters).line(self.key, Position::FIRST, Position::END);
-        let (position, first) = line.next()?;
-        let first = first.waiter.since;
-        if position.is_regular() || self.len() == 1 {
-            return Some(first);
-        }
         // Requests that were moved to the head do not stand in the order in which they came.
-        let moved = self.between(Position::BEHIND_UPGRADES, Position::BEHIND_MOVED);
+        let ahead = self.between(Position::FIRST, Position::BEHIND_MOVED);
         let regular = self.between(Position::BEHIND_MOVED, Position::END);
-        let behind = moved.take(MOVED).chain(regular.take(1));
-        behind.map(|waiter| waiter.since).chain([first]).min()
+        let oldest = ahead.take(MOVED).chain(regular.take(1));
+        oldest.map(|waiter| waiter.since).min()
     }
 
     /// The first waiter that takes several keys at once.
     pub fn first_several(self) -> Option<&'a Waiter> {
         let waiters = &self.queues.waiters;
         let first = waiters.first_several(self.key)?;
-        Some(&waiters.at(first)?.waiter)
+        Some(&waiters.at(self.key, first)?.waiter)
     }
 
     /// Who holds, as far as the queues know: see [`Queues::observe`].

@@ -37,12 +37,6 @@ impl Position {
         }
     }
 
-    /// The request that stands here; `None` if it was moved.
-    pub(super) fn id(self) -> Option<WaiterId> {
-        let is_moved = (MOVED..REGULAR).contains(&self.0);
-        (!is_moved).then_some(WaiterId(self.0 & !REGULAR))
-    }
-
     pub(crate) fn is_upgrade(self) -> bool {
         self < Self::BEHIND_UPGRADES
     }

@@ -58,9 +58,7 @@ pub(crate) struct Stand {
 pub(crate) struct Waiters {
     by_id: BTreeMap<WaiterId, Box<Waiting>>,
     /// The queue of each key.
-    lines: BTreeSet<(KeyNo, Position)>,
-    /// The requests that were moved to the head of their queues.
-    moved: BTreeMap<Position, WaiterId>,
+    lines: BTreeMap<(KeyNo, Position), WaiterId>,
     of_tasks: BTreeSet<OfTask>,
     /// The stands of owners that ask to write.
     writers: BTreeSet<(KeyNo, Position)>,
@@ -117,7 +115,6 @@ impl Waiters {
             self.limits.remove(&(until, id));
         }
         self.forget_lease(terms.lease);
-        self.moved.remove(&waiting.position);
         if waiting.is_for_several() {
             self.due.remove(&id);
         }
@@ -128,11 +125,7 @@ impl Waiters {
     pub(super) fn set_position(&mut self, id: WaiterId, position: Position) {
         self.change_all(id, false);
         if let Some(waiting) = self.by_id.get_mut(&id) {
-            self.moved.remove(&waiting.position);
             waiting.position = position;
-            if position.id().is_none() {
-                self.moved.insert(position, id);
-            }
         }
         self.change_all(id, true);
     }
@@ -198,7 +191,7 @@ impl Waiters {
         }
         let of_task = OfTask::first(key, name, reads, position);
         if enters {
-            self.lines.insert((key, position));
+            self.lines.insert((key, position), id);
             self.of_tasks.insert(of_task);
         } else {
             self.lines.remove(&(key, position));
@@ -322,14 +315,13 @@ impl Waiters {
         to: Position,
     ) -> impl Iterator<Item = (Position, &Waiting)> {
         let line = self.lines.range((key, from)..);
-        line.take_while(move |found| **found < (key, to))
-            .filter_map(|(_, position)| Some((*position, self.at(*position)?)))
+        line.take_while(move |(found, _)| **found < (key, to))
+            .filter_map(|((_, position), id)| Some((*position, self.get(*id)?)))
     }
 
-    /// The request that stands at `position`.
-    pub(crate) fn at(&self, position: Position) -> Option<&Waiting> {
-        let moved = || self.moved.get(&position).copied();
-        self.get(position.id().or_else(moved)?)
+    /// The request that stands there.
+    pub(crate) fn at(&self, key: KeyNo, position: Position) -> Option<&Waiting> {
+        self.get(*self.lines.get(&(key, position))?)
     }
 
     /// The first request at the key in or behind `from`.
