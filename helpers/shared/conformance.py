@@ -321,6 +321,24 @@ def a_lock_counts_once_a_replica_has_it(place):
     soon(lambda: worker.ask("held", "a") == "lost", "renewals count that no replica has")
 
 
+def a_primary_that_has_lost_its_replicas_is_left_for_its_successor(place):
+    if place.folder.name not in CONFIRMING or place.name == "rueidis":  # which follows what Sentinel and the cluster say, and nothing else
+        return
+    primary, heir = place.server(), place.server()
+    replica = place.server("--replicaof", "127.0.0.1", str(primary.port))
+    soon(lambda: "master_link_status:up" in replica.ask("INFO", "replication"), "the replica is not in sync")
+    relay = place.relay(primary)
+    worker = place.worker(relay.port, replicas=1)
+    expect(worker.ask("acquire", "a", "k", 3_000, 30_000), "granted")
+    expect(worker.ask("release", "a"), "released")
+    replica.ask("REPLICAOF", "NO", "ONE")
+    heir.ask("REPLICAOF", "127.0.0.1", str(replica.port))
+    soon(lambda: "master_link_status:up" in heir.ask("INFO", "replication"), "the new replica is not in sync")
+    relay.target = replica.port  # but the worker's connections lead to the old primary still
+    expect(worker.ask("acquire", "b", "k", 3_000, 30_000), "granted")
+    assert replica.lock("k") and heir.lock("k"), "it is not the new primary's grant"
+
+
 SCENARIOS = [
     a_killed_waiter_keeps_nobody_from_the_lock,
     who_waits_for_longer_than_a_lease_keeps_the_place,
@@ -338,6 +356,7 @@ SCENARIOS = [
     a_server_that_answers_nobody_is_borne_for_ten_seconds,
     a_reply_may_take_two_seconds,
     a_lock_counts_once_a_replica_has_it,
+    a_primary_that_has_lost_its_replicas_is_left_for_its_successor,
 ]
 
 

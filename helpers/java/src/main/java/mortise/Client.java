@@ -24,6 +24,9 @@ public interface Client extends AutoCloseable {
      */
     List<Object> send(String node, List<List<String>> commands, Use use, Duration timeout);
 
+    /** Connects to that server anew from the next calls on: its address may lead to another one by now. What is in flight goes on. */
+    default void reconnect(String node) {}
+
     /** Finds out again which server serves which key. */
     void refresh();
 

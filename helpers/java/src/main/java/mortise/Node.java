@@ -153,6 +153,7 @@ final class Node {
         if (had instanceof Long count && count >= locks.replicas) {
             return null;
         }
+        locks.client.reconnect(name);
         locks.refresh();
         boolean isReplica = had instanceof LockException e && e.getMessage().contains("WAIT cannot be used with replica");
         return had instanceof LockException e && !isReplica ? e

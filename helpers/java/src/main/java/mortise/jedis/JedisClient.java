@@ -45,6 +45,7 @@ public final class JedisClient implements Client {
     private final JedisClientConfig config;
     private final Map<Use, Map<String, Deque<Connection>>> free = new EnumMap<>(Use.class); // connections, by server
     private final Set<Connection> all = ConcurrentHashMap.newKeySet();
+    private final Set<Connection> stale = ConcurrentHashMap.newKeySet(); // those that are not used again
     private volatile boolean closed;
 
     private JedisClient(Topology topology, JedisClientConfig config) {
@@ -120,6 +121,10 @@ public final class JedisClient implements Client {
     public List<Object> send(String node, List<List<String>> batch, Use use, Duration timeout) {
         Deque<Connection> its = free.get(use).computeIfAbsent(node, none -> new ConcurrentLinkedDeque<>());
         Connection connection = its.poll();
+        while (connection != null && stale.remove(connection)) {
+            drop(connection);
+            connection = its.poll();
+        }
         if (connection == null) {
             connection = connect(node);
             all.add(connection);
@@ -141,10 +146,20 @@ public final class JedisClient implements Client {
             if (whole && !connection.isBroken() && !closed) {
                 its.push(connection); // the one that was used last is used first
             } else { // also one to a server that is no longer a primary
-                all.remove(connection);
-                disconnect(connection);
+                drop(connection);
             }
         }
+    }
+
+    @Override
+    public void reconnect(String node) {
+        stale.addAll(all);
+    }
+
+    private void drop(Connection connection) {
+        all.remove(connection);
+        stale.remove(connection);
+        disconnect(connection);
     }
 
     private Connection connect(String node) {

@@ -21,6 +21,7 @@ import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -112,6 +113,16 @@ public final class LettuceClient implements Client {
                     primary = now;
                     open.values().forEach(LettuceClient::drop);
                 }
+            }
+        }
+    }
+
+    @Override
+    public void reconnect(String node) {
+        for (var its : open.values()) {
+            var connection = its.remove(node);
+            if (connection != null) { // which may be in use
+                CompletableFuture.delayedExecutor(CONNECT.toMillis(), TimeUnit.MILLISECONDS).execute(connection::closeAsync);
             }
         }
     }
