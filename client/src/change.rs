@@ -193,7 +193,8 @@ impl Hold {
     }
 }
 
-/// Takes over what `owner` holds by `token`. An unknown outcome is made known by asking again, because nobody works under `owner`.
+/// Takes over what `owner` holds by `token`, by passing it once more, to a name of this client's. An unknown outcome leaves neither
+/// that name nor the hold.
 pub(crate) async fn take_over(
     core: &Arc<Core>,
     names: &Names,
@@ -205,40 +206,24 @@ pub(crate) async fn take_over(
     let mut tries = Tries::new(terms.wait, BootInstant::now());
     let place = core.servers.route(&keys[0]).await?;
     let mut claim = Claim::new(core, place, keys, names.next(), terms);
-    claim.is_open = true;
-    let (key, lease) = (&keys[0], terms.lease);
-    let pass = request::by(token, request::pass(key, owner, &claim.owner, lease));
-    let renew = request::renew(key, &claim.owner, lease);
-    let mut may_be_done = false;
+    let pass = request::pass(&keys[0], owner, &claim.owner, terms.lease);
+    let pass = request::by(token, pass);
     loop {
         core.check_open()?;
-        let mut asked = ask(&claim, core, &pass).await;
-        if may_be_done && matches!(asked, Err(Failed::Denied)) {
-            asked = ask(&claim, core, &renew).await;
-        }
-        let failed = match asked {
+        claim.is_open = true;
+        let limit = core.settings.reply;
+        let reply = core.servers.call(&claim.place, &pass, limit).await;
+        let failed = match reply.and_then(|reply| request::granted(reply, terms.lease)) {
             Ok(grant) => return taken(claim, core, grant).await,
+            Err(Failed::Unknown(error)) => return Err(error),
             Err(failed) => failed,
         };
-        may_be_done |= matches!(failed, Failed::Unknown(_));
-        let pause = match failed {
-            Failed::Denied => Err(Error::Lost(Loss::Denied)),
-            failed => tries.after(failed, BootInstant::now()),
-        };
-        match pause {
-            Ok(pause) => core.pause(pause).await,
-            Err(error) => {
-                claim.is_open = may_be_done && !matches!(error, Error::Lost(_));
-                return Err(error);
-            }
+        claim.is_open = false;
+        if matches!(failed, Failed::Denied) {
+            return Err(Error::Lost(Loss::Denied));
         }
+        core.pause(tries.after(failed, BootInstant::now())?).await;
     }
-}
-
-async fn ask(claim: &Claim, core: &Core, command: &Cmd) -> Result<Grant, Failed> {
-    let limit = core.settings.reply;
-    let reply = core.servers.call(&claim.place, command, limit).await;
-    request::granted(reply?, claim.terms.lease)
 }
 
 /// The hold that was taken over: in the mode that it has. This crate's holds write once.

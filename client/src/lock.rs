@@ -264,7 +264,8 @@ impl Lock {
     /// run it gets the lock.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the owner does not hold it by this token: another one has taken it over, or its lease is over.
+    /// [`Error::Lost`] if the owner does not hold it by this token: another one has taken it over, or its lease is over. If the reply
+    /// is lost ([`Error::Connection`]), nobody has it: it is free once the server has answered.
     ///
     /// ```
     /// # #[tokio::main]
