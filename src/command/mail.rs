@@ -55,6 +55,8 @@ impl Command for Mail {
             id,
             arrived,
             count: count.unwrap_or(DEFAULT_COUNT),
+            client: ctx.client_id(),
+            is_lost: false,
         };
         let longest = config::MAIL_TIMEOUT.get() / 2;
         match wait {

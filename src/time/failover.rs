@@ -64,11 +64,6 @@ fn unreadable(setting: Hidden) -> String {
     format!("{} cannot be read", setting.name())
 }
 
-/// The server has become a primary: warns again, because readers of its log may not know.
-pub(crate) fn forget_warning(ctx: &Context<'_>) {
-    WARNED_OF.get(ctx).take();
-}
-
 /// Which grace is too short, where `needed` milliseconds have to pass after a promotion.
 fn missing_graces(needed: u64) -> Vec<String> {
     let (grace, max_lease) = (config::GRACE.get(), config::MAX_LEASE.get());

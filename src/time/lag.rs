@@ -76,7 +76,7 @@ pub(crate) fn configured(ctx: &Context<'_>) -> Option<u64> {
     }
 }
 
-/// What the server was found to hide. Here and not in `state`, whose parts note it.
+/// What the server was found to hide.
 static HIDDEN: MainThread<RefCell<BTreeSet<Hidden>>> =
     MainThread::new(RefCell::new(BTreeSet::new()));
 

@@ -50,17 +50,7 @@ struct Client {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Awaits {
     Lock(WaiterId),
-    Letters(Reader),
-}
-
-/// A LOCK.MAIL.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader {
-    /// The id of its connection.
-    pub(super) client: u64,
-    pub(super) call: MailCall,
-    /// Whether it waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
-    pub(super) is_lost: bool,
+    Letters(MailCall),
 }
 
 impl Clients {
@@ -85,20 +75,9 @@ impl Clients {
         self.by_waiter.insert(waiter, id);
     }
 
-    /// A LOCK.MAIL of the connection `client` has been blocked until its box has letters, but not beyond `limit`.
-    pub(super) fn add_reader(
-        &mut self,
-        blocked: Blocked,
-        client: u64,
-        call: MailCall,
-        limit: Instant,
-    ) {
-        let reader = Reader {
-            client,
-            call,
-            is_lost: false,
-        };
-        let id = self.add(blocked, Awaits::Letters(reader));
+    /// A LOCK.MAIL has been blocked until its box has letters, but not beyond `limit`.
+    pub(super) fn add_reader(&mut self, blocked: Blocked, call: MailCall, limit: Instant) {
+        let id = self.add(blocked, Awaits::Letters(call));
         self.by_box.insert(call.id, (id, limit));
         self.limits.insert((limit, call.id));
     }
@@ -123,8 +102,8 @@ impl Clients {
     /// The connection of a waiting LOCK.MAIL was closed, it seems.
     pub(super) fn set_lost(&mut self, id: BlockedId) {
         let client = self.clients.get_mut(&id);
-        if let Some(Awaits::Letters(reader)) = client.map(|client| &mut client.awaits) {
-            reader.is_lost = true;
+        if let Some(Awaits::Letters(call)) = client.map(|client| &mut client.awaits) {
+            call.is_lost = true;
         }
     }
 
@@ -212,4 +191,8 @@ pub(crate) struct MailCall {
     pub(crate) arrived: u64,
     /// How many letters it takes at most.
     pub(crate) count: usize,
+    /// The id of its connection.
+    pub(crate) client: u64,
+    /// Whether it waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
+    pub(crate) is_lost: bool,
 }

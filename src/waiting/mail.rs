@@ -222,7 +222,7 @@ pub(crate) fn wait(ctx: &Context<'_>, call: MailCall, limit: Instant) {
         return reply(ctx, call);
     };
     let mut clients = waiting::clients(ctx).borrow_mut();
-    clients.add_reader(blocked, ctx.client_id(), call, limit);
+    clients.add_reader(blocked, call, limit);
     drop(clients);
     waiting::arm(ctx);
 }

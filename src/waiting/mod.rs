@@ -16,7 +16,7 @@ use mortise_core::mail::Outcome;
 
 use crate::ffi::{BlockedId, Context};
 use crate::time::clock;
-use clients::{Awaits, Reader};
+use clients::Awaits;
 
 pub(crate) use clients::{arm, clients};
 pub(crate) use mail::boxes;
@@ -27,7 +27,7 @@ pub(crate) fn on_reply(ctx: &Context<'_>, blocked: BlockedId) {
     let client = clients(ctx).borrow().get(blocked);
     match client {
         Some((_, Some(Outcome::Refused(error)))) => ctx.reply_error(&error),
-        Some((Awaits::Letters(reader), _)) => mail::reply(ctx, reader.call),
+        Some((Awaits::Letters(call), _)) => mail::reply(ctx, call),
         // Except if its owner has left the key meanwhile.
         Some((Awaits::Lock(waiter), Some(Outcome::Granted { token, .. })))
             if undelivered::delivered(ctx, waiter) =>
@@ -46,7 +46,7 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: BlockedId) {
 
 /// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait. If it was a LOCK.MAIL, its box closes soon, unless it is asked for again.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId) {
-    let Some(Awaits::Letters(Reader { call, .. })) = end_wait(ctx, blocked) else {
+    let Some(Awaits::Letters(call)) = end_wait(ctx, blocked) else {
         return;
     };
     clients(ctx).borrow_mut().set_lost(blocked);
@@ -62,7 +62,7 @@ fn end_wait(ctx: &Context<'_>, blocked: BlockedId) -> Option<Awaits> {
     };
     match awaits {
         Awaits::Lock(waiter) => waiters::end(ctx, waiter, Outcome::Denied),
-        Awaits::Letters(reader) => clients::answer_reader(ctx, reader.call.id, None),
+        Awaits::Letters(call) => clients::answer_reader(ctx, call.id, None),
     }
     Some(awaits)
 }
@@ -72,9 +72,9 @@ pub(crate) fn on_freed(ctx: &Context<'_>, blocked: BlockedId) {
     let awaits = clients(ctx).borrow_mut().remove(blocked);
     match awaits {
         Some(Awaits::Lock(waiter)) => undelivered::not_delivered(ctx, waiter),
-        Some(Awaits::Letters(reader)) if reader.is_lost && ctx.is_connected(reader.client) => {
+        Some(Awaits::Letters(call)) if call.is_lost && ctx.is_connected(call.client) => {
             let mut mail = boxes(ctx).mail.borrow_mut();
-            mail.set_lost(reader.call.id, None);
+            mail.set_lost(call.id, None);
         }
         Some(Awaits::Letters(_)) | None => {}
     }
