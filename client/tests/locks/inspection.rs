@@ -2,8 +2,10 @@
 
 use mortise_client::{BootInstant, Client, Error, Guard, Lock, Owner, Quorum};
 
+#[cfg(feature = "cluster")]
+use crate::support::await_waiters;
 use crate::support::quorum::Servers;
-use crate::support::{await_waiters, client, eventually};
+use crate::support::{client, eventually};
 
 #[cfg(feature = "cluster")]
 #[tokio::test(flavor = "multi_thread")]

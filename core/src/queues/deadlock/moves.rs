@@ -31,11 +31,7 @@ pub struct Moves {
 
 impl Moves {
     pub(in super::super) fn has_moved(&self, id: WaiterId) -> bool {
-        self.times(id) > 0
-    }
-
-    fn times(&self, id: WaiterId) -> usize {
-        self.moved.iter().filter(|(moved, _)| *moved == id).count()
+        self.moved.iter().any(|(moved, _)| *moved == id)
     }
 
     /// Whether a limit is reached: the server searches no further, and moves no more requests.
@@ -187,10 +183,8 @@ impl Queues {
 
     /// The request whose move ends the cycle, and whether it moves ahead of all that were moved before; `None` if the cycle is a deadlock.
     fn move_to_end(&self, cycle: &Cycle, moves: &Moves) -> Option<(WaiterId, bool)> {
-        let yielding = cycle.links.iter().filter(|link| link.yields);
-        // Otherwise two requests might overtake each other in turns.
-        let least = yielding.min_by_key(|link| moves.times(link.id));
-        if let Some(link) = least {
+        let mut yielding = cycle.links.iter().filter(|link| link.yields);
+        if let Some(link) = yielding.next() {
             return Some((link.id, !link.position.is_regular()));
         }
         let mut links = cycle.links.iter();
