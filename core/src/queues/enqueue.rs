@@ -1,7 +1,7 @@
 //! Lets a request wait, at one key or at several at once.
 
 use super::position::{Position, WaiterId};
-use super::waiter::{Place, Several, Waiter, Waiting};
+use super::waiter::{QueuedAt, Several, Waiter, Waiting};
 use super::{Deadlock, Moves, Queues};
 use crate::key::KeyId;
 use crate::lock::Lock;
@@ -98,9 +98,9 @@ impl Queues {
             self.keys.get_mut(*no).len += 1;
             self.observe_at(*no, key.held.clone());
         }
-        let place = match (keys.as_slice(), request.terms.sharing.keys()) {
-            (&[key], None) => Place::One(key),
-            _ => Place::Several(Box::new(Several {
+        let queued_at = match (keys.as_slice(), request.terms.sharing.keys()) {
+            (&[key], None) => QueuedAt::One(key),
+            _ => QueuedAt::Several(Box::new(Several {
                 list: request.keys.iter().map(|key| key.key.clone()).collect(),
                 keys,
             })),
@@ -114,7 +114,7 @@ impl Queues {
                 until: request.until,
             },
             position: Position::of(request.busy, id),
-            place,
+            queued_at,
         });
         id
     }

@@ -79,9 +79,9 @@ struct Database {
     changes: u32,
 }
 
-/// The keys with waiters.
+/// The keys with waiters, and who holds their locks.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct WaitedKeys {
     all: Slab<WaitedKey>,
     by_slot: BTreeSet<Visited>,
     /// The keys that nobody holds, as far as is known.
@@ -96,7 +96,7 @@ pub(crate) struct Keys {
     hasher: RandomState,
 }
 
-impl Keys {
+impl WaitedKeys {
     pub(crate) fn get(&self, key: KeyNo) -> &WaitedKey {
         &self.all[key]
     }
@@ -288,7 +288,7 @@ impl Keys {
 /// The keys with waiters, in an order that can be walked a few keys at a time: by slot. A walk remembers the last key that it visited and
 /// continues after it, whatever came or went meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub struct WaitingKeys<'a>(pub(super) &'a Keys);
+pub struct WaitingKeys<'a>(pub(super) &'a WaitedKeys);
 
 /// How far a walk over the keys with waiters has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_database_is_forgotten_with_its_last_waiter() {
-        let mut keys = Keys::default();
+        let mut keys = WaitedKeys::default();
         for db in (0..100).map(Db) {
             let key = keys.find_or_insert(KeyRef { db, name: b"key" });
             keys.forget_all_holders(Some(db));
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn the_holders_of_a_changed_database_are_rechecked_once() {
-        let mut keys = Keys::default();
+        let mut keys = WaitedKeys::default();
         let key = |name| KeyRef { db: Db(0), name };
         let (one, other) = (
             keys.find_or_insert(key(b"a")),
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn keys_that_nobody_holds_are_found_until_somebody_does_or_nobody_waits() {
-        let unheld = |keys: &Keys| {
+        let unheld = |keys: &WaitedKeys| {
             let mut last = None;
             std::iter::from_fn(|| {
                 let (visited, _) = WaitingKeys(keys).unheld_after(last)?;
@@ -409,7 +409,7 @@ mod tests {
             })
             .count()
         };
-        let mut keys = Keys::default();
+        let mut keys = WaitedKeys::default();
         let [key, other] = [Db(0), Db(1)].map(|db| keys.find_or_insert(KeyRef { db, name: b"a" }));
         let held = Lock::free().observe();
         keys.observe(key, held.clone());

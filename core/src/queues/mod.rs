@@ -25,9 +25,9 @@ pub use keys::{Visited, WaitingKeys};
 pub use position::WaiterId;
 pub use waiter::{Decided, Removed, Settled, Verdict, Waiter};
 
-use keys::{KeyNo, Keys};
+use keys::{KeyNo, WaitedKeys};
 use position::Position;
-use waiter::Place;
+use waiter::QueuedAt;
 use waiters::Waiters;
 
 use crate::key::{Db, KeyId, KeyList, KeyRef};
@@ -43,7 +43,7 @@ const MOVED: usize = 64;
 #[derive(Debug, Default)]
 pub struct Queues {
     /// Only keys with waiters are kept.
-    keys: Keys,
+    keys: WaitedKeys,
     waiters: Waiters,
     last_id: u64,
 }
@@ -96,9 +96,9 @@ impl Queues {
     /// Removes a waiter from all of its queues, and the keys without waiters, except `but`, which a settle still needs.
     fn take(&mut self, id: WaiterId, but: Option<KeyNo>) -> Option<Removed> {
         let waiting = self.waiters.remove(id)?;
-        let keys = match &waiting.place {
-            Place::One(key) => KeyList::One(self.keys.get(*key).id.clone()),
-            Place::Several(several) => KeyList::Several(Rc::clone(&several.list)),
+        let keys = match &waiting.queued_at {
+            QueuedAt::One(key) => KeyList::One(self.keys.get(*key).id.clone()),
+            QueuedAt::Several(several) => KeyList::Several(Rc::clone(&several.list)),
         };
         for key in waiting.keys() {
             self.keys.get_mut(*key).len -= 1;

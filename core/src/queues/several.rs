@@ -17,7 +17,7 @@ use std::rc::Rc;
 use super::Queues;
 use super::keys::KeyNo;
 use super::position::{Position, WaiterId};
-use super::waiter::Place;
+use super::waiter::QueuedAt;
 use crate::key::{KeyList, KeyRef};
 use crate::live::Live;
 use crate::request::{AcquireError, Busy};
@@ -27,7 +27,7 @@ use crate::types::{Instant, Token};
 impl Queues {
     /// The keys of the request `id`, if it asks for several at once.
     pub fn keys_of(&self, id: WaiterId) -> Option<KeyList> {
-        let Place::Several(several) = &self.waiters.get(id)?.place else {
+        let QueuedAt::Several(several) = &self.waiters.get(id)?.queued_at else {
             return None;
         };
         Some(KeyList::Several(Rc::clone(&several.list)))

@@ -40,12 +40,12 @@ impl Waiter {
 pub(crate) struct Waiting {
     pub(crate) waiter: Waiter,
     pub(crate) position: Position,
-    pub(super) place: Place,
+    pub(super) queued_at: QueuedAt,
 }
 
 /// The queues in which a request stands.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum QueuedAt {
     One(KeyNo),
     Several(Box<Several>),
 }
@@ -60,14 +60,14 @@ pub(super) struct Several {
 
 impl Waiting {
     pub(super) fn keys(&self) -> &[KeyNo] {
-        match &self.place {
-            Place::One(key) => std::slice::from_ref(key),
-            Place::Several(several) => &several.keys,
+        match &self.queued_at {
+            QueuedAt::One(key) => std::slice::from_ref(key),
+            QueuedAt::Several(several) => &several.keys,
         }
     }
 
     pub(crate) fn is_for_several(&self) -> bool {
-        matches!(self.place, Place::Several(_))
+        matches!(self.queued_at, QueuedAt::Several(_))
     }
 }
 

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::keys::KeyNo;
 use super::position::{Head, Position, WaiterId};
-use super::waiter::{Place, Waiter, Waiting};
+use super::waiter::{QueuedAt, Waiter, Waiting};
 use crate::owner::OwnerRef;
 use crate::request::Terms;
 use crate::types::{Instant, Lease, Mode};
@@ -369,7 +369,7 @@ impl Waiters {
             self.change(id, *last, false);
         }
         if let Some(waiting) = self.by_id.get_mut(&id)
-            && let Place::Several(several) = &mut waiting.place
+            && let QueuedAt::Several(several) = &mut waiting.queued_at
         {
             several.keys.pop();
             if several.keys.is_empty() {
