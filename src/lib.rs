@@ -17,6 +17,7 @@
 
 mod command;
 mod config;
+mod decimal;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;

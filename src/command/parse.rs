@@ -3,8 +3,9 @@
 use mortise_core::{Count, KeyList, Lease, OwnerRef, Token, WaiterId};
 
 use crate::config;
+use crate::decimal::decimal;
 use crate::error::{Error, shown};
-use crate::ffi::{Arg, Args, Context, decimal};
+use crate::ffi::{Arg, Args, Context};
 use crate::time;
 
 /// The largest wait: 2^53 milliseconds.

@@ -1,4 +1,4 @@
-//! The arguments of a command: byte strings that live as long as the call; and whole numbers as clients and the server write them.
+//! The arguments of a command: byte strings that live as long as the call.
 
 use std::os::raw::c_int;
 use std::{ptr, slice};
@@ -87,23 +87,4 @@ impl<'c> Args<'c> {
 /// A string of the server, made here without a context that would manage it, and freed when it is dropped.
 pub(super) fn own_string(bytes: &[u8]) -> RedisString {
     RedisString::create_from_slice(ptr::null_mut(), bytes)
-}
-
-/// A plain decimal, or one below zero with a minus sign before it.
-pub(crate) fn signed_decimal(bytes: &[u8]) -> Option<i64> {
-    match bytes.strip_prefix(b"-") {
-        Some(digits) => 0_i64.checked_sub_unsigned(decimal(digits)?),
-        None => i64::try_from(decimal(bytes)?).ok(),
-    }
-}
-
-/// A plain decimal: digits alone, no sign, no leading zero.
-pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
-    if bytes.len() > 1 && bytes[0] == b'0' || bytes.is_empty() {
-        return None;
-    }
-    bytes.iter().try_fold(0_u64, |value, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }

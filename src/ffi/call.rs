@@ -8,8 +8,9 @@ use std::{io, slice};
 
 use redis_module::raw;
 
-use super::args::{Args, decimal, own_string};
+use super::args::{Args, own_string};
 use super::context::Context;
+use crate::decimal::decimal;
 use crate::error::{Error, shown};
 
 /// Why the server refused a write that the module called.

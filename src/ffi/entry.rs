@@ -7,10 +7,11 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::args::{Arg, Args, decimal};
+use super::args::{Arg, Args};
 use super::context::Context;
 use super::docs::{Docs, Keys, NUMKEYS_AT, READ, WRITE};
 use super::log::catch;
+use crate::decimal::decimal;
 use crate::error::Error;
 
 /// A command of the module.

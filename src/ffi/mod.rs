@@ -33,7 +33,7 @@ mod registration;
 mod timer;
 mod value;
 
-pub(crate) use args::{Arg, Args, decimal};
+pub(crate) use args::{Arg, Args};
 pub(crate) use call::{Refusal, Replica};
 pub(crate) use client::{Blocked, Viewer};
 pub(crate) use context::{Context, MainThread};

@@ -9,7 +9,7 @@ use redis_module::alloc::RedisAlloc;
 use redis_module::configuration::{ConfigurationFlags, register_i64_configuration};
 use redis_module::raw;
 
-use super::args::{Args, signed_decimal};
+use super::args::Args;
 
 use super::context::Context;
 use super::docs::{self, Docs, Keys};
@@ -19,6 +19,7 @@ use super::handlers::{self, Handlers};
 use super::log::{self, c_string};
 use super::native_type;
 use super::timer;
+use crate::decimal::signed_decimal;
 
 /// All memory of the module is the server's, so that `used_memory` and `maxmemory` see it.
 #[global_allocator]

@@ -3,7 +3,7 @@
 use mortise_core::{Count, Lease, OwnerRef, Token};
 
 use crate::error::Error;
-use crate::ffi::{Args, Context};
+use crate::ffi::Args;
 use crate::parse::Parse;
 
 /// The options that a command may have.
@@ -28,7 +28,7 @@ pub fn arguments(bytes: &[u8]) {
     match take(&words) {
         Ok(taken) => assert_given(&taken, &words),
         Err(error) => {
-            let line = error.to_string();
+            let line = error.text();
             assert!(line.len() < 1_000, "{line}");
             assert!(
                 line.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
@@ -43,7 +43,7 @@ pub fn arguments(bytes: &[u8]) {
 }
 
 fn take<'c>(words: &'c [&'c [u8]]) -> Result<Taken<'c>, Error> {
-    let mut parse = Parse::new(&Context::default(), Args(words));
+    let mut parse = Parse::new(Args(words));
     let (key, owner, lease) = (parse.key()?, parse.owner("owner")?, parse.lease()?);
     assert_eq!(key.bytes(), words[1]);
     assert_eq!(&*owner.text(), words[2]);

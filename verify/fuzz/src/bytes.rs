@@ -64,7 +64,10 @@ pub fn effects(bytes: &[u8]) {
                 Effect::Heartbeat(heartbeat) => Effect::Heartbeat(*heartbeat),
             };
             apply(&fact);
-            let is_stamped = matches!(fact, Effect::Put(..) | Effect::Sole(..) | Effect::Heartbeat(_));
+            let is_stamped = matches!(
+                fact,
+                Effect::Put(..) | Effect::Sole(..) | Effect::Heartbeat(_)
+            );
             assert_eq!(stamp_of_effect(bytes).is_some(), is_stamped);
             if here != places()[0] {
                 continue;

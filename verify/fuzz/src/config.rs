@@ -1,7 +1,11 @@
 //! Replaces the module's settings by their defaults.
 
-use crate::ffi::Context;
+pub(crate) struct Setting(u64);
 
-pub(crate) fn max_lease(_ctx: &Context<'_>) -> u64 {
-    86_400_000
+impl Setting {
+    pub(crate) fn get(&self) -> u64 {
+        self.0
+    }
 }
+
+pub(crate) static MAX_LEASE: Setting = Setting(86_400_000);

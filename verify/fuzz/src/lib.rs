@@ -39,6 +39,8 @@ mod ffi;
 #[allow(dead_code)]
 #[path = "../../../src/command/parse.rs"]
 mod parse;
+#[allow(dead_code)]
+mod time;
 
 pub use arguments::arguments;
 pub use bytes::{effects, locks as saved_locks};
