@@ -70,8 +70,10 @@ impl Drop for Changing<'_> {
         if self.is_decided {
             return;
         }
-        self.hold.end(Loss::Unknown);
-        self.hold.leave();
+        // One that was lost before is left with its guard: until then it keeps others out.
+        if self.hold.end(Loss::Unknown) {
+            self.hold.leave();
+        }
         if let Some((place, owner, lease)) = self.passed_to.take() {
             self.hold.core.leave(place, &owner, lease, Late::Requests);
         }
