@@ -15,52 +15,16 @@
 mod reader;
 mod stamp;
 
-use std::fmt;
-
+pub use reader::{DecodeError, Heartbeat};
 pub use stamp::{Arrival, BootId, MachineId, Stamp};
 
-use reader::{MAX_MILLIS, Reader};
+use reader::{FORMAT, MAX_MILLIS, Reader};
 
 use crate::admission::compatible;
 use crate::lock::Lock;
 use crate::owner::OwnerRef;
 use crate::stake::Stake;
 use crate::types::{Instant, Mode};
-
-/// The number of the format, in the first byte.
-const FORMAT: u8 = 1;
-
-/// Why bytes were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// They are of a newer format, whose number it is.
-    Newer(u8),
-    /// They end too early.
-    Short,
-    /// Bytes follow the end.
-    Long,
-    /// A number or a length is out of its bounds.
-    OutOfBounds,
-    /// The holds could not stand beside each other.
-    Impossible,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Newer(format) => write!(
-                f,
-                "written by a newer version of the module (format {format}, this one reads {FORMAT})"
-            ),
-            Self::Short => f.write_str("cut short"),
-            Self::Long => f.write_str("bytes after the end"),
-            Self::OutOfBounds => f.write_str("a number or length out of its bounds"),
-            Self::Impossible => f.write_str("holds that exclude each other"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 /// One fact about one lock, decided by a primary, as replicas and the AOF get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +41,6 @@ pub enum Effect<'a> {
     Clock,
     /// See [`Heartbeat`].
     Heartbeat(Heartbeat),
-}
-
-/// A primary replicates this again and again. Replicas learn from it how late their data is, and the primary learns how late
-/// its replicas are. The AOF has it only for `suspect_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// How long from now on it suspects holds that its own predecessor may have ended, in milliseconds.
-    pub suspect_ms: u64,
-    /// How old the last heartbeat is that every replica of its has acknowledged, in milliseconds; `None` if one has not
-    /// acknowledged any.
-    pub acknowledged_ms: Option<u64>,
 }
 
 /// Appends the bytes of `lock` and of the token clock's `last` to `out`.
