@@ -1,10 +1,9 @@
 //! Owners that have left a key (`LOCK.LEAVE … FOR`): their late requests change nothing.
 //!
 //! A name is stored as a hash of 128 bits, so a long key costs no more than a short one. That two names share a hash is less likely than a
-//! failure of memory. The table keeps the names that left last, up to [`Left::ROOM`], and forgets a few at a time: the one that left first as soon
-//! as its time is over, so that each is gone after the longest time at the latest.
+//! failure of memory. The table keeps the names that left last, up to [`Left::ROOM`], and forgets the expired ones a few at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::key::KeyRef;
@@ -29,6 +28,7 @@ pub struct Left {
     names: BTreeMap<Name, Entry>,
     /// By the last departure, the longest ago first.
     order: BTreeMap<u64, Name>,
+    ends: BTreeSet<(Instant, Name)>,
     departures: u64,
 }
 
@@ -59,6 +59,7 @@ impl Left {
         let before = self.forget(name).map(|entry| entry.until);
         let until = before.map_or(until, |before| before.max(until));
         self.names.insert(name, Entry { until, departure });
+        self.ends.insert((until, name));
         self.order.insert(departure, name);
         if self.names.len() > Self::ROOM
             && let Some((_, first)) = self.order.first_key_value()
@@ -76,23 +77,20 @@ impl Left {
         entry.is_some_and(|entry| now < entry.until)
     }
 
-    /// Forgets up to `most` of the names that left first, as far as their time is over at `now`. True if there may be more.
+    /// Forgets up to `most` names whose time is over at `now`. True if there may be more.
     pub fn forget_over(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
-            let Some((_, &first)) = self.order.first_key_value() else {
-                return false;
+            match self.ends.first() {
+                Some(&(until, name)) if until <= now => self.forget(name),
+                _ => return false,
             };
-            let entry = self.names.get(&first);
-            if entry.is_some_and(|entry| now < entry.until) {
-                return false;
-            }
-            self.forget(first);
         }
         true
     }
 
     fn forget(&mut self, name: Name) -> Option<Entry> {
         let entry = self.names.remove(&name)?;
+        self.ends.remove(&(entry.until, name));
         self.order.remove(&entry.departure);
         Some(entry)
     }
@@ -163,6 +161,6 @@ mod tests {
         assert_eq!(left.len(), 2);
         assert!(!left.forget_over(at(100), 100));
         assert!(left.is_empty());
-        assert!(left.order.is_empty());
+        assert_eq!((left.order.len(), left.ends.len()), (0, 0));
     }
 }
