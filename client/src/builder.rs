@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::client::Client;
 #[cfg(feature = "cluster")]
 use crate::cluster::Cluster;
 use crate::connect::Connect;
 use crate::core::Core;
 use crate::error::Error;
 use crate::node::Node;
-use crate::quorum::client::nodes;
+use crate::quorum::nodes::nodes;
 use crate::runtime::Runtime;
 use crate::servers::{Servers, not_over_quorum};
 use crate::settings::{Kind, Settings};
@@ -35,7 +34,7 @@ use crate::settings::{Kind, Settings};
 /// ```
 #[derive(Clone)]
 #[must_use = "settings do nothing until a client is made of them"]
-pub struct Builder<C = Client> {
+pub struct Builder<C> {
     source: Source,
     settings: Settings,
     runtime: Option<Handle>,
@@ -115,7 +114,7 @@ impl<C> Builder<C> {
     /// Makes a client that is connected to a server that has the module, or to a majority of a quorum's servers.
     ///
     /// # Errors
-    /// As for [`Client::connect`] or [`Quorum::connect`](crate::Quorum::connect), and [`build`](Builder::build).
+    /// As for [`Client::connect`](crate::Client::connect) or [`Quorum::connect`](crate::Quorum::connect), and [`build`](Builder::build).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), mortise_client::Error> {
@@ -146,7 +145,7 @@ impl<C> Builder<C> {
     /// Sets the lease of locks that set none: 10 s unless set.
     ///
     /// ```no_run
-    /// # fn example(builder: mortise_client::Builder) {
+    /// # fn example(builder: mortise_client::Builder<mortise_client::Client>) {
     /// let builder = builder.lease(std::time::Duration::from_secs(30));
     /// # }
     /// ```
@@ -158,7 +157,7 @@ impl<C> Builder<C> {
     /// Sets how long locks wait that do not set it: without limit unless set.
     ///
     /// ```no_run
-    /// # fn example(builder: mortise_client::Builder) {
+    /// # fn example(builder: mortise_client::Builder<mortise_client::Client>) {
     /// let builder = builder.wait(std::time::Duration::from_secs(60));
     /// # }
     /// ```
@@ -170,7 +169,7 @@ impl<C> Builder<C> {
     /// Sets how long a server may take to answer a request: 2 s unless set, 50 ms over a quorum.
     ///
     /// ```no_run
-    /// # fn example(builder: mortise_client::Builder) {
+    /// # fn example(builder: mortise_client::Builder<mortise_client::Client>) {
     /// let builder = builder.response_timeout(std::time::Duration::from_millis(300));
     /// # }
     /// ```
@@ -182,7 +181,7 @@ impl<C> Builder<C> {
     /// Sets how long opening a connection may take: 2 s unless set, 500 ms over a quorum.
     ///
     /// ```no_run
-    /// # fn example(builder: mortise_client::Builder) {
+    /// # fn example(builder: mortise_client::Builder<mortise_client::Client>) {
     /// let builder = builder.connect_timeout(std::time::Duration::from_secs(1));
     /// # }
     /// ```

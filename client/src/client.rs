@@ -61,7 +61,7 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn builder(url: impl AsRef<str>) -> Result<Builder, Error> {
+    pub fn builder(url: impl AsRef<str>) -> Result<Builder<Client>, Error> {
         let connect = Connect::to(address(url.as_ref())?);
         Ok(Builder::new(Source::Server(connect), Client))
     }
@@ -81,7 +81,7 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with<F, C>(connect: F) -> Builder
+    pub fn with<F, C>(connect: F) -> Builder<Client>
     where
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
@@ -103,7 +103,9 @@ impl Client {
     /// # }
     /// ```
     #[cfg(feature = "cluster")]
-    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Builder, Error> {
+    pub fn cluster<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<Builder<Client>, Error> {
         let seeds = urls.into_iter().map(|url| address(url.as_ref()));
         let seeds: Vec<_> = seeds.collect::<Result<_, _>>()?;
         match seeds.is_empty() {
@@ -129,7 +131,7 @@ impl Client {
     pub fn sentinel<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         primary: &str,
-    ) -> Result<Builder, Error> {
+    ) -> Result<Builder<Client>, Error> {
         let sentinels = urls.into_iter().map(|url| address(url.as_ref()));
         let sentinels = sentinels.collect::<Result<_, _>>()?;
         let connect = crate::sentinel::primary(sentinels, primary)?;

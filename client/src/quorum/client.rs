@@ -2,10 +2,8 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-
-use redis::{ErrorKind, FromRedisValue, RedisError};
 
 use crate::builder::{Builder, Source};
 use crate::client::Client;
@@ -14,11 +12,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
-use crate::node::Node;
 use crate::request;
-use crate::runtime::Runtime;
-use crate::settings::Settings;
-use crate::sync;
 
 /// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
 /// Redlock, with fencing.
@@ -130,7 +124,9 @@ impl Quorum {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn of(servers: impl IntoIterator<Item = Builder>) -> Result<Builder<Quorum>, Error> {
+    pub fn of(
+        servers: impl IntoIterator<Item = Builder<Client>>,
+    ) -> Result<Builder<Quorum>, Error> {
         let servers: Vec<_> = servers.into_iter().collect();
         if servers.len().is_multiple_of(2) {
             return Err(Error::Invalid(format!(
@@ -205,56 +201,5 @@ impl fmt::Debug for Quorum {
         let nodes = self.0.servers.nodes();
         let names: Vec<_> = nodes.iter().map(|node| &*node.name).collect();
         f.debug_tuple("Quorum").field(&names).finish()
-    }
-}
-
-/// The servers of a quorum. Each is identified when it is connected to.
-pub(crate) fn nodes(
-    servers: Vec<Connect>,
-    settings: &Settings,
-    runtime: &Runtime,
-) -> Vec<Arc<Node>> {
-    let run_ids: Arc<[_]> = servers.iter().map(|_| Arc::default()).collect();
-    let node = |(number, connect)| {
-        let connect = identified(connect, number, run_ids.clone());
-        let run_id = run_ids[number].clone();
-        let node = Node::new(connect, settings, runtime);
-        Arc::new(Node { run_id, ..node })
-    };
-    servers.into_iter().enumerate().map(node).collect()
-}
-
-/// Has connections find out which process they lead to, which must not be one of the others of the quorum. A user without the right
-/// to `INFO` may take locks all the same.
-fn identified(
-    connect: Connect,
-    number: usize,
-    run_ids: Arc<[Arc<Mutex<Option<String>>>]>,
-) -> Connect {
-    let (open, advice) = (connect.open, connect.advice);
-    let identified = Connect::new(connect.server, move || {
-        let (opening, run_ids) = (open(), run_ids.clone());
-        async move {
-            let mut connection = opening.await?;
-            let mut command = redis::cmd("INFO");
-            command.arg("server");
-            let info = connection.send_packed_command(&command).await?;
-            let info = String::from_redis_value(info).unwrap_or_default();
-            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-            let run_id = run_id.map(|run_id| run_id.trim().to_owned());
-            sync::lock(&run_ids[number]).clone_from(&run_id);
-            let same = run_ids.iter().filter(|id| *sync::lock(id) == run_id);
-            match run_id.is_some() && same.count() > 1 {
-                true => Err(RedisError::from((
-                    ErrorKind::InvalidClientConfig,
-                    "it is the same server as another one of this quorum, and would vote twice",
-                ))),
-                false => Ok(connection),
-            }
-        }
-    });
-    Connect {
-        advice,
-        ..identified
     }
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod ballot;
 pub(crate) mod client;
+pub(crate) mod nodes;
 pub(crate) mod round;
 pub(crate) mod votes;

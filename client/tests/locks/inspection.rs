@@ -67,7 +67,7 @@ fn all_types_and_futures_can_be_sent_to_other_threads_and_those_of_a_lock_own_wh
     fn owns<F: Future + Send + 'static>(_: F) {}
     both::<(Client, Quorum, Lock, Guard, Owner, Error, BootInstant)>();
     both::<(
-        mortise_client::Builder,
+        mortise_client::Builder<mortise_client::Client>,
         mortise_client::Builder<mortise_client::Quorum>,
     )>();
     let _ = |client: Client, lock: fn() -> Lock, guard: Guard| {

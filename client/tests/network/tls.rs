@@ -17,7 +17,7 @@ const HANDSHAKE: Duration = Duration::from_secs(20);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-async fn connect(builder: Builder) -> Result<Client, Error> {
+async fn connect(builder: Builder<Client>) -> Result<Client, Error> {
     builder.connect_timeout(HANDSHAKE).connect().await
 }
 
@@ -70,7 +70,7 @@ fn start(authority: &Authority, host: &str, server: Server) -> (Server, u16) {
 }
 
 /// A client of this port that trusts `authority`.
-fn trusting(authority: &Authority, port: u16) -> Builder {
+fn trusting(authority: &Authority, port: u16) -> Builder<Client> {
     let certificates = TlsCertificates {
         client_tls: None,
         root_cert: Some(authority.pem().into_bytes()),

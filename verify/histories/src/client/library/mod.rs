@@ -55,7 +55,7 @@ impl Side {
     fn of(job: &Job, runtime: &Runtime) -> Result<Side, Error> {
         let _inside = runtime.enter();
         let mut urls = job.place.urls();
-        let one = |builder: Builder| {
+        let one = |builder: Builder<Client>| {
             let replicas = job.confirming.map_or(0, |how| how.replicas);
             let replicas = u32::try_from(replicas).expect("a few");
             let named = builder.name(job.name.clone()).replicas(replicas);
