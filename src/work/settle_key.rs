@@ -67,7 +67,7 @@ pub(crate) fn settle(ctx: &Context<'_>, id: &KeyId) {
     }
     match call(ctx, key) {
         Err(Refusal::SlotElsewhere) => {
-            if !slots::is_coming(ctx, key) {
+            if !slots::may_wait_on(ctx, key) {
                 undelivered::forget_at(ctx, key);
                 refuse::at_key(ctx, key, Error::SLOT_HAS_LEFT);
             }

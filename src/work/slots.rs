@@ -77,10 +77,16 @@ fn are_known(ctx: &Context<'_>, now: Instant) -> bool {
     is_fresh || refresh(ctx, now)
 }
 
-/// Whether the key's slot is on its way here, key by key. The server lets no timer write there: the waiters wait until the slot has come.
-pub(crate) fn is_coming(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+/// Whether the waiters of a key, whose slot the server does not let a timer write to, wait on: the slot is on its way here, and somebody holds the lock.
+pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
+    let now = clock::now();
+    let is_held = || {
+        let queues = waiting::queues(ctx).borrow();
+        let queue = queues.get(key);
+        queue.is_some_and(|queue| queue.held().live_len(now) > 0)
+    };
     let slots = SLOTS.get(ctx);
-    are_known(ctx, clock::now()) && slots.borrow().importing.contains(&slot_of(key.name))
+    are_known(ctx, now) && slots.borrow().importing.contains(&slot_of(key.name)) && is_held()
 }
 
 /// Whether the key's slot is on its way from or to this server, key by key; also true if the server hides that.
