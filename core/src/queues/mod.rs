@@ -128,7 +128,7 @@ impl Queues {
         let key = self.keys.find(key)?;
         let stand = self.waiters.stand(key, self.waiters.name(owner))?;
         self.waiters
-            .at(key, stand.position)
+            .at(stand.position)
             .map(|waiting| waiting.waiter.id)
     }
 
@@ -141,7 +141,7 @@ impl Queues {
         let mut found = Vec::new();
         let mut from = Position::FIRST;
         while let Some(position) = self.waiters.request_from(key, name, from) {
-            let waiting = self.waiters.at(key, position);
+            let waiting = self.waiters.at(position);
             found.extend(waiting.map(|waiting| waiting.waiter.id));
             from = position.behind();
         }
@@ -260,7 +260,7 @@ impl<'a> Queue<'a> {
     pub fn first_several(self) -> Option<&'a Waiter> {
         let waiters = &self.queues.waiters;
         let first = waiters.first_several(self.key)?;
-        Some(&waiters.at(self.key, first)?.waiter)
+        Some(&waiters.at(first)?.waiter)
     }
 
     /// Who holds, as far as the queues know: see [`Queues::observe`].

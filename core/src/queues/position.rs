@@ -37,6 +37,14 @@ impl Position {
         }
     }
 
+    /// The request that stands here, unless it was moved to the head.
+    pub(super) const fn id(self) -> Option<WaiterId> {
+        match self.0 {
+            MOVED..REGULAR => None,
+            other => Some(WaiterId(other & !REGULAR)),
+        }
+    }
+
     pub(crate) fn is_upgrade(self) -> bool {
         self < Self::BEHIND_UPGRADES
     }

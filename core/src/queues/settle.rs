@@ -358,11 +358,7 @@ impl Settling<'_> {
         let name = self.queues.waiters.name(owner.as_ref());
         let mut from = Position::FIRST;
         while let Some(position) = self.queues.waiters.request_from(self.key, name, from)
-            && let Some(id) = self
-                .queues
-                .waiters
-                .at(self.key, position)
-                .map(|it| it.waiter.id)
+            && let Some(id) = self.queues.waiters.at(position).map(|it| it.waiter.id)
         {
             if self.left == 0 {
                 unsettled.own = Some(owner);

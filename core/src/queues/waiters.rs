@@ -58,7 +58,9 @@ pub(crate) struct Stand {
 pub(crate) struct Waiters {
     by_id: BTreeMap<WaiterId, Box<Waiting>>,
     /// The queue of each key.
-    lines: BTreeMap<(KeyNo, Position), WaiterId>,
+    lines: BTreeSet<(KeyNo, Position)>,
+    /// The requests that were moved to the head. The other positions name theirs.
+    moved: BTreeMap<Position, WaiterId>,
     of_tasks: BTreeSet<OfTask>,
     /// The stands of owners that ask to write.
     writers: BTreeSet<(KeyNo, Position)>,
@@ -110,6 +112,7 @@ impl Waiters {
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Box<Waiting>> {
         self.change_all(id, false);
         let waiting = self.by_id.remove(&id)?;
+        self.moved.remove(&waiting.position);
         let Waiter { terms, until, .. } = waiting.waiter;
         if until < Instant::NEVER {
             self.limits.remove(&(until, id));
@@ -125,7 +128,11 @@ impl Waiters {
     pub(super) fn set_position(&mut self, id: WaiterId, position: Position) {
         self.change_all(id, false);
         if let Some(waiting) = self.by_id.get_mut(&id) {
+            self.moved.remove(&waiting.position);
             waiting.position = position;
+        }
+        if position.id().is_none() {
+            self.moved.insert(position, id);
         }
         self.change_all(id, true);
     }
@@ -191,7 +198,7 @@ impl Waiters {
         }
         let of_task = OfTask::first(key, name, reads, position);
         if enters {
-            self.lines.insert((key, position), id);
+            self.lines.insert((key, position));
             self.of_tasks.insert(of_task);
         } else {
             self.lines.remove(&(key, position));
@@ -315,13 +322,17 @@ impl Waiters {
         to: Position,
     ) -> impl Iterator<Item = (Position, &Waiting)> {
         let line = self.lines.range((key, from)..);
-        line.take_while(move |(found, _)| **found < (key, to))
-            .filter_map(|((_, position), id)| Some((*position, self.get(*id)?)))
+        line.take_while(move |found| **found < (key, to))
+            .filter_map(|(_, position)| Some((*position, self.at(*position)?)))
     }
 
     /// The request that stands there.
-    pub(crate) fn at(&self, key: KeyNo, position: Position) -> Option<&Waiting> {
-        self.get(*self.lines.get(&(key, position))?)
+    pub(crate) fn at(&self, position: Position) -> Option<&Waiting> {
+        self.get(
+            position
+                .id()
+                .or_else(|| self.moved.get(&position).copied())?,
+        )
     }
 
     /// The first request at the key in or behind `from`.

@@ -51,7 +51,7 @@ impl<'a> Graph<'a> {
     }
 
     pub(super) fn request(&self, stand: &Stand) -> Option<&'a Waiter> {
-        let waiting = self.waiters().at(stand.key, stand.position)?;
+        let waiting = self.waiters().at(stand.position)?;
         Some(&waiting.waiter)
     }
 
@@ -124,7 +124,7 @@ impl<'a> Graph<'a> {
 
     /// Whether the waits behind the owner that stands there are followed.
     pub(super) fn counts(&self, stand: &Stand, follow: Follow) -> bool {
-        let waiting = self.waiters().at(stand.key, stand.position);
+        let waiting = self.waiters().at(stand.position);
         let is_for_several = waiting.is_some_and(|waiting| waiting.is_for_several());
         follow == Follow::Every || !is_for_several
     }
