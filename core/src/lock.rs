@@ -37,6 +37,7 @@ impl Lock {
     }
 
     /// How many owners hold, including those whose lease is over and that were not dropped yet.
+    #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
             Holdings::Free => 0,

@@ -47,13 +47,14 @@ impl<'c> Parse<'c> {
     }
 
     /// The next argument, which is the value of `name`. (`ok_or` would build the error even when there is an argument.)
+    #[inline]
     fn take(&mut self, name: &'static str) -> Result<Arg<'c>, Error> {
         match self.args.get(self.next) {
             Some(arg) => {
                 self.next += 1;
                 Ok(arg)
             }
-            None => Err(Error::syntax(&format!("option {name} needs a value"))),
+            None => Err(no_value(name)),
         }
     }
 
@@ -152,11 +153,13 @@ impl<'c> Parse<'c> {
         Ok(keys)
     }
 
+    #[inline]
     pub(crate) fn owner(&mut self, name: &'static str) -> Result<OwnerRef<'c>, Error> {
         let arg = self.take(name)?;
         OwnerRef::new(arg.bytes()).ok_or_else(|| wrong_length(arg, name, OwnerRef::MAX_LEN))
     }
 
+    #[inline]
     pub(crate) fn lease(&mut self) -> Result<Lease, Error> {
         let (arg, max) = (self.take("lease")?, self.max_lease);
         let lease = decimal(arg.bytes()).filter(|lease| (1..=max).contains(lease));
@@ -233,10 +236,17 @@ fn within(arg: Arg<'_>, name: &'static str, min: u64, max: u64) -> Result<u64, E
         .ok_or_else(|| bounds(arg, name, &format!("an integer from {min} to {max}")))
 }
 
+#[cold]
+fn no_value(option: &'static str) -> Error {
+    Error::syntax(&format!("option {option} needs a value"))
+}
+
+#[cold]
 fn bounds(arg: Arg<'_>, argument: &'static str, bounds: &str) -> Error {
     Error::bounds(argument, bounds, arg.bytes())
 }
 
+#[cold]
 fn wrong_length(arg: Arg<'_>, argument: &'static str, longest: usize) -> Error {
     let bounds = format!("1 to {longest} bytes long");
     let got = format!("{} bytes", arg.bytes().len());

@@ -182,6 +182,7 @@ impl<'c> OpenLock<'c> {
     }
 
     /// Whether anybody waits here.
+    #[inline]
     pub(crate) fn has_waiters(&self) -> bool {
         // There is no need to ask the server for the key's name.
         any_waiters(self.ctx) && waiting::is_awaited(self.ctx, self.key_ref())
@@ -307,6 +308,7 @@ impl<'c> Notices<'c> {
     }
 
     /// Notifies the subscribers of key-space events of class `d`. No key may be open, and no borrow held.
+    #[inline]
     pub(crate) fn send(self, ctx: &Context<'_>) {
         let Some((notice, key)) = self.first else {
             return;

@@ -81,6 +81,7 @@ pub(crate) struct Stretch {
 
 impl Stretch {
     /// A command begins to work. `None` while nobody waits: it is short then.
+    #[inline]
     pub(crate) fn begin(ctx: &Context<'_>) -> Option<Self> {
         if waiting::queues(ctx).borrow().is_empty() {
             return None;
