@@ -126,8 +126,7 @@ impl Live<'_> {
         if stake.is_none() {
             let token = tokens.next(wall, terms.fence);
             let token = token.ok_or(AcquireError::OutOfTokens)?;
-            self.insert(request, growth.count, token);
-            return Ok(Grant::New(token));
+            return Ok(Grant::New(self.insert(request, growth.count, token)));
         }
         let grown = self.alter(*owner, |stake| {
             grow(stake, terms, growth, now, tokens, wall)
@@ -201,14 +200,14 @@ impl Live<'_> {
         released.unwrap_or(Err(ReleaseError::NotHeld))
     }
 
-    /// Sets the lease to max(what is left, `lease`). Returns the hold's token; `None` if the
+    /// Sets the lease to max(what is left, `lease`). Returns the hold after it; `None` if the
     /// owner holds nothing here, or not with `token`, or if its hold is revoked.
     pub fn renew(
         &mut self,
         owner: OwnerRef<'_>,
         lease: Lease,
         token: Option<Token>,
-    ) -> Option<Token> {
+    ) -> Option<Stake> {
         let until = self.now.after(lease.as_millis());
         let renewed = self.alter(owner, |stake| {
             if !stake.has_token(token) || stake.revoked {
@@ -216,7 +215,7 @@ impl Live<'_> {
             }
             stake.deadline = stake.deadline.max(until);
             stake.touched = stake.touched.again(None);
-            Some(stake.token)
+            Some(*stake)
         });
         renewed.flatten()
     }
@@ -347,10 +346,9 @@ fn grow(
     *stake.count_mut(terms.mode()) = growth.count.get();
     stake.deadline = stake.deadline.max(now.after(terms.lease.as_millis()));
     stake.touched = stake.touched.again(Some(terms.client));
-    Ok(if growth.upgrade {
-        Grant::Upgrade(stake.token)
-    } else {
-        Grant::Reentry(stake.token)
+    Ok(match growth.upgrade {
+        true => Grant::Upgrade(*stake),
+        false => Grant::Reentry(*stake),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Requests to a lock, and their results.
 
 use crate::owner::OwnerRef;
+use crate::stake::Stake;
 use crate::types::{Count, Instant, Lease, Mode, Sharing, Token};
 
 /// A request to hold.
@@ -37,23 +38,28 @@ impl Terms {
     }
 }
 
-/// What a grant gave the owner.
+/// What a grant gave the owner, and the hold after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// A hold where the owner had none.
-    New(Token),
+    New(Stake),
     /// More of what the owner held already, or read beside its write: the same token.
-    Reentry(Token),
+    Reentry(Stake),
     /// Write for the sole reader: a new token.
-    Upgrade(Token),
+    Upgrade(Stake),
 }
 
 impl Grant {
+    /// The hold after the grant.
+    pub fn stake(self) -> Stake {
+        match self {
+            Self::New(stake) | Self::Reentry(stake) | Self::Upgrade(stake) => stake,
+        }
+    }
+
     /// The hold's token after the grant.
     pub fn token(self) -> Token {
-        match self {
-            Self::New(token) | Self::Reentry(token) | Self::Upgrade(token) => token,
-        }
+        self.stake().token
     }
 }
 

@@ -28,13 +28,13 @@ pub struct Undo {
 impl Undo {
     /// What undoes the grant of a waiter that was decided; `None` if it was not granted.
     pub fn of(decided: &Decided) -> Option<Self> {
-        let Verdict::Granted { stake, before, .. } = decided.verdict else {
+        let Verdict::Granted { grant, before, .. } = decided.verdict else {
             return None;
         };
         Some(Self {
             owner: decided.waiter.owner.clone(),
-            granted: stake.touched,
-            token: stake.token,
+            granted: grant.stake().touched,
+            token: grant.token(),
             before: before.map(Box::new),
         })
     }

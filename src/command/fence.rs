@@ -35,8 +35,8 @@ impl Command for Fence {
             };
             let fenced = live.fence(owner, token, &mut tokens::clock(ctx).borrow_mut(), wall);
             let fenced = fenced.map_err(|error| Error::too_high(ARGUMENT, token, error))?;
-            if fenced.is_some() {
-                lock.replicate(owner);
+            if let Some(stake) = fenced {
+                lock.replicate_hold(owner, stake);
             }
             Ok(fenced.map(|stake| stake.token.get()))
         })

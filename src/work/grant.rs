@@ -61,8 +61,7 @@ fn enqueued<'c>(
         waiter: Box::new(waiter),
         keys,
         verdict: Verdict::Granted {
-            grant: Grant::New(token),
-            stake,
+            grant: Grant::New(stake),
             before: None,
             alone: true,
         },
@@ -140,7 +139,7 @@ fn all<'c>(
         let mut of_key = Notices::default();
         let one = OpenLock::with_notices(ctx, *name, now, &mut of_key, |lock| {
             let stake = grant(lock).ok()?;
-            lock.replicate(owner.as_ref());
+            lock.replicate_hold(owner.as_ref(), stake);
             lock.notify(Notice::Acquired);
             Some(stake)
         });
@@ -159,7 +158,7 @@ fn all<'c>(
         .rev()
         .for_each(|of_key| notices.append(of_key));
     if let Ok(stake) = &granted {
-        totals::add_grant(ctx, Grant::New(stake.token));
+        totals::add_grant(ctx, Grant::New(*stake));
     }
     granted
 }

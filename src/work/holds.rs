@@ -44,8 +44,8 @@ impl OpenLock<'_> {
         token: Option<Token>,
     ) -> Option<Token> {
         let renewed = self.live()?.renew(owner, lease, token)?;
-        self.replicate(owner);
-        Some(renewed)
+        self.replicate_hold(owner, renewed);
+        Some(renewed.token)
     }
 
     /// Passes a hold on to another owner, and replicates that.

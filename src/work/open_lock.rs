@@ -207,13 +207,17 @@ impl<'c> OpenLock<'c> {
     /// Replicates the hold that `owner` has now, which the step has changed.
     pub(crate) fn replicate(&mut self, owner: OwnerRef<'_>) {
         self.changed = true;
-        let (ctx, name, now) = (self.ctx, self.name, self.now);
-        let lock = self.value().map(|value| &value.lock);
-        if let Some(lock) = lock
-            && let Some(stake) = lock.hold(owner)
-        {
-            replicate(ctx, name, now, owner, stake, lock.len() == 1);
+        if let Some(stake) = self.value().and_then(|value| value.lock.hold(owner)) {
+            self.replicate_hold(owner, stake);
         }
+    }
+
+    /// The same; the hold is `stake` now.
+    pub(crate) fn replicate_hold(&mut self, owner: OwnerRef<'_>, stake: Stake) {
+        self.changed = true;
+        let (ctx, name, now) = (self.ctx, self.name, self.now);
+        let alone = self.value().is_some_and(|value| value.lock.len() == 1);
+        replicate(ctx, name, now, owner, stake, alone);
     }
 
     /// Replicates that `owner` holds nothing any more.

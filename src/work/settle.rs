@@ -92,17 +92,11 @@ impl OpenLock<'_> {
     /// Replicates and counts a decision. True if it was a grant.
     fn carry_out(&mut self, decided: &Decided) -> bool {
         let ctx = self.ctx;
-        let Verdict::Granted {
-            grant,
-            stake,
-            alone,
-            ..
-        } = decided.verdict
-        else {
+        let Verdict::Granted { grant, alone, .. } = decided.verdict else {
             return false;
         };
         let owner = decided.waiter.owner.as_ref();
-        open_lock::replicate(ctx, self.name, self.now, owner, stake, alone);
+        open_lock::replicate(ctx, self.name, self.now, owner, grant.stake(), alone);
         self.notify(Notice::Acquired);
         totals::add_grant(ctx, grant);
         totals::add(ctx, Total::Handoffs);

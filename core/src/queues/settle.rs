@@ -421,15 +421,11 @@ fn decide(
     let owner = waiter.owner.as_ref();
     let before = live.hold(owner);
     match live.acquire(&waiter.request(), Turn::First, tokens, wall) {
-        Ok(grant) => match live.hold(owner) {
-            Some(stake) => Ok(Verdict::Granted {
-                grant,
-                stake,
-                before,
-                alone: live.is_alone(),
-            }),
-            None => Err(Busy::Held),
-        },
+        Ok(grant) => Ok(Verdict::Granted {
+            grant,
+            before,
+            alone: live.is_alone(),
+        }),
         Err(AcquireError::Busy(busy)) => Err(busy),
         Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Ok(Verdict::Denied),
         Err(error) => Ok(Verdict::Refused(error)),

@@ -98,8 +98,6 @@ pub enum Verdict {
     Granted {
         /// Its grant.
         grant: Grant,
-        /// The owner's stake after the grant.
-        stake: Stake,
         /// The owner's stake before it, to go back to if the grant cannot be delivered.
         before: Option<Stake>,
         /// Nobody else holds.

@@ -193,7 +193,7 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<A
     });
     match outcome {
         Ok(grant) => {
-            lock.replicate(request.owner);
+            lock.replicate_hold(request.owner, grant.stake());
             lock.notify(Notice::Acquired);
             totals::add_grant(ctx, grant);
             Ok(Attempt::Granted(grant.token()))
@@ -323,6 +323,6 @@ fn again<'c>(
         // Its lease has ended since the check.
         renewed.ok_or(Error::HOLDS_ONE)?;
     }
-    totals::add_grant(ctx, Grant::Reentry(token));
+    totals::add_grant(ctx, Grant::Reentry(holds[0]));
     Ok(token)
 }

@@ -127,8 +127,8 @@ pub(crate) fn perform(
         } => {
             let renewed = live.renew(owner(name), lease(*ms), named.map(token));
             let stake = renewed.and(lock.hold(owner(name)));
-            assert_eq!(renewed, stake.map(|stake| stake.token));
-            renewed.map_or(Reply::Null, |token| Reply::Token(token.get()))
+            assert_eq!(renewed, stake);
+            renewed.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
         }
         Call::Pass {
             owner: name,
@@ -181,9 +181,9 @@ pub(crate) fn perform(
 
 fn acquired(result: Result<Grant, AcquireError>) -> Reply {
     match result {
-        Ok(Grant::New(token)) => Reply::New(token.get()),
-        Ok(Grant::Reentry(token)) => Reply::Reentry(token.get()),
-        Ok(Grant::Upgrade(token)) => Reply::Upgrade(token.get()),
+        Ok(Grant::New(stake)) => Reply::New(stake.token.get()),
+        Ok(Grant::Reentry(stake)) => Reply::Reentry(stake.token.get()),
+        Ok(Grant::Upgrade(stake)) => Reply::Upgrade(stake.token.get()),
         Err(AcquireError::Busy(busy)) => Reply::Wait {
             upgrade: busy == Busy::Upgrade,
         },

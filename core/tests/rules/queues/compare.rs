@@ -42,7 +42,6 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
         (
             Verdict::Granted {
                 grant,
-                stake: granted,
                 before,
                 alone,
             },
@@ -54,12 +53,12 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
             },
         ) => {
             assert_eq!(kind_of(grant), (kind, hold.token));
-            stake(&granted, &hold);
-            assert_eq!(granted.touched.client(), decided.waiter.terms.client);
+            stake(&grant.stake(), &hold);
+            assert_eq!(grant.stake().touched.client(), decided.waiter.terms.client);
             assert_eq!(before.is_some(), held.is_some());
             if let (Some(before), Some(held)) = (before, held) {
                 stake(&before, &held);
-                assert_ne!(before.touched, granted.touched);
+                assert_ne!(before.touched, grant.stake().touched);
             }
             assert_eq!(alone, is_alone);
         }

@@ -121,8 +121,8 @@ pub(crate) struct Handed {
 impl Handed {
     pub(crate) fn of(decided: &Decided) -> Option<Self> {
         match decided.verdict {
-            Verdict::Granted { stake, before, .. } => Some(Self {
-                touched: stake.touched,
+            Verdict::Granted { grant, before, .. } => Some(Self {
+                touched: grant.stake().touched,
                 before,
             }),
             Verdict::Denied | Verdict::Refused(_) => None,

@@ -160,7 +160,7 @@ impl Server {
         }
         let renewed = self.with_live(key, |_, live| live.renew(owner, lease, token));
         self.settle(key);
-        Some(Out::number_or_null(renewed.map(|token| token.get())))
+        Some(Out::number_or_null(renewed.map(|stake| stake.token.get())))
     }
 
     /// Transfers the whole hold to another name.

@@ -242,8 +242,7 @@ impl Server {
             waiter: Box::new(waiter),
             keys,
             verdict: Verdict::Granted {
-                grant: Grant::New(stake.token),
-                stake,
+                grant: Grant::New(stake),
                 before: None,
                 alone: true,
             },
