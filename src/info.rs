@@ -18,7 +18,7 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
     drop(mail);
     // Keys yet to be settled, and keys that are retried later, most of them as soon as the server accepts writes.
     let marked = work::len(ctx, Kind::Settle) + work::len(ctx, Kind::Enter);
-    let held_back = work::held_back(ctx) + settle_key::failing(ctx);
+    let held_back = work::len(ctx, Kind::HeldBack) + settle_key::failing(ctx);
     let numbers = [
         ("locks", locks),
         ("holders", holders),

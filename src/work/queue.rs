@@ -30,6 +30,8 @@ pub(crate) enum Work {
     AnswerMail(BoxId),
     /// Settle a key at which a waiter may be granted, or a grant has to be undone.
     Settle(HomeKey),
+    /// Settle a key that the server did not let us write, once it accepts writes.
+    SettleHeldBack(HomeKey),
     /// Refuse waiters, one after the other.
     Refuse(Refusal),
     /// Settle the keys of a scan, one after the other.
@@ -56,6 +58,7 @@ pub(crate) enum Kind {
     Wake,
     AnswerMail,
     Settle,
+    HeldBack,
     Refuse,
     Scan,
     Enter,
@@ -109,6 +112,7 @@ impl Work {
             Self::Wake(_) => (Kind::Wake, None),
             Self::AnswerMail(id) => (Kind::AnswerMail, Some(Target::Box(*id))),
             Self::Settle(key) => (Kind::Settle, Some(Target::Key(key.clone()))),
+            Self::SettleHeldBack(key) => (Kind::HeldBack, Some(Target::Key(key.clone()))),
             Self::Refuse(refusal) => (Kind::Refuse, Some(refusal.target())),
             Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
             Self::Enter(_) => (Kind::Enter, None),
@@ -148,8 +152,6 @@ struct WorkQueue {
     last: u64,
     /// Where the databases of keys are now.
     homes: Homes,
-    /// Keys that the server did not let us write. They are settled when it does.
-    held_back: BTreeSet<HomeKey>,
     /// The server has refused a write that a timer tried.
     gate_closed: bool,
 }
@@ -261,39 +263,14 @@ pub(crate) fn swap(ctx: &Context<'_>, one: Db, other: Db) {
     queue(ctx).borrow_mut().homes.swap(one, other);
 }
 
-/// Keeps the key until the server accepts writes to it.
-pub(crate) fn hold_back(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let mut queue = queue(ctx).borrow_mut();
-    let key = queue.homes.home_key(key);
-    queue.held_back.insert(key);
-}
-
-/// Takes one of the keys that were held back, if the server accepts writes now.
-pub(crate) fn take_held_back(ctx: &Context<'_>) -> Option<HomeKey> {
-    if is_blocked(ctx) {
-        return None;
-    }
-    queue(ctx).borrow_mut().held_back.pop_first()
-}
-
-/// How many keys are held back.
-pub(crate) fn held_back(ctx: &Context<'_>) -> usize {
-    queue(ctx).borrow().held_back.len()
-}
-
 /// Records that the server has refused a write by a timer, or that it may be tried again.
 pub(crate) fn set_gate_closed(ctx: &Context<'_>, closed: bool) {
     queue(ctx).borrow_mut().gate_closed = closed;
 }
 
-/// Whether the server has refused a write that a timer tried.
-pub(crate) fn is_gate_closed(ctx: &Context<'_>) -> bool {
-    queue(ctx).borrow().gate_closed
-}
-
 /// Whether no key can be settled from a timer just now.
 pub(crate) fn is_blocked(ctx: &Context<'_>) -> bool {
-    is_gate_closed(ctx) || ctx.avoid_replication_traffic()
+    queue(ctx).borrow().gate_closed || ctx.avoid_replication_traffic()
 }
 
 /// Some of the keys with waiters.

@@ -11,9 +11,10 @@ use mortise_core::{Instant, KeyId, KeyRef, Lock, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Access, Context, MainThread, Refusal};
-use crate::time::{self, alarms, clock};
+use crate::time::{self, clock};
 use crate::waiting::{self, undelivered, waiters};
-use crate::work::{queue, refuse, settle, slots};
+use crate::work::queue::{self, Work};
+use crate::work::{refuse, settle, slots};
 
 /// Whether the module is about to run `LOCK.SETTLE`, which refuses everybody else.
 static IS_CALLING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
@@ -29,20 +30,15 @@ pub(crate) fn is_own_call(ctx: &Context<'_>) -> bool {
 /// Settles the key, if the server accepts writes to it.
 ///
 /// # Errors
-/// Why it does not, or that the command failed. Such a key is tried again after a pause.
+/// As for [`run`].
 pub(super) fn call(ctx: &Context<'_>, key: KeyRef<'_>) -> Result<(), Refusal> {
-    let called = run(ctx, key, WaiterId(0), &mut [key.name].into_iter());
-    match &called {
-        Ok(()) => forget_failure(ctx, key),
-        // The server would refuse the other keys as well.
-        Err(Refusal::Gate) => queue::set_gate_closed(ctx, true),
-        Err(Refusal::Failed(why)) => failed(ctx, key, why),
-        Err(Refusal::SlotElsewhere) => {}
-    }
-    called
+    run(ctx, key, WaiterId(0), &mut [key.name].into_iter())
 }
 
 /// Calls the command for these keys, `first` among them. `id`: the request that is to be granted all of them, or 0 to settle one.
+///
+/// # Errors
+/// Why the server did not call the command, or that the command failed. After a failure the first key is tried again after a pause.
 fn run(
     ctx: &Context<'_>,
     first: KeyRef<'_>,
@@ -51,7 +47,15 @@ fn run(
 ) -> Result<(), Refusal> {
     ctx.select(first.db);
     IS_CALLING.get(ctx).set(true);
-    ctx.call_write(SETTLE, id.0, names, || IS_CALLING.get(ctx).take())
+    let called = ctx.call_write(SETTLE, id.0, names, || IS_CALLING.get(ctx).take());
+    match &called {
+        Ok(()) => forget_failure(ctx, first),
+        // The server would refuse the other keys as well.
+        Err(Refusal::Gate) => queue::set_gate_closed(ctx, true),
+        Err(Refusal::Failed(why)) => failed(ctx, first, why),
+        Err(Refusal::SlotElsewhere) => {}
+    }
+    called
 }
 
 /// Settles the key if a waiter may be granted there, a grant has to be undone, or it could not be settled before.
@@ -100,11 +104,11 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
         return;
     };
     if queue::is_blocked(ctx) {
-        return queue::hold_back(ctx, first);
+        return queue::push_key(ctx, first, Work::SettleHeldBack);
     }
     let mut names = keys.iter().map(|key| &*key.name);
     match run(ctx, first, id, &mut names) {
-        Ok(()) => {}
+        Ok(()) | Err(Refusal::Failed(_)) => {}
         Err(Refusal::SlotElsewhere) => {
             let error = match slots::is_moving(ctx, first) {
                 true => Error::SLOT_MOVES,
@@ -112,11 +116,7 @@ fn grant(ctx: &Context<'_>, id: WaiterId, keys: &[KeyId]) {
             };
             waiters::refuse(ctx, id, &error);
         }
-        Err(Refusal::Gate) => {
-            queue::set_gate_closed(ctx, true);
-            queue::hold_back(ctx, first);
-        }
-        Err(Refusal::Failed(why)) => failed(ctx, first, &why),
+        Err(Refusal::Gate) => queue::push_key(ctx, first, Work::SettleHeldBack),
     }
 }
 
@@ -126,13 +126,7 @@ pub(super) fn settle_due(ctx: &Context<'_>, now: Instant) -> bool {
     due.inspect(|key| settle(ctx, key)).is_some()
 }
 
-/// Settles a key that was held back, if the server accepts writes now. False if there is none.
-pub(super) fn settle_held_back(ctx: &Context<'_>) -> bool {
-    let key = queue::take_held_back(ctx).map(|key| queue::key_of(ctx, &key));
-    key.inspect(|key| settle(ctx, key)).is_some()
-}
-
-/// The server accepts no writes now. An upgrade whose read hold has ended is denied all the same, because that is no write.
+/// Keeps the key until the server accepts writes. An upgrade whose read hold has ended is denied all the same, because that is no write.
 fn hold_back(ctx: &Context<'_>, key: &KeyId) {
     ctx.select(key.db);
     let free = Lock::free();
@@ -148,15 +142,7 @@ fn hold_back(ctx: &Context<'_>, key: &KeyId) {
     if settled.more {
         queue::settle(ctx, key.as_ref());
     }
-    queue::hold_back(ctx, key.as_ref());
-}
-
-/// Every 50 ms: tries the first key that was held back. If the server accepts that, the end of the turn settles the others.
-pub(super) fn try_held_back(ctx: &Context<'_>) {
-    queue::set_gate_closed(ctx, false);
-    if settle_held_back(ctx) && !queue::is_gate_closed(ctx) {
-        alarms::at_end_of_turn(ctx);
-    }
+    queue::push_key(ctx, key.as_ref(), Work::SettleHeldBack);
 }
 
 static FAILING: MainThread<RefCell<FailingKeys>> = MainThread::new(RefCell::new(FailingKeys {

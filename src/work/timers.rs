@@ -81,8 +81,10 @@ fn tick(ctx: &Context<'_>) {
     }
     waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());
     settle_key::retry_failing(ctx, now);
-    settle_key::try_held_back(ctx);
-    if is_background_left(ctx) {
+    // One key that was held back shows whether the server accepts writes again. Then the others follow.
+    queue::set_gate_closed(ctx, false);
+    do_one(ctx, Kind::HeldBack);
+    if is_urgent_left(ctx) || is_background_left(ctx) {
         alarms::at_end_of_turn(ctx);
     }
     let polled = POLLED.get(ctx);
@@ -98,7 +100,7 @@ fn tick(ctx: &Context<'_>) {
     }
     let pause = match more {
         true => BETWEEN_SLICES,
-        false if queue::held_back(ctx) == 0 => SWEEP_EVERY,
+        false if queue::len(ctx, Kind::HeldBack) == 0 => SWEEP_EVERY,
         false => PROBE_EVERY,
     };
     alarms::sweep_in(ctx, pause);
@@ -188,29 +190,27 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
         || waiters::time_one_out(ctx, now)
         || clients::end_reader(ctx, now)
         || do_one(ctx, Kind::Settle)
-        || settle_key::settle_held_back(ctx)
+        || do_one(ctx, Kind::HeldBack)
         || settle_key::settle_due(ctx, now)
         || settle_key::grant_next(ctx)
 }
 
 /// Whether there is nothing to do but to wake clients.
-pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
-    queue::only_wakes(ctx) && queue::held_back(ctx) == 0 && !waiting::boxes(ctx).any_closing()
+fn only_wakes(ctx: &Context<'_>) -> bool {
+    queue::only_wakes(ctx) && !waiting::boxes(ctx).any_closing()
 }
 
 /// Whether urgent work is left, other than what is due by time.
-pub(crate) fn is_urgent_left(ctx: &Context<'_>) -> bool {
-    [Kind::Wake, Kind::AnswerMail, Kind::Settle]
-        .iter()
-        .any(|kind| queue::len(ctx, *kind) > 0)
-        || (queue::held_back(ctx) > 0 && !queue::is_blocked(ctx))
+fn is_urgent_left(ctx: &Context<'_>) -> bool {
+    [Kind::Wake, Kind::AnswerMail, Kind::Settle, Kind::HeldBack]
+        .into_iter()
+        .any(|kind| can_do(ctx, kind))
         || waiting::queues(ctx).borrow().any_due()
 }
 
 /// Does one piece of other work. False if there is none that can be done now.
 fn background(ctx: &Context<'_>) -> bool {
-    let kind = |kind| can_do(ctx, kind) && do_one(ctx, kind);
-    waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(kind)
+    waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(|kind| do_one(ctx, kind))
 }
 
 const BACKGROUND: [Kind; 7] = [
@@ -223,23 +223,27 @@ const BACKGROUND: [Kind; 7] = [
     Kind::Free,
 ];
 
-/// Whether there is other work that can be done now.
-pub(crate) fn is_background_left(ctx: &Context<'_>) -> bool {
+/// Whether there is background work that can be done now.
+fn is_background_left(ctx: &Context<'_>) -> bool {
     waiting::boxes(ctx).any_closing() || BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
 }
 
+/// Whether there is work of that kind, and the server lets it be done now.
 fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
     queue::len(ctx, kind) > 0
         && match kind {
-            Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
+            Kind::HeldBack | Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
             // This passes no gate.
             Kind::Enter | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
             _ => true,
         }
 }
 
-/// Does one piece of the first work of that kind. False if there is none.
+/// Does one piece of the first work of that kind. False if there is none that can be done now.
 fn do_one(ctx: &Context<'_>, kind: Kind) -> bool {
+    if !can_do(ctx, kind) {
+        return false;
+    }
     let Some((number, work)) = queue::take(ctx, kind) else {
         return false;
     };
@@ -249,12 +253,14 @@ fn do_one(ctx: &Context<'_>, kind: Kind) -> bool {
     true
 }
 
-/// Does a piece of the work, and returns what is left of it.
+/// Does a whole small piece of work, or one step of a long one. Returns what is left of it.
 fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
     match work {
         Work::Wake(blocked) => blocked.unblock(),
         Work::AnswerMail(id) => mail::answer(ctx, id),
-        Work::Settle(key) => settle_key::settle(ctx, &queue::key_of(ctx, &key)),
+        Work::Settle(key) | Work::SettleHeldBack(key) => {
+            settle_key::settle(ctx, &queue::key_of(ctx, &key))
+        }
         Work::Refuse(refusal) => return refuse::step(ctx, refusal).map(Work::Refuse),
         Work::Scan(scan) => return scan_step(ctx, scan).map(Work::Scan),
         Work::Enter(key) => {
