@@ -56,7 +56,7 @@ impl Grace {
     pub(crate) fn on_start(&self, now: Instant, grace: u64, promotion_grace: u64) {
         self.start_ends.set(now.after(grace));
         self.begin(now, self.start_ends.get());
-        self.heartbeats.on_start(now, promotion_grace);
+        self.heartbeats.on_start(promotion_grace);
         self.on_tick(now);
     }
 

@@ -33,8 +33,7 @@ const SLACK: u64 = 2_500;
 const EVERY: std::ops::RangeInclusive<u64> = 500..=3_000;
 /// How many that not all replicas have acknowledged are remembered.
 const REMEMBERED: usize = 256;
-/// How often the server is asked, in milliseconds; its settings less often.
-const CHECK_EVERY: u64 = 90;
+/// How often the server is asked for its settings, in milliseconds.
 const READ_EVERY: u64 = 1_000;
 /// While replicas are late: for how long at least nothing is granted or renewed, in milliseconds,
 /// until the next check.
@@ -121,8 +120,8 @@ pub(crate) struct Heartbeats {
     urgent: Cell<bool>,
     demand: Cell<Demand>,
     read: Cell<Instant>,
-    /// When the server was last asked; `None` since the start or the promotion.
-    checked: Cell<Option<Instant>>,
+    /// The server was asked since its start or promotion.
+    has_checked: Cell<bool>,
     /// Nothing may be granted or renewed from here on; `None` where nothing is demanded.
     fresh_until: Cell<Option<Instant>>,
     /// The server counts as many replicas as are demanded.
@@ -133,15 +132,15 @@ pub(crate) struct Heartbeats {
 
 impl Heartbeats {
     /// The server has started. `grace`: the one that would follow a promotion, here as in [`Self::check`].
-    pub(crate) fn on_start(&self, now: Instant, grace: u64) {
+    pub(crate) fn on_start(&self, grace: u64) {
         // An operator who configures a grace later knows the servers then.
-        self.checked.set((grace == 0).then_some(now));
+        self.has_checked.set(grace == 0);
     }
 
     /// The server has become the primary: what it knew of replicas is outdated.
     pub(crate) fn on_promotion(&self) {
         self.stop();
-        self.checked.set(None);
+        self.has_checked.set(false);
         self.urgent.set(true);
     }
 
@@ -174,8 +173,9 @@ impl Heartbeats {
         self.enough_replicas.get() && self.are_late(now)
     }
 
-    /// From the sweep timer of a primary. `suspect_ms`: see [`Heartbeat`]. `send` gets a heartbeat if it is time for one, and whether the AOF
-    /// gets it, too: after a restart it shows what is still suspect. True if replicas were late and no longer are: waiters may be granted.
+    /// Asks the server, a primary, what its replicas have acknowledged, and sends them a heartbeat if it is time for one. Returns whether
+    /// replicas were late and no longer are: waiters may be granted. `suspect_ms`: see [`Heartbeat`]. `send` sends a heartbeat, and to the
+    /// AOF, too, if its second argument says so: after a restart the AOF shows what is still suspect.
     pub(crate) fn check(
         &self,
         ctx: &Context<'_>,
@@ -184,18 +184,13 @@ impl Heartbeats {
         now: Instant,
         send: impl FnOnce(Heartbeat, bool),
     ) -> bool {
-        let checked = self.checked.get();
-        if checked.is_some_and(|checked| now.millis_since(checked) < CHECK_EVERY) {
-            return false;
-        }
+        let is_first = !self.has_checked.replace(true);
         let were_late = self.are_late(now);
         if grace == 0 {
             self.stop();
-            self.checked.set(Some(now));
             return were_late;
         }
-        self.read_settings(ctx, now);
-        self.checked.set(Some(now));
+        self.read_settings(ctx, is_first, now);
         self.check_replicas(ctx, suspect_ms, now, send);
         let alone_forbid = self.alone_forbid(now);
         let warned = self.warned.replace(alone_forbid);
@@ -210,14 +205,13 @@ impl Heartbeats {
         were_late && !self.are_late(now)
     }
 
-    fn read_settings(&self, ctx: &Context<'_>, now: Instant) {
-        let first = self.checked.get().is_none();
-        if !first && now.millis_since(self.read.get()) < READ_EVERY {
+    fn read_settings(&self, ctx: &Context<'_>, is_first: bool, now: Instant) {
+        if !is_first && now.millis_since(self.read.get()) < READ_EVERY {
             return;
         }
         self.read.set(now);
         let demand = Demand::read(ctx);
-        if self.demand.replace(demand) == demand && !first {
+        if self.demand.replace(demand) == demand && !is_first {
             return;
         }
         if demand.replicas == Quorum::None {
@@ -225,7 +219,7 @@ impl Heartbeats {
             return;
         }
         // An operator who changes a setting knows the servers at that moment. A server that starts, or is promoted, knows nothing.
-        let from_now = if first {
+        let from_now = if is_first {
             Instant::default()
         } else {
             now.after(demand.lasts())

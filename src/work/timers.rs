@@ -90,7 +90,6 @@ fn tick(ctx: &Context<'_>) {
     let polled = POLLED.get(ctx);
     let mut more = false;
     if time::is_primary(ctx) {
-        check_replicas(ctx, now);
         // If the timer fires more often than that, it is because of leases.
         if now.millis_since(polled.get()) >= POLL_EVERY {
             polled.set(now);
@@ -108,6 +107,7 @@ fn tick(ctx: &Context<'_>) {
 
 /// Polls the state for which there is no event.
 fn poll(ctx: &Context<'_>, now: Instant) {
+    check_replicas(ctx, now);
     if ctx.is_cluster() {
         slots::check(ctx, now);
     }
