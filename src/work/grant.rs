@@ -133,34 +133,26 @@ fn all<'c>(
     notices: &mut Notices<'c>,
     grant: impl Fn(&mut OpenLock<'c>) -> Result<Stake, AcquireError>,
 ) -> Result<Stake, Error> {
-    let mut granted = Err(Error::KEYS_CHANGED);
-    let mut of_keys = Vec::with_capacity(names.len());
-    for (nth, name) in names.iter().enumerate().rev() {
-        let mut of_key = Notices::default();
-        let one = OpenLock::with_notices(ctx, *name, now, &mut of_key, |lock| {
+    let (mut from, mut granted) = (names.len(), None);
+    while from > 0 {
+        let one = OpenLock::with_notices(ctx, names[from - 1], now, notices, |lock| {
             let stake = grant(lock).ok()?;
             lock.replicate_hold(owner.as_ref(), stake);
-            lock.notify(Notice::Acquired);
             Some(stake)
         });
-        of_keys.push(of_key);
-        let Ok(Some(stake)) = one else {
-            if let Ok(stake) = granted {
-                undo(ctx, &names[nth + 1..], owner, &stake, notices);
-            }
-            granted = Err(Error::KEYS_CHANGED);
-            break;
-        };
-        granted = Ok(stake);
+        let Ok(Some(stake)) = one else { break };
+        (from, granted) = (from - 1, Some(stake));
     }
-    of_keys
-        .into_iter()
-        .rev()
-        .for_each(|of_key| notices.append(of_key));
-    if let Ok(stake) = &granted {
-        totals::add_grant(ctx, Grant::New(*stake));
+    for name in &names[from..] {
+        notices.add(Notice::Acquired, *name);
     }
-    granted
+    let stake = granted.ok_or(Error::KEYS_CHANGED)?;
+    if from > 0 {
+        undo(ctx, &names[from..], owner, &stake, notices);
+        return Err(Error::KEYS_CHANGED);
+    }
+    totals::add_grant(ctx, Grant::New(stake));
+    Ok(stake)
 }
 
 /// Undoes what was granted at these keys.

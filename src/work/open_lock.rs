@@ -300,13 +300,6 @@ impl<'c> Notices<'c> {
         }
     }
 
-    /// Adds those of `other` behind the ones here.
-    pub(super) fn append(&mut self, other: Self) {
-        for (notice, key) in other.first.into_iter().chain(other.more) {
-            self.add(notice, key);
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
