@@ -56,7 +56,6 @@ impl Command for Mail {
             arrived,
             count: count.unwrap_or(DEFAULT_COUNT),
             client: ctx.client_id(),
-            is_lost: false,
         };
         let longest = config::MAIL_TIMEOUT.get() / 2;
         match wait {

@@ -99,17 +99,10 @@ impl Clients {
         Some((client.awaits, client.answer.clone()))
     }
 
-    /// The connection of a waiting LOCK.MAIL was closed, it seems.
-    pub(super) fn set_lost(&mut self, id: BlockedId) {
-        let client = self.clients.get_mut(&id);
-        if let Some(Awaits::Letters(call)) = client.map(|client| &mut client.awaits) {
-            call.is_lost = true;
-        }
-    }
-
-    /// The server has done with the client. Returns what it waited for.
-    pub(super) fn remove(&mut self, id: BlockedId) -> Option<Awaits> {
-        self.clients.remove(&id).map(|client| client.awaits)
+    /// Forgets the client, with which the server has done. Returns what it waited for, and its answer.
+    pub(super) fn remove(&mut self, id: BlockedId) -> Option<(Awaits, Option<Outcome>)> {
+        let client = self.clients.remove(&id)?;
+        Some((client.awaits, client.answer))
     }
 
     fn answer(&mut self, id: BlockedId, answer: Outcome) -> Option<Blocked> {
@@ -193,6 +186,4 @@ pub(crate) struct MailCall {
     pub(crate) count: usize,
     /// The id of its connection.
     pub(crate) client: u64,
-    /// Whether it waited when its connection was closed, or when CLIENT UNBLOCK … ERROR ended it.
-    pub(crate) is_lost: bool,
 }

@@ -227,6 +227,16 @@ pub(crate) fn wait(ctx: &Context<'_>, call: MailCall, limit: Instant) {
     waiting::arm(ctx);
 }
 
+/// Closes the box of a LOCK.MAIL that waited soon, unless it is asked for again, if its connection is closed and no other LOCK.MAIL waits.
+pub(super) fn on_reader_freed(ctx: &Context<'_>, call: MailCall) {
+    if ctx.is_connected(call.client) || waiting::clients(ctx).borrow().is_read(call.id) {
+        return;
+    }
+    let boxes = waiting::boxes(ctx);
+    let lost = boxes.listened(clock::now());
+    boxes.mail.borrow_mut().set_lost(call.id, Some(lost));
+}
+
 /// Answers the LOCK.MAIL that waits for the box, if there are letters.
 pub(crate) fn answer(ctx: &Context<'_>, id: BoxId) {
     let mail = waiting::boxes(ctx).mail.borrow();

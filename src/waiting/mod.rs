@@ -15,7 +15,6 @@ pub(crate) mod waiters;
 use mortise_core::mail::Outcome;
 
 use crate::ffi::{BlockedId, Context};
-use crate::time::clock;
 use clients::Awaits;
 
 pub(crate) use clients::{arm, clients};
@@ -44,38 +43,29 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: BlockedId) {
     on_reply(ctx, blocked);
 }
 
-/// The client is gone, or CLIENT UNBLOCK … ERROR ended its wait. If it was a LOCK.MAIL, its box closes soon, unless it is asked for again.
+/// Ends the wait of a client that is gone, or whose wait CLIENT UNBLOCK … ERROR ended.
 pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId) {
-    let Some(Awaits::Letters(call)) = end_wait(ctx, blocked) else {
-        return;
-    };
-    clients(ctx).borrow_mut().set_lost(blocked);
-    let boxes = boxes(ctx);
-    let lost = boxes.listened(clock::now());
-    boxes.mail.borrow_mut().set_lost(call.id, Some(lost));
+    end_wait(ctx, blocked);
 }
 
-/// A client stops waiting. Returns for what, if it has not been answered yet.
-fn end_wait(ctx: &Context<'_>, blocked: BlockedId) -> Option<Awaits> {
-    let Some((awaits, None)) = clients(ctx).borrow().get(blocked) else {
-        return None;
-    };
-    match awaits {
-        Awaits::Lock(waiter) => waiters::end(ctx, waiter, Outcome::Denied),
-        Awaits::Letters(call) => clients::answer_reader(ctx, call.id, None),
+/// Ends the wait of a client that has not been answered yet.
+fn end_wait(ctx: &Context<'_>, blocked: BlockedId) {
+    let client = clients(ctx).borrow().get(blocked);
+    match client {
+        Some((Awaits::Lock(waiter), None)) => waiters::end(ctx, waiter, Outcome::Denied),
+        Some((Awaits::Letters(call), None)) => clients::answer_reader(ctx, call.id, None),
+        Some((_, Some(_))) | None => {}
     }
-    Some(awaits)
 }
 
-/// The server has done with a client. One that is still connected was not lost: CLIENT UNBLOCK … ERROR looks the same until now.
+/// The server has done with a client. A grant that it did not get is undone. If it was the newest LOCK.MAIL of a box and its connection is
+/// closed, the box closes soon, unless it is asked for again.
 pub(crate) fn on_freed(ctx: &Context<'_>, blocked: BlockedId) {
-    let awaits = clients(ctx).borrow_mut().remove(blocked);
-    match awaits {
-        Some(Awaits::Lock(waiter)) => undelivered::not_delivered(ctx, waiter),
-        Some(Awaits::Letters(call)) if call.is_lost && ctx.is_connected(call.client) => {
-            let mut mail = boxes(ctx).mail.borrow_mut();
-            mail.set_lost(call.id, None);
-        }
-        Some(Awaits::Letters(_)) | None => {}
+    let client = clients(ctx).borrow_mut().remove(blocked);
+    match client {
+        Some((Awaits::Lock(waiter), _)) => undelivered::not_delivered(ctx, waiter),
+        // A newer LOCK.MAIL had come.
+        Some((Awaits::Letters(_), Some(Outcome::Refused(_)))) | None => {}
+        Some((Awaits::Letters(call), _)) => mail::on_reader_freed(ctx, call),
     }
 }
