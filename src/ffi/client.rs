@@ -260,7 +260,7 @@ fn check_database() -> Option<CheckPermissions> {
     })
 }
 
-/// A client that the server has blocked for us. Whoever has this is the one who unblocks it.
+/// A client that the server has blocked for the module. The owner of this value has to unblock it.
 #[derive(Debug)]
 #[must_use = "nothing else unblocks the client"]
 pub(crate) struct Blocked(*mut raw::RedisModuleBlockedClient);

@@ -11,7 +11,7 @@ use super::context::Context;
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) lock: Lock,
-    /// How its database's table knows it; `None` while it does not.
+    /// Its place in the lease order of its database; `None` while it has none.
     pub(crate) listed: Cell<Option<Listed>>,
 }
 
@@ -32,11 +32,11 @@ impl Value {
 pub(crate) enum Source {
     /// The server's own files, at start-up or DEBUG RELOAD.
     File,
-    /// The files of a replica, or of what may be one: they may have come from its primary.
+    /// The server's own files, where it is a replica or may be one. They may hold what its primary sent, by the primary's clock.
     ReplicaFile,
     /// The primary, in a full sync.
     Sync,
-    /// A RESTORE that the primary has taken.
+    /// A RESTORE that reached this replica from its primary.
     Primary,
     /// A client: RESTORE, or MIGRATE from elsewhere.
     Client,

@@ -77,7 +77,8 @@ fn are_known(ctx: &Context<'_>, now: Instant) -> bool {
     is_fresh || refresh(ctx, now)
 }
 
-/// Whether the waiters of a key, whose slot the server does not let a timer write to, wait on: the slot is on its way here, and somebody holds the lock.
+/// Whether the slot of the key is on its way here and somebody holds the lock. Its waiters then keep waiting, although the server lets no
+/// timer write to the slot yet.
 pub(crate) fn may_wait_on(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let now = clock::now();
     let is_held = || {
