@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::belief::Grant;
 use crate::error::{Error, Failed, NodeFailure, NodeReason};
+use crate::keeper::Keeper;
 use crate::name::{Bytes, Names};
 use crate::node::Place;
 use crate::quorum::votes::majority;
@@ -29,7 +30,8 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     is_closed: AtomicBool,
-    pub(crate) closed: Notify,
+    closed: Notify,
+    pub(crate) keeper: Arc<Keeper>,
     /// Whatever is not confirmed yet subscribes to it.
     pending: watch::Sender<()>,
     /// A release was given up.
@@ -47,6 +49,7 @@ impl Core {
     ) -> Result<Core, Error> {
         Ok(Core {
             names: Names::of_client(settings.name.as_deref())?,
+            keeper: Keeper::new(&runtime),
             servers,
             runtime,
             settings,
@@ -202,6 +205,7 @@ impl Core {
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) -> bool {
         self.is_closed.store(true, Ordering::SeqCst);
         self.closed.notify_waiters();
+        self.keeper.all().iter().for_each(|hold| hold.close());
         for node in self.servers.nodes() {
             node.mail.close(|key, owner, lease| {
                 let place = Place::new(node.clone(), key.clone());

@@ -1,16 +1,18 @@
-//! A hold: one name's stake in a lock, on one key or several, on one server or a majority of several. Its task renews it and
-//! reports its loss.
+//! A hold: one name's stake in a lock, on one key or several, on one server or a majority of several. The client's keeper
+//! renews it and reports its loss.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{Either, join_all, select};
+use futures_util::{StreamExt, stream};
 use redis::Cmd;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::belief::{Belief, Change, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss, NodeFailure};
+use crate::keeper::{Due, Kept};
 use crate::name::Bytes;
 use crate::node::Place;
 use crate::request::{self, Late, Terms};
@@ -26,7 +28,7 @@ pub(crate) struct Hold {
     pub(crate) owner: Bytes,
     pub(crate) terms: Terms,
     state: Mutex<State>,
-    /// It has ended, or its task may have something to do earlier than planned.
+    /// It may have ended.
     changed: Notify,
     /// Whoever changes it, one at a time.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -39,14 +41,27 @@ struct State {
     /// It was released or left, or belongs to another name.
     is_left: bool,
     is_reported: bool,
+    /// When the keeper tends it next, if it still does.
+    due: Option<Due>,
 }
 
-/// The task of a hold. If it ends with its runtime, nobody renews the hold any more.
-struct Keeping(Arc<Hold>);
+impl Kept for Hold {
+    fn tend(self: Arc<Self>) {
+        for part in self.begin_renewals() {
+            let hold = self.clone();
+            let renewing = async move { drop(hold.renew_part(part).await) };
+            self.core.runtime.spawn(renewing);
+        }
+        self.put_off();
+    }
 
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        self.0.end(Loss::Expired);
+    fn abandon(&self) {
+        self.end(Loss::Expired);
+    }
+
+    fn close(&self) {
+        self.end(Loss::Released);
+        self.leave();
     }
 }
 
@@ -72,12 +87,20 @@ impl Hold {
                 places,
                 is_left: false,
                 is_reported: false,
+                due: None,
             }),
             changed: Notify::new(),
             turn: tokio::sync::Mutex::default(),
         });
-        let (keeping, pending) = (Keeping(hold.clone()), core.pending());
-        core.runtime.spawn(keeping.run(pending));
+        let is_kept = {
+            let mut state = lock(&hold.state);
+            let at = hold.due(&mut state).unwrap_or_default();
+            state.due = core.keeper.keep(hold.clone(), at, core.pending());
+            state.due.is_some()
+        };
+        if !is_kept {
+            hold.abandon();
+        }
         hold
     }
 
@@ -127,9 +150,18 @@ impl Hold {
         was_held
     }
 
-    /// Has its task look at it earlier than planned.
+    /// It has changed: whoever waits for its loss looks at it, and the keeper may have to earlier than planned.
     pub(crate) fn wake(&self) {
         self.changed.notify_waiters();
+        self.put_off();
+    }
+
+    fn put_off(&self) {
+        let mut state = lock(&self.state);
+        if let Some(due) = state.due {
+            let at = self.due(&mut state);
+            state.due = self.core.keeper.put_off(due, at);
+        }
     }
 
     /// Reports the end of the hold, once it has ended.
@@ -141,7 +173,7 @@ impl Hold {
             let token = state.belief.token;
             drop(state);
             trace::ended(&self.key, token, loss);
-            self.wake();
+            self.changed.notify_waiters();
         }
     }
 
@@ -152,6 +184,7 @@ impl Hold {
         if !is_over {
             state.belief.parts.push(Part::new(grant, self.terms.lease));
             state.places.push(place);
+            drop(state);
             self.wake();
         }
         !is_over
@@ -170,37 +203,43 @@ impl Hold {
 
     /// Nothing is left to be released: it was, or it belongs to another name. Returns where it was, unless that was known.
     pub(crate) fn set_left(&self) -> Vec<Place> {
-        let mut state = lock(&self.state);
+        let places = {
+            let mut state = lock(&self.state);
+            if std::mem::replace(&mut state.is_left, true) {
+                return Vec::new();
+            }
+            state.places.clone()
+        };
         self.wake();
-        match std::mem::replace(&mut state.is_left, true) {
-            true => Vec::new(),
-            false => state.places.clone(),
-        }
+        places
     }
 
-    /// When its task has to look at it next; `None` once nothing is left to do.
-    fn due(&self) -> Option<BootInstant> {
-        let state = &mut *lock(&self.state);
+    /// When the keeper has to tend it next; `None` once nothing is left to do.
+    fn due(&self, state: &mut State) -> Option<BootInstant> {
         let (now, deadline) = (BootInstant::now(), state.belief.deadline());
         if state.is_left || state.belief.loss(now).is_some() {
             // A release may be on its way: until the lease is over, its client's `close` has to find it.
             return (!state.is_left && now < deadline).then_some(deadline);
         }
-        let renews = self.terms.renews || state.belief.change == Some(Change::Upgrade);
-        let renewal = state.belief.next_renewal(now).filter(|_| renews);
+        let renewal = state.belief.next_renewal(now);
+        let renewal = renewal.filter(|_| self.renews(&state.belief));
         Some(renewal.map_or(deadline, |renewal| renewal.min(deadline)))
+    }
+
+    /// Whether it is renewed. An upgrade may wait for longer than a lease.
+    fn renews(&self, belief: &Belief) -> bool {
+        self.terms.renews || belief.change == Some(Change::Upgrade)
     }
 
     /// The parts to renew now. Reports a loss.
     fn begin_renewals(&self) -> Vec<usize> {
         let now = BootInstant::now();
-        let due = self.belief(|belief| {
-            let renews = self.terms.renews || belief.change == Some(Change::Upgrade);
-            match renews && belief.doubt(now).is_none() {
+        let due = self.belief(
+            |belief| match self.renews(belief) && belief.doubt(now).is_none() {
                 true => belief.begin_renewals(now),
                 false => Vec::new(),
-            }
-        });
+            },
+        );
         self.report();
         due
     }
@@ -234,7 +273,7 @@ impl Hold {
     async fn renew_part(&self, part: usize) -> Option<NodeFailure> {
         let now = BootInstant::now();
         let (lease, asked) = self.belief(|belief| (belief.lease(now), belief.asked(part)));
-        let place = self.places().swap_remove(part);
+        let place = lock(&self.state).places[part].clone();
         let renewed = self.core.renew(&place, &self.owner, lease, asked).await;
         let now = BootInstant::now();
         self.belief(|belief| match &renewed {
@@ -286,7 +325,7 @@ impl Hold {
                 Ok((place, request::number(reply.value)?))
             }
         });
-        let answers: Vec<Result<_, Failed>> = join_all(calls).await;
+        let answers: Vec<Result<_, Failed>> = all(calls).await;
         let is_done = |answer: &Result<_, Failed>| matches!(answer, Ok(_) | Err(Failed::Denied));
         if answers.iter().all(is_done) {
             self.set_left();
@@ -299,25 +338,10 @@ impl Hold {
     }
 }
 
-impl Keeping {
-    async fn run(self, pending: watch::Receiver<()>) {
-        let hold = &self.0;
-        loop {
-            let changed = pin!(hold.changed.notified());
-            let closed = pin!(hold.core.closed.notified());
-            if hold.core.is_closed() {
-                hold.end(Loss::Released);
-                hold.leave();
-            }
-            for part in hold.begin_renewals() {
-                let renewed = hold.clone();
-                let renewing = async move { drop(renewed.renew_part(part).await) };
-                hold.core.runtime.spawn(renewing);
-            }
-            let Some(due) = hold.due() else { break };
-            let woken = select(changed, closed);
-            hold.core.runtime.limited(due.next_sleep(), woken).await;
-        }
-        drop(pending);
+/// The outputs of all. Mostly there is one, and no room for it has to be allocated.
+async fn all<F: Future>(futures: impl ExactSizeIterator<Item = F>) -> Vec<F::Output> {
+    match futures.len() {
+        1 => stream::iter(futures).then(|future| future).collect().await,
+        _ => join_all(futures).await,
     }
 }

@@ -213,6 +213,7 @@ mod error;
 mod guard;
 mod hold;
 mod inspect;
+mod keeper;
 mod link;
 mod lock;
 mod mail;

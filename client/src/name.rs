@@ -65,7 +65,9 @@ impl Names {
     pub(crate) fn next(&self) -> Bytes {
         let mut name = Vec::with_capacity(self.prefix.len() + SUFFIX);
         name.extend_from_slice(&self.prefix);
-        name.extend_from_slice(self.uuid().to_string().as_bytes());
+        let mut text = Uuid::encode_buffer();
+        let uuid = self.uuid();
+        name.extend_from_slice(uuid.hyphenated().encode_lower(&mut text).as_bytes());
         name.extend_from_slice(self.mark);
         let mut number = self.next.fetch_add(1, Ordering::Relaxed);
         loop {

@@ -13,6 +13,9 @@ use crate::token::Token;
 
 /// How long what arrives late from a name that has left has no effect, in milliseconds.
 const AWAY: u64 = 60_000;
+/// Room for the arguments of most commands, and for the bytes of those that are no names.
+const ARGUMENTS: usize = 16;
+const BYTES: usize = 160;
 
 /// What an acquisition asks for, and how its hold is kept.
 #[derive(Debug, Clone)]
@@ -30,8 +33,15 @@ pub(crate) struct Terms {
 }
 
 fn command(verb: &str, key: &Bytes, owner: &Bytes) -> Cmd {
-    let mut command = redis::cmd(verb);
+    let mut command = empty(verb, key.len() + owner.len());
     command.arg(&**key).arg(&**owner);
+    command
+}
+
+/// A command that grows without copying.
+fn empty(verb: &str, names: usize) -> Cmd {
+    let mut command = Cmd::with_capacity(ARGUMENTS, names + BYTES);
+    command.arg(verb);
     command
 }
 
@@ -39,7 +49,8 @@ fn command(verb: &str, key: &Bytes, owner: &Bytes) -> Cmd {
 pub(crate) fn acquire(keys: &[Bytes], owner: &Bytes, terms: &Terms) -> Cmd {
     let lease = terms.lease.as_millis();
     let [key] = keys else {
-        let mut acquire = redis::cmd("LOCK.MACQUIRE");
+        let names: usize = keys.iter().map(|key| key.len()).sum();
+        let mut acquire = empty("LOCK.MACQUIRE", owner.len() + names);
         acquire.arg(&**owner).arg(lease).arg(keys.len());
         for key in keys {
             acquire.arg(&**key);
