@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 
 use super::keys::KeyNo;
 use super::position::{Head, Position, WaiterId};
@@ -228,7 +229,10 @@ impl Waiters {
         let mut waits = self.of_tasks.range(all..=end).map(|found| found.key);
         let first = waits.next();
         let last = waits.next_back().or(first);
-        let is_here = self.next_stand(task, key, None).is_some();
+        let is_here = self
+            .stands(task, key, None)
+            .next()
+            .is_some_and(|stand| stand.key == key);
         for key in [first, last, Some(key).filter(|_| is_here)] {
             let Some(key) = key else { continue };
             if first == last {
@@ -245,32 +249,48 @@ impl Waiters {
     /// Where the owner stands at the key.
     pub(crate) fn stand(&self, key: KeyNo, name: Name) -> Option<Stand> {
         let first = OfTask::first(key, name, false, Position::FIRST);
-        self.stand_from(first)
+        self.stands_from(first)
+            .next()
             .filter(|stand| stand.key == key && stand.name == name)
     }
 
-    /// The first owner of the task that stands in or behind `from`, in the order of `of_tasks`.
-    fn stand_from(&self, from: OfTask) -> Option<Stand> {
+    /// The owners of the task that stand at `key` and at later ones: all, or those behind the one with the hash `last` at `key`.
+    pub(crate) fn stands(
+        &self,
+        task: u64,
+        key: KeyNo,
+        last: Option<u64>,
+    ) -> impl Iterator<Item = Stand> {
+        self.stands_from(match last {
+            None => OfTask::first(key, Name { task, owner: 0 }, false, Position::FIRST),
+            Some(owner) => OfTask::first(key, Name { task, owner }, true, Position::END),
+        })
+    }
+
+    /// The owners of the task that stand in or behind `from`, in the order of `of_tasks`.
+    fn stands_from(&self, from: OfTask) -> impl Iterator<Item = Stand> {
+        let task = from.task;
         let mut found = self.of_tasks.range(from..);
-        let first = found.next().filter(|first| first.task == from.task)?;
-        let (key, owner) = (first.key, first.owner);
-        let name = Name {
-            task: from.task,
-            owner,
-        };
-        let of_owner =
-            |next: &&OfTask| next.task == name.task && next.key == key && next.owner == owner;
-        // Those that write come first. Mostly there is one request.
-        let read = match found.next().filter(of_owner) {
-            Some(next) if next.reads => Some(next.position),
-            Some(_) if !first.reads => self.request_of(key, name, true, Position::FIRST),
-            _ => None,
-        };
-        Some(Stand {
-            key,
-            name,
-            position: read.map_or(first.position, |read| read.min(first.position)),
-            writes: !first.reads,
+        std::iter::from_fn(move || {
+            let first = *found.next().filter(|first| first.task == task)?;
+            let (key, owner) = (first.key, first.owner);
+            let name = Name { task, owner };
+            let of_owner = |next: &OfTask| (next.task, next.key, next.owner) == (task, key, owner);
+            // Those that write come first. Mostly there is one request.
+            let mut position = first.position;
+            if found.clone().next().is_some_and(of_owner) {
+                let behind = OfTask::first(key, name, true, Position::END);
+                found = self.of_tasks.range(behind..);
+                let read = self.request_of(key, name, true, Position::FIRST);
+                position = read.map_or(position, |read| read.min(position));
+            }
+            let writes = !first.reads;
+            Some(Stand {
+                key,
+                name,
+                position,
+                writes,
+            })
         })
     }
 
@@ -292,26 +312,6 @@ impl Waiters {
     pub(crate) fn request_from(&self, key: KeyNo, name: Name, from: Position) -> Option<Position> {
         let [write, read] = [false, true].map(|reads| self.request_of(key, name, reads, from));
         write.into_iter().chain(read).min()
-    }
-
-    /// The first owner of the task that stands at `key`, or the next one after that with the hash `last`.
-    pub(crate) fn next_stand(&self, task: u64, key: KeyNo, last: Option<u64>) -> Option<Stand> {
-        self.next_stand_from(task, key, last)
-            .filter(|stand| stand.key == key)
-    }
-
-    /// The same; after the last one at `key` those at further keys follow.
-    pub(crate) fn next_stand_from(
-        &self,
-        task: u64,
-        key: KeyNo,
-        last: Option<u64>,
-    ) -> Option<Stand> {
-        let from = match last {
-            None => OfTask::first(key, Name { task, owner: 0 }, false, Position::FIRST),
-            Some(owner) => OfTask::first(key, Name { task, owner }, true, Position::END),
-        };
-        self.stand_from(from)
     }
 
     /// The requests at the key from `from` to before `to`, the next one first.
@@ -357,20 +357,21 @@ impl Waiters {
         found.filter(|found| found.0 == key).map(|found| found.1)
     }
 
-    /// The next task after `last` that waits at this key and at others.
-    pub(crate) fn next_spread(&self, key: KeyNo, last: Option<u64>) -> Option<u64> {
-        let from = match last {
-            None => (key, 0),
-            Some(last) => (key, last.checked_add(1)?),
-        };
-        let found = self.spread.range(from..).next();
-        found.filter(|found| found.0 == key).map(|found| found.1)
+    /// The tasks that wait at this key and at others, behind `last` if there is one.
+    pub(crate) fn spread(&self, key: KeyNo, last: Option<u64>) -> impl Iterator<Item = u64> {
+        let from = last.map_or(Bound::Included((key, 0)), |last| {
+            Bound::Excluded((key, last))
+        });
+        let found = self.spread.range((from, Bound::Unbounded));
+        found
+            .take_while(move |found| found.0 == key)
+            .map(|found| found.1)
     }
 }
 
 /// Requests for several keys.
 impl Waiters {
-    pub(super) fn any_several(&self) -> bool {
+    pub(crate) fn any_several(&self) -> bool {
         !self.several.is_empty()
     }
 

@@ -114,6 +114,9 @@ mod hold;
 #[path = "../../../client/src/inspect.rs"]
 mod inspect;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
+#[path = "../../../client/src/keeper.rs"]
+mod keeper;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/link.rs"]
 mod link;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]

@@ -124,21 +124,25 @@ impl<'a> Graph<'a> {
 
     /// Whether the waits behind the owner that stands there are followed.
     pub(super) fn counts(&self, stand: &Stand, follow: Follow) -> bool {
+        if follow == Follow::Every || !self.waiters().any_several() {
+            return true;
+        }
         let waiting = self.waiters().at(stand.position);
-        let is_for_several = waiting.is_some_and(|waiting| waiting.is_for_several());
-        follow == Follow::Every || !is_for_several
+        waiting.is_none_or(|waiting| !waiting.is_for_several())
     }
 
     /// The task's first stand at the key behind which waits are followed.
     pub(super) fn first_of_task(&mut self, task: u64, key: KeyNo, follow: Follow) -> Option<Stand> {
-        let (mut first, mut last): (Option<Stand>, _) = (None, None);
-        while !self.is_spent()
-            && let Some(stand) = self.waiters().next_stand(task, key, last)
-        {
-            if last.is_some() {
+        let stands = self.waiters().stands(task, key, None);
+        let mut first: Option<Stand> = None;
+        for (nth, stand) in stands.take_while(|stand| stand.key == key).enumerate() {
+            if self.is_spent() {
+                break;
+            }
+            // The caller has taken the first step.
+            if nth > 0 {
                 self.spend();
             }
-            last = Some(stand.name.owner);
             let is_ahead = first.is_none_or(|first| stand.position < first.position);
             if is_ahead && self.counts(&stand, follow) {
                 first = Some(stand);

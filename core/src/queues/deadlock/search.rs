@@ -120,13 +120,7 @@ impl<'a> Search<'a> {
             let held = self.graph.held(key);
             held.is_held_for_task(owner, None, self.graph.now)
         };
-        let task = self.start.name.task;
-        let next = |last: Option<(KeyNo, u64)>| {
-            let stand = self.next_of_task(task, last)?;
-            Some((stand, (stand.key, stand.name.owner)))
-        };
-        let first = next(None);
-        let mut stands = std::iter::successors(first, |(_, last)| next(Some(*last)));
+        let mut stands = waiters.stands(self.start.name.task, KeyNo::MIN, None);
         let is_ahead = |stand: &Stand| {
             let behind = stand.position.behind();
             stand.key != key && waiters.first_from(stand.key, behind).is_some()
@@ -134,10 +128,7 @@ impl<'a> Search<'a> {
         keys.held_by_task(owner).any(|key| elsewhere(&key))
             || shared.by_ref().take(PAGE).any(holds)
             || shared.next().is_some()
-            || stands
-                .by_ref()
-                .take(PAGE)
-                .any(|(stand, _)| is_ahead(&stand))
+            || stands.by_ref().take(PAGE).any(|stand| is_ahead(&stand))
             || stands.next().is_some()
     }
 
@@ -186,6 +177,14 @@ impl<'a> Search<'a> {
     fn follow_step(&mut self, step: usize) {
         self.graph.spend();
         let stand = self.steps[step].stand;
+        let before = self.followed.get(&stand.key).copied();
+        let before = before.unwrap_or(Reach {
+            ahead_of: Position::FIRST,
+            holders: Holders::None,
+        });
+        if before.holders == Holders::All && stand.position <= before.ahead_of {
+            return;
+        }
         let Some(request) = self.graph.request(&stand) else {
             return;
         };
@@ -195,12 +194,7 @@ impl<'a> Search<'a> {
             return;
         }
         let reach = self.graph.reach_of(&stand, self.graph.follow);
-        let before = self.followed.get(&stand.key).copied();
-        let mut after = before.unwrap_or(Reach {
-            ahead_of: Position::FIRST,
-            holders: Holders::None,
-        });
-        let before = after;
+        let mut after = before;
         after.ahead_of = reach.ahead_of.max(before.ahead_of);
         if !stand.position.is_upgrade() {
             // A holder does not wait for itself, and another one may.
@@ -258,7 +252,8 @@ impl<'a> Search<'a> {
     /// Reaches an owner that holds.
     fn reach_owner(&mut self, from: usize, name: Name) {
         let key = self.steps[from].stand.key;
-        if name.task == self.start.name.task || self.next_of_task(name.task, None).is_none() {
+        let mut stands = self.graph.waiters().stands(name.task, KeyNo::MIN, None);
+        if name.task == self.start.name.task || stands.next().is_none() {
             return;
         }
         if let Some(own) = self.graph.waiters().stand(key, name)
@@ -278,23 +273,21 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn next_of_task(&self, task: u64, last: Option<(KeyNo, u64)>) -> Option<Stand> {
-        let (key, last) = match last {
-            Some((key, owner)) => (key, Some(owner)),
-            None => (KeyNo::MIN, None),
-        };
-        self.graph.waiters().next_stand_from(task, key, last)
-    }
-
     /// Follows some of the owners of the task at other keys than that of `from`, or of the start.
     fn follow_task(&mut self, from: Option<usize>, task: u64, mut last: Option<(KeyNo, u64)>) {
         let key = from.map_or(self.start.key, |from| self.steps[from].stand.key);
+        let waiters = self.graph.waiters();
+        let mut stands = match last {
+            None => waiters.stands(task, KeyNo::MIN, None),
+            Some((key, owner)) => waiters.stands(task, key, Some(owner)),
+        };
         for _ in 0..PAGE {
-            let Some(stand) = self.next_of_task(task, last) else {
+            let Some(stand) = stands.next() else {
                 return;
             };
             if stand.key == key {
                 last = Some((key, u64::MAX));
+                stands = waiters.stands(task, key, Some(u64::MAX));
             } else {
                 last = Some((stand.key, stand.name.owner));
                 self.add(stand, from);
@@ -324,8 +317,9 @@ impl<'a> Search<'a> {
     /// Reaches some of those ahead of `to` that wait at other keys, too.
     fn follow_queue(&mut self, from: usize, to: Position, mut last: Option<u64>) {
         let key = self.steps[from].stand.key;
+        let mut tasks = self.graph.waiters().spread(key, last);
         for _ in 0..PAGE {
-            let Some(task) = self.graph.waiters().next_spread(key, last) else {
+            let Some(task) = tasks.next() else {
                 return;
             };
             if self.is_over() {
