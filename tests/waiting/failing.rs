@@ -20,9 +20,9 @@ fn a_key_that_fails_delays_no_other_key() {
     let server = server();
     let mut conn = server.connect();
     // The failing key comes first by name, and so does its lease.
-    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 200);
+    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 2_000);
     for n in 0..10 {
-        cmd!(conn, "LOCK.ACQUIRE", format!("{{k}}b{n}"), "owner", 300);
+        cmd!(conn, "LOCK.ACQUIRE", format!("{{k}}b{n}"), "owner", 3_000);
     }
     break_key(&server, "{k}a");
     let mut bad = waiter!(server, "LOCK.ACQUIRE", "{k}a", "next", 60_000, "WAIT", 0);
@@ -70,7 +70,7 @@ fn a_key_that_fails_while_nobody_waits_is_swept_once_it_can_be() {
 fn a_command_serves_a_key_that_timers_could_not_settle() {
     let server = server();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 200);
+    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 2_000);
     let mut b = server.connect();
     send!(b, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
     server.await_blocked(&b);
