@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Refuse(Refusal),
     /// Settle the keys of a scan, one after the other.
     Scan(Scan),
+    /// Settle the keys that could not be settled the last time, one after the other: those behind this one, or all.
+    RetryFailing(Option<KeyId>),
     /// Enter a lock that came by COPY, RESTORE or a load into the lease order, and replicate its leases once more if a client restored it.
     Enter(HomeKey),
     /// Replicate the token clock.
@@ -61,6 +63,7 @@ pub(crate) enum Kind {
     HeldBack,
     Refuse,
     Scan,
+    RetryFailing,
     Enter,
     SendTokenClock,
     WarnOfEvictions,
@@ -115,6 +118,7 @@ impl Work {
             Self::SettleHeldBack(key) => (Kind::HeldBack, Some(Target::Key(key.clone()))),
             Self::Refuse(refusal) => (Kind::Refuse, Some(refusal.target())),
             Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
+            Self::RetryFailing(_) => (Kind::RetryFailing, Some(Target::Server)),
             Self::Enter(_) => (Kind::Enter, None),
             Self::SendTokenClock => (Kind::SendTokenClock, Some(Target::Server)),
             Self::WarnOfEvictions => (Kind::WarnOfEvictions, Some(Target::Server)),

@@ -145,29 +145,18 @@ fn hold_back(ctx: &Context<'_>, key: &KeyId) {
     queue::push_key(ctx, key.as_ref(), Work::SettleHeldBack);
 }
 
-static FAILING: MainThread<RefCell<FailingKeys>> = MainThread::new(RefCell::new(FailingKeys {
-    keys: BTreeSet::new(),
-    last: None,
-    next_round: Instant::from_millis(0),
-}));
+/// Keys that could not be settled the last time.
+static FAILING: MainThread<RefCell<BTreeSet<KeyId>>> =
+    MainThread::new(RefCell::new(BTreeSet::new()));
+/// When they were last tried again.
+static RETRIED: MainThread<Cell<Instant>> = MainThread::new(Cell::new(Instant::from_millis(0)));
 
-/// How often each failing key is tried again, in milliseconds.
-const ROUND: u64 = 1_000;
-/// How many are tried again in one tick.
-const PER_TICK: usize = 100;
-
-/// Keys that could not be settled the last time. They are tried again in rounds.
-#[derive(Debug)]
-struct FailingKeys {
-    keys: BTreeSet<KeyId>,
-    /// The key that this round tried last; `None` between two rounds.
-    last: Option<KeyId>,
-    next_round: Instant,
-}
+/// How often they are tried again, in milliseconds.
+const RETRY_EVERY: u64 = 1_000;
 
 /// Records that the key could not be settled because of `why`, which is logged once. It is tried again after a pause.
 fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
-    if FAILING.get(ctx).borrow_mut().keys.insert(key.to_id()) {
+    if FAILING.get(ctx).borrow_mut().insert(key.to_id()) {
         ctx.warn(&format!(
             "the lock '{}' in database {} cannot be handed over or freed: {why}. It is tried again later; other locks are not affected",
             key.name.escape_ascii(),
@@ -178,37 +167,38 @@ fn failed(ctx: &Context<'_>, key: KeyRef<'_>, why: &str) {
 
 /// Whether the key could not be settled the last time.
 pub(super) fn is_failing(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
-    let keys = &FAILING.get(ctx).borrow().keys;
+    let keys = FAILING.get(ctx).borrow();
     !keys.is_empty() && keys.contains(&key.to_id())
 }
 
 /// How many keys are failing.
 pub(crate) fn failing(ctx: &Context<'_>) -> usize {
-    FAILING.get(ctx).borrow().keys.len()
+    FAILING.get(ctx).borrow().len()
 }
 
 /// The key has been settled, or need not be.
 fn forget_failure(ctx: &Context<'_>, key: KeyRef<'_>) {
-    let keys = &mut FAILING.get(ctx).borrow_mut().keys;
+    let mut keys = FAILING.get(ctx).borrow_mut();
     if !keys.is_empty() {
         keys.remove(&key.to_id());
     }
 }
 
-/// Queues the next failing keys of a round. The sweep calls this.
+/// Tries all failing keys again if it is time for that. The sweep calls this.
 pub(super) fn retry_failing(ctx: &Context<'_>, now: Instant) {
-    let mut failing = FAILING.get(ctx).borrow_mut();
-    let after = match failing.last.take() {
-        Some(last) => Bound::Excluded(last),
-        None if failing.next_round > now => return,
-        None => {
-            failing.next_round = now.after(ROUND);
-            Bound::Unbounded
-        }
+    let retried = RETRIED.get(ctx);
+    if failing(ctx) > 0 && now.millis_since(retried.get()) >= RETRY_EVERY {
+        retried.set(now);
+        queue::push(ctx, Work::RetryFailing(None));
+    }
+}
+
+/// Settles the first failing key behind `last`, and returns it. `None` if there is none.
+pub(super) fn retry_next(ctx: &Context<'_>, last: Option<KeyId>) -> Option<KeyId> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let next = {
+        let failing = FAILING.get(ctx).borrow();
+        failing.range((after, Bound::Unbounded)).next().cloned()
     };
-    let rest = failing.keys.range((after, Bound::Unbounded));
-    let keys: Vec<_> = rest.take(PER_TICK).cloned().collect();
-    failing.last = keys.last().cloned();
-    drop(failing);
-    keys.iter().for_each(|key| queue::settle(ctx, key.as_ref()));
+    next.inspect(|key| settle(ctx, key))
 }

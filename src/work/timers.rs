@@ -213,10 +213,11 @@ fn background(ctx: &Context<'_>) -> bool {
     waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(|kind| do_one(ctx, kind))
 }
 
-const BACKGROUND: [Kind; 7] = [
+const BACKGROUND: [Kind; 8] = [
     Kind::SendTokenClock,
     Kind::Refuse,
     Kind::Scan,
+    Kind::RetryFailing,
     Kind::Enter,
     Kind::WarnOfEvictions,
     Kind::DropEnded,
@@ -232,7 +233,9 @@ fn is_background_left(ctx: &Context<'_>) -> bool {
 fn can_do(ctx: &Context<'_>, kind: Kind) -> bool {
     queue::len(ctx, kind) > 0
         && match kind {
-            Kind::HeldBack | Kind::Scan | Kind::DropEnded => !queue::is_blocked(ctx),
+            Kind::HeldBack | Kind::Scan | Kind::RetryFailing | Kind::DropEnded => {
+                !queue::is_blocked(ctx)
+            }
             // This passes no gate.
             Kind::Enter | Kind::SendTokenClock => !ctx.avoid_replication_traffic(),
             _ => true,
@@ -263,6 +266,10 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
         }
         Work::Refuse(refusal) => return refuse::step(ctx, refusal).map(Work::Refuse),
         Work::Scan(scan) => return scan_step(ctx, scan).map(Work::Scan),
+        Work::RetryFailing(last) => {
+            let next = settle_key::retry_next(ctx, last)?;
+            return Some(Work::RetryFailing(Some(next)));
+        }
         Work::Enter(key) => {
             let key = arrivals::enter(ctx, &key);
             waiting::queues(ctx)
