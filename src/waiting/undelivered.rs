@@ -8,7 +8,7 @@
 //! A reply that the server takes and then throws away, because it closes the client in the same turn, counts as written: such a
 //! grant lasts for its lease.
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeMap;
 
 use mortise_core::{
@@ -22,11 +22,8 @@ use crate::work::queue::{self as work, Work};
 static IN_FLIGHT: MainThread<LazyCell<RefCell<Undelivered>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 /// Grants to be undone when their key is settled, in the order in which they were found.
-static TO_UNDO: MainThread<RefCell<ToUndo>> = MainThread::new(RefCell::new(BTreeMap::new()));
-/// The number of the last of these.
-static LAST: MainThread<Cell<u64>> = MainThread::new(Cell::new(0));
-
-pub(crate) type ToUndo = BTreeMap<(HomeKey, u64), Undo>;
+static TO_UNDO: MainThread<RefCell<BTreeMap<HomeKey, Vec<Undo>>>> =
+    MainThread::new(RefCell::new(BTreeMap::new()));
 
 /// A waiter was decided: if it was granted, that is undone unless it is delivered.
 pub(super) fn decided(ctx: &Context<'_>, decided: &Decided) {
@@ -72,11 +69,11 @@ fn undo_later(ctx: &Context<'_>, grant: &UndeliveredGrant, but: Option<&HomeKey>
     if !time::is_primary(ctx) {
         return;
     }
-    let (to_undo, last) = (TO_UNDO.get(ctx), LAST.get(ctx));
     for home in grant.keys.iter().filter(|key| Some(*key) != but) {
-        last.set(last.get() + 1);
-        let place = (home.clone(), last.get());
-        to_undo.borrow_mut().insert(place, grant.undo.clone());
+        let mut to_undo = TO_UNDO.get(ctx).borrow_mut();
+        let at_key = to_undo.entry(home.clone()).or_default();
+        at_key.push(grant.undo.clone());
+        drop(to_undo);
         work::settle(ctx, work::key_of(ctx, home).as_ref());
     }
 }
@@ -84,12 +81,7 @@ fn undo_later(ctx: &Context<'_>, grant: &UndeliveredGrant, but: Option<&HomeKey>
 /// Whether a grant at the key has to be undone.
 pub(crate) fn any_at(ctx: &Context<'_>, key: KeyRef<'_>) -> bool {
     let to_undo = TO_UNDO.get(ctx).borrow();
-    !to_undo.is_empty() && last_at(&to_undo, &work::home_key(ctx, key)).is_some()
-}
-
-fn last_at(to_undo: &ToUndo, home: &HomeKey) -> Option<(HomeKey, u64)> {
-    let at_key = to_undo.range((home.clone(), 0)..=(home.clone(), u64::MAX));
-    at_key.last().map(|(place, _)| place.clone())
+    !to_undo.is_empty() && to_undo.contains_key(&work::home_key(ctx, key))
 }
 
 /// Up to `most` of the grants at the key that have to be undone, the last one first. The key is
@@ -100,14 +92,16 @@ pub(crate) fn take_at(ctx: &Context<'_>, key: KeyRef<'_>, most: usize) -> Vec<Un
         return Vec::new();
     }
     let home = work::home_key(ctx, key);
-    let mut taken = Vec::new();
-    while taken.len() < most
-        && let Some(last) = last_at(&to_undo, &home)
-    {
-        taken.extend(to_undo.remove(&last));
+    let Some(at_key) = to_undo.get_mut(&home) else {
+        return Vec::new();
+    };
+    let kept = at_key.len().saturating_sub(most);
+    let taken = at_key.drain(kept..).rev().collect();
+    if kept == 0 {
+        to_undo.remove(&home);
     }
     drop(to_undo);
-    if any_at(ctx, key) {
+    if kept > 0 {
         work::settle(ctx, key);
     }
     taken
@@ -121,7 +115,7 @@ pub(crate) fn forget_at(ctx: &Context<'_>, key: KeyRef<'_>) {
 /// A server that is no longer a primary undoes nothing.
 pub(crate) fn forget_all(ctx: &Context<'_>) {
     let forgotten = std::mem::take(&mut *TO_UNDO.get(ctx).borrow_mut());
-    work::push(ctx, Work::FreeUndone(forgotten.into_iter()));
+    work::push(ctx, Work::FreeUndone(forgotten.into_values().flatten()));
 }
 
 /// A grant at the key cannot be undone because another undelivered one has changed its hold: that one undoes both.

@@ -8,6 +8,7 @@
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::iter::Flatten;
 
 use mortise_core::mail::BoxId;
 use mortise_core::{
@@ -51,7 +52,7 @@ pub(crate) enum Work {
     /// Free the tables of databases that were emptied, a few entries at a time.
     FreeTables(LeaseTables),
     /// Free what need not be undone any more, one after the other.
-    FreeUndone(btree_map::IntoIter<(HomeKey, u64), Undo>),
+    FreeUndone(Flatten<btree_map::IntoValues<HomeKey, Vec<Undo>>>),
 }
 
 /// The kinds of work, the most important first.
