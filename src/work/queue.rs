@@ -148,12 +148,10 @@ struct Queued {
 
 #[derive(Debug, Default)]
 struct WorkQueue {
-    /// By kind, then in the order in which it came.
-    order: BTreeMap<(Kind, u64), Queued>,
+    /// The work of each kind, by its number: later work has a higher one.
+    kinds: [BTreeMap<u64, Queued>; KINDS],
     /// The targets of what is queued and has not begun.
     targets: BTreeSet<(Kind, Target)>,
-    /// How much of each kind there is.
-    len: [usize; KINDS],
     last: u64,
     /// Where the databases of keys are now.
     homes: Homes,
@@ -171,26 +169,15 @@ impl WorkQueue {
         }
         self.last += 1;
         let has_begun = false;
-        self.put(kind, self.last, Queued { work, has_begun });
-    }
-
-    fn put(&mut self, kind: Kind, number: u64, queued: Queued) {
-        self.len[kind as usize] += 1;
-        self.order.insert((kind, number), queued);
+        self.kinds[kind as usize].insert(self.last, Queued { work, has_begun });
     }
 
     fn take(&mut self, kind: Kind) -> Option<(u64, Work)> {
-        if self.len[kind as usize] == 0 {
-            return None;
-        }
-        let mut queued = self.order.range((kind, 0)..=(kind, u64::MAX));
-        let at = *queued.next()?.0;
-        let Queued { work, has_begun } = self.order.remove(&at)?;
-        self.len[kind as usize] -= 1;
+        let (number, Queued { work, has_begun }) = self.kinds[kind as usize].pop_first()?;
         if !has_begun && let (_, Some(target)) = work.place() {
             self.targets.remove(&(kind, target));
         }
-        Some((at.1, work))
+        Some((number, work))
     }
 }
 
@@ -239,18 +226,20 @@ pub(crate) fn take(ctx: &Context<'_>, kind: Kind) -> Option<(u64, Work)> {
 pub(crate) fn put_back(ctx: &Context<'_>, number: u64, work: Work) {
     let (kind, has_begun) = (work.place().0, true);
     let queued = Queued { work, has_begun };
-    queue(ctx).borrow_mut().put(kind, number, queued);
+    queue(ctx).borrow_mut().kinds[kind as usize].insert(number, queued);
 }
 
 /// How much work of that kind there is.
 pub(crate) fn len(ctx: &Context<'_>, kind: Kind) -> usize {
-    queue(ctx).borrow().len[kind as usize]
+    queue(ctx).borrow().kinds[kind as usize].len()
 }
 
 /// Whether there is nothing to do but to wake clients.
 pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
-    let queue = queue(ctx).borrow();
-    queue.order.len() == queue.len[Kind::Wake as usize]
+    let others = Kind::Wake as usize + 1..;
+    queue(ctx).borrow().kinds[others]
+        .iter()
+        .all(BTreeMap::is_empty)
 }
 
 /// The key, in a form that stays true wherever SWAPDB puts its database.
