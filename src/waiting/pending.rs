@@ -71,7 +71,9 @@ pub(crate) fn wait(
     }
     let waits = match how {
         How::Blocked => block(ctx, enqueued.id),
-        How::ByMail(mailbox) => queue(ctx, enqueued.id, request, mailbox),
+        How::ByMail(mailbox) => mailbox
+            .check(ctx, request.keys.len() as u64, None)
+            .map(|()| expect(ctx, enqueued.id, request, mailbox)),
         How::Never => Ok(Waits::No),
     };
     match waits {
@@ -102,16 +104,6 @@ fn block(ctx: &Context<'_>, id: WaiterId) -> Result<Waits, Error> {
     waiting::clients(ctx).borrow_mut().add_waiter(blocked, id);
     waiting::arm(ctx);
     Ok(Waits::Blocked)
-}
-
-fn queue(
-    ctx: &Context<'_>,
-    id: WaiterId,
-    request: &PendingRequest,
-    mailbox: Mailbox<'_>,
-) -> Result<Waits, Error> {
-    mailbox.check(ctx, request.keys.len() as u64, None)?;
-    Ok(expect(ctx, id, request, mailbox))
 }
 
 /// The answer of the request, which is enqueued as `id`, goes to the box, which is made if it is not there.
