@@ -22,7 +22,7 @@ pub(crate) enum Total {
     Denied,
 }
 
-/// The names of all of them in INFO, in their order.
+/// The name of each total in INFO, in the order of the enum.
 const NAMES: [&str; Total::Denied as usize + 1] = [
     "total_grants",
     "total_reentries",
@@ -44,7 +44,7 @@ static WAIT_TIMES: MainThread<LazyCell<RefCell<Histogram>>> =
 static HOLD_TIMES: MainThread<LazyCell<RefCell<Histogram>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 
-/// Counts one more.
+/// Raises a total by one.
 pub(crate) fn add(ctx: &Context<'_>, total: Total) {
     let count = &TOTALS.get(ctx)[total as usize];
     count.set(count.get() + 1);
@@ -58,7 +58,7 @@ pub(crate) fn add_grant(ctx: &Context<'_>, grant: Grant) {
     }
 }
 
-/// Each of them, with its name in INFO.
+/// Each total, with its name in INFO.
 pub(crate) fn all(ctx: &Context<'_>) -> impl Iterator<Item = (&'static str, u64)> {
     let counts = TOTALS.get(ctx).iter().map(Cell::get);
     NAMES.into_iter().zip(counts)

@@ -24,7 +24,7 @@ impl<'c> Arg<'c> {
         Self { string, bytes }
     }
 
-    /// Its bytes.
+    /// The bytes of the argument.
     pub(crate) fn bytes(self) -> &'c [u8] {
         self.bytes
     }
@@ -54,19 +54,19 @@ impl<'c> Args<'c> {
         Self { strings }
     }
 
-    /// How many there are, the command's name included.
+    /// How many arguments there are, the command's name included.
     pub(crate) fn len(self) -> usize {
         self.strings.len()
     }
 
-    /// Those from `index` on: the command that another one carries, its name first.
+    /// The arguments from `index` on. Where they are a command that another one carries, its name comes first.
     pub(crate) fn from(self, index: usize) -> Args<'c> {
         Args {
             strings: self.strings.get(index..).unwrap_or_default(),
         }
     }
 
-    /// Each of them.
+    /// Each argument.
     pub(crate) fn iter(self) -> impl Iterator<Item = Arg<'c>> {
         (0..self.len()).filter_map(move |index| self.get(index))
     }

@@ -39,19 +39,19 @@ impl Reply {
         self.0.as_ptr()
     }
 
-    /// The text of an error; `None` if it is none.
+    /// The text of the reply if it is an error.
     pub(super) fn error(&self) -> Option<Vec<u8>> {
         // SAFETY: the reply lives for as long as this does.
         unsafe { text(self.as_ptr(), raw::REDISMODULE_REPLY_ERROR) }
     }
 
-    /// The text of a string; `None` if it is none.
+    /// The text of the reply if it is a string.
     pub(super) fn text(&self) -> Option<Vec<u8>> {
         // SAFETY: as above.
         unsafe { text(self.as_ptr(), raw::REDISMODULE_REPLY_STRING) }
     }
 
-    /// The text of the element of an array; `None` if it has no such string.
+    /// The text of an element if the reply is an array that has a string there.
     pub(super) fn text_at(&self, index: usize) -> Option<Vec<u8>> {
         // SAFETY: as above; the element goes with the reply.
         unsafe {
@@ -211,7 +211,7 @@ impl Context<'_> {
 }
 
 impl Context<'_> {
-    /// Valkey 8 stops at an assertion when a script runs WAIT or WAITAOF by way of a module.
+    /// Whether the command would stop the server. Valkey 8 stops at an assertion when a script runs WAIT or WAITAOF by way of a module.
     fn breaks_in_script(&self, command: Args<'_>) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0
             && self.is_valkey_8()
@@ -287,7 +287,7 @@ impl Context<'_> {
         self.with_info(section, |text| text(field))
     }
 
-    /// The server is a replica that accepts writes only from its primary.
+    /// Whether the server, a replica, accepts writes only from its primary.
     pub(crate) fn is_read_only_replica(&self) -> bool {
         self.server_info(c"replication", [c"slave_read_only"]) == [Some(1)]
     }
@@ -297,7 +297,7 @@ impl Context<'_> {
         decimal(&self.ask(c"CONFIG", &[c"GET", name])?.text_at(1)?)
     }
 
-    /// The server is Valkey 8.0 or 8.1.
+    /// Whether the server is Valkey 8.0 or 8.1.
     pub(super) fn is_valkey_8(&self) -> bool {
         let version = self.server_text(c"server", c"valkey_version");
         version.is_some_and(|version| version.starts_with(b"8."))

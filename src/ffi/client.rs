@@ -37,7 +37,7 @@ impl Connections {
         Self([const { Cell::new(0) }; Self::ROOM])
     }
 
-    /// True if `id` is one of them; 0 never is.
+    /// Whether `id` is known to be a connection. 0 never is.
     fn knows(&self, id: u64) -> bool {
         id != 0 && self.place(id).get() == id
     }
@@ -53,7 +53,7 @@ impl Connections {
 }
 
 impl Context<'_> {
-    /// A command that another one carries runs now.
+    /// Whether a command runs now that another one carries.
     pub(crate) fn runs_carried_command(&self) -> bool {
         CARRIED_FOR.get(self).get().is_some()
     }
@@ -181,12 +181,12 @@ impl Viewer {
         }
     }
 
-    /// True if the key would be no reason to refuse the user a command that reads it.
+    /// Whether the user may read the key.
     pub(crate) fn may_read(&self, key: KeyRef<'_>) -> bool {
         self.allows(key, raw::REDISMODULE_CMD_KEY_ACCESS as c_int)
     }
 
-    /// The user may do something with the key, whatever it is.
+    /// Whether the user may do anything at all with the key.
     pub(crate) fn may_name(&self, key: KeyRef<'_>) -> bool {
         self.allows(key, 0)
     }
@@ -292,7 +292,7 @@ impl Context<'_> {
         }
     }
 
-    /// Nothing can block here: MULTI, a script, a function, or a call by another module.
+    /// Whether nothing can block here: in MULTI, a script, a function, or a call by another module.
     pub(crate) fn denies_blocking(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING as c_int != 0
     }

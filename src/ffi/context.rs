@@ -75,43 +75,43 @@ impl Context<'_> {
         unsafe { api!(RedisModule_GetContextFlags, self.ctx) }
     }
 
-    /// The server replicates from another one.
+    /// Whether the server replicates from another one.
     pub(crate) fn is_replica(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
     }
 
-    /// The server replicates from another one, or does not know yet: a cluster's node learns of its
+    /// Whether the server replicates from another one; also true if it does not know yet: a cluster's node learns of its
     /// primary only after it has loaded its files.
     pub(crate) fn may_be_replica(&self) -> bool {
         self.is_replica() || self.is_cluster()
     }
 
-    /// The command came from the primary or from the AOF.
+    /// Whether the command came from the primary or from the AOF.
     pub(crate) fn is_replicated(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_REPLICATED as c_int != 0
     }
 
-    /// The server loads its data, from a file or from its primary.
+    /// Whether the server loads its data, from a file or from its primary.
     pub(crate) fn is_loading(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING as c_int != 0
     }
 
-    /// The server gets all data from its primary.
+    /// Whether the server gets all data from its primary.
     pub(crate) fn is_syncing(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_REPLICA_IS_TRANSFERRING as c_int != 0
     }
 
-    /// The server appends to an AOF.
+    /// Whether the server appends to an AOF.
     pub(crate) fn has_aof(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_AOF as c_int != 0
     }
 
-    /// The server runs in cluster mode.
+    /// Whether the server runs in cluster mode.
     pub(crate) fn is_cluster(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER as c_int != 0
     }
 
-    /// Writes are held back (a pause, a failover, a shutdown): replicating now would crash.
+    /// Whether writes are held back (a pause, a failover, a shutdown): replicating now would crash.
     pub(crate) fn avoid_replication_traffic(&self) -> bool {
         // SAFETY: no arguments.
         unsafe { api!(RedisModule_AvoidReplicaTraffic) != 0 }
@@ -135,7 +135,7 @@ impl Context<'_> {
         };
     }
 
-    /// The same for a key whose name is not an argument.
+    /// Sends `command key effect` to the AOF and to every replica, for a key whose name is not an argument of the command that runs.
     pub(crate) fn replicate_named(&self, command: &CStr, key: &[u8], effect: &[u8]) {
         self.replicate_as(c"bb", command, key, effect);
     }

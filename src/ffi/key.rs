@@ -117,7 +117,7 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// Whether it holds something else than a lock.
+    /// Whether the key holds something else than a lock.
     fn has_other_type(&self) -> bool {
         // SAFETY: the key is open, unless it is null.
         self.value.is_null()
@@ -127,7 +127,7 @@ impl<'c> Key<'c> {
             }
     }
 
-    /// The lock it holds.
+    /// What the key holds; `None` if that is no lock.
     pub(crate) fn value(&mut self) -> Option<&mut Value> {
         // SAFETY: null or a boxed `Value`, put there by `set` or by `rdb_load`. Nobody else refers
         // to it while the key is borrowed: no other key is open (`claim`), and callbacks get it only from calls that take the key by
@@ -165,7 +165,7 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// Deletes what it holds. Our `unlink` callback runs inside.
+    /// Deletes the key. Our `unlink` callback runs inside.
     pub(crate) fn delete(&mut self) {
         self.value = ptr::null_mut();
         self.claim = None;

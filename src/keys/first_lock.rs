@@ -26,7 +26,7 @@ pub(crate) fn subscribe_once(ctx: &Context<'_>) {
     queue::push(ctx, Work::WarnOfEvictions);
 }
 
-/// Whether the module is subscribed to them.
+/// Whether the module is subscribed to the events that matter once there is a lock.
 pub(crate) fn is_subscribed(ctx: &Context<'_>) -> bool {
     IS_SUBSCRIBED.get(ctx).get()
 }

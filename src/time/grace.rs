@@ -73,7 +73,7 @@ impl Grace {
         self.pending.set(self.ends() > now);
     }
 
-    /// Nothing may be granted at `now`.
+    /// Whether nothing may be granted at `now`.
     pub(crate) fn forbids_grants(&self, now: Instant) -> bool {
         now < self.ends() || self.heartbeats.are_late(now)
     }
@@ -102,7 +102,7 @@ impl Grace {
         self.pending.get().then(|| self.ends())
     }
 
-    /// True once, when the pause is over and waiters may be granted.
+    /// Whether the pause is over and waiters may be granted. True once.
     pub(crate) fn is_newly_over(&self, now: Instant) -> bool {
         self.ends() <= now && self.pending.replace(false)
     }

@@ -64,7 +64,7 @@ impl Quorum {
         }
     }
 
-    /// How many of the attached ones it is.
+    /// How many replicas have to acknowledge while so many are attached.
     fn of(self, attached: usize) -> usize {
         match self {
             Self::None => 0,
@@ -90,7 +90,7 @@ impl Demand {
         }
     }
 
-    /// For how long a heartbeat that has been acknowledged counts.
+    /// For how many milliseconds after it was sent an acknowledged heartbeat lets the server grant.
     fn lasts(self) -> u64 {
         self.lag + SLACK
     }

@@ -58,7 +58,7 @@ impl Lag {
     }
 }
 
-/// The setting that says it.
+/// The setting of the server that configures the lag.
 pub(crate) fn setting(ctx: &Context<'_>) -> Hidden {
     if ctx.is_cluster() {
         Hidden::ClusterNodeTimeout
@@ -118,7 +118,7 @@ impl Hidden {
     }
 }
 
-/// The module cannot read it, and a promise rests on it.
+/// Records that the module cannot read something on which a promise rests, and logs that once.
 pub(crate) fn note_hidden(ctx: &Context<'_>, what: Hidden) {
     let is_new = HIDDEN.get(ctx).borrow_mut().insert(what);
     if is_new {
@@ -130,7 +130,7 @@ pub(crate) fn note_hidden(ctx: &Context<'_>, what: Hidden) {
     }
 }
 
-/// What is hidden, for `INFO lock`.
+/// The names of all that the server was found to hide, for `INFO lock`.
 pub(crate) fn hidden(ctx: &Context<'_>) -> String {
     let hidden = HIDDEN.get(ctx).borrow();
     let names: Vec<_> = hidden.iter().map(|what| what.name()).collect();

@@ -76,7 +76,7 @@ pub(crate) fn log_grace_begin(ctx: &Context<'_>, now: Instant, why: &str) {
     }
 }
 
-/// Logs that it is over, once it is.
+/// Logs that the grace is over, once it is.
 pub(crate) fn log_grace_end(ctx: &Context<'_>, now: Instant) {
     let grace = grace(ctx);
     if grace.ends() <= now && grace.logged.take() && is_primary(ctx) {

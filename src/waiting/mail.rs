@@ -55,7 +55,7 @@ impl Boxes {
         self.ticked.set(now);
     }
 
-    /// Boxes have to be closed or emptied.
+    /// Whether boxes have to be closed or emptied.
     pub(crate) fn any_closing(&self) -> bool {
         self.any_overdue.get() || self.mail.borrow().has_leaving()
     }
