@@ -59,7 +59,7 @@ static MODULE: Module = Module {
         on_event: work::events::on_event,
         on_reply: waiting::on_reply,
         on_unblock: waiting::on_unblock,
-        on_disconnect: waiting::on_disconnect,
+        on_disconnect: waiting::end_wait,
         on_freed: waiting::on_freed,
         info: info::fields,
         effect: keys::effect::APPLY,

@@ -43,13 +43,8 @@ pub(crate) fn on_unblock(ctx: &Context<'_>, blocked: BlockedId) {
     on_reply(ctx, blocked);
 }
 
-/// Ends the wait of a client that is gone, or whose wait CLIENT UNBLOCK … ERROR ended.
-pub(crate) fn on_disconnect(ctx: &Context<'_>, blocked: BlockedId) {
-    end_wait(ctx, blocked);
-}
-
-/// Ends the wait of a client that has not been answered yet.
-fn end_wait(ctx: &Context<'_>, blocked: BlockedId) {
+/// Ends the wait of a client, unless it has been answered: it is gone, or somebody has ended its wait by CLIENT UNBLOCK.
+pub(crate) fn end_wait(ctx: &Context<'_>, blocked: BlockedId) {
     let client = clients(ctx).borrow().get(blocked);
     match client {
         Some((Awaits::Lock(waiter), None)) => waiters::end(ctx, waiter, Outcome::Denied),

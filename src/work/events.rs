@@ -95,7 +95,6 @@ fn on_role(ctx: &Context<'_>, primary: bool) {
         time::log_grace_begin(ctx, now, "the server has become a primary");
         let lag = time::grace(ctx).known_lag().least;
         time::lateness(ctx).on_promotion(ctx, lag, now);
-        failover::warn_of_short_grace(ctx);
     } else if !primary {
         refuse::all(ctx, Scope::All, Error::NO_PRIMARY);
         undelivered::forget_all(ctx);

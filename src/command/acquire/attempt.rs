@@ -232,8 +232,8 @@ fn pending_key(lock: &mut OpenLock<'_>) -> PendingKey {
 struct Found {
     /// What the owner holds there.
     hold: Option<Stake>,
-    /// Nobody holds, and the server grants.
-    is_free: bool,
+    /// The lock would admit the request if nobody stood ahead of it.
+    admits: bool,
     has_waiters: bool,
     pending: PendingKey,
 }
@@ -266,7 +266,8 @@ fn several<'c>(
         .map(|found| found.pending.key.clone())
         .collect();
     let repeats = pending::repeated(ctx, &keys, request, call.mailbox.is_some())?;
-    let is_free = found.iter().all(|found| found.is_free);
+    let is_granting = !time::grace(ctx).forbids_grants(now);
+    let is_free = is_granting && found.iter().all(|found| found.admits);
     let is_behind = found.iter().any(|found| found.has_waiters);
     if is_free && repeats.is_none() && (may_overtake || !is_behind) {
         let token = grant::new(ctx, names, request, may_overtake, notices)?;
@@ -282,13 +283,11 @@ fn several<'c>(
 }
 
 fn find(lock: &mut OpenLock<'_>, request: &Request<'_>) -> Found {
-    let is_granting = !time::grace(lock.ctx).forbids_grants(lock.now);
     let (hold, admits) = lock.with_live(|live| (live.hold(request.owner), live.admits(request)));
-    let (is_free, has_waiters) = (is_granting && admits, lock.has_waiters());
     Found {
         hold,
-        is_free,
-        has_waiters,
+        admits,
+        has_waiters: lock.has_waiters(),
         pending: pending_key(lock),
     }
 }
@@ -303,11 +302,10 @@ fn again<'c>(
     found: &[Found],
     notices: &mut Notices<'c>,
 ) -> Result<Token, Error> {
-    let holds: Option<Vec<Stake>> = found.iter().map(|found| found.hold).collect();
-    let holds = holds.ok_or(Error::HOLDS_ONE)?;
+    let holds: Vec<Stake> = found.iter().filter_map(|found| found.hold).collect();
     let token = holds[0].token;
-    let same = |hold: &Stake| hold.write > 0 && hold.token == token;
-    if !holds.iter().all(same) {
+    let is_same = |hold: &Stake| hold.write > 0 && hold.token == token;
+    if holds.len() < names.len() || !holds.iter().all(is_same) {
         return Err(Error::HOLDS_ONE);
     }
     if holds.iter().any(|hold| hold.revoked) {
