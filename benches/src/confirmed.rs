@@ -8,6 +8,7 @@ use mortise_harness::{Server, cmd, wait_for_sync};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::clients;
 use crate::report::Report;
 use crate::samples::Samples;
 use crate::scale::Scale;
@@ -19,11 +20,7 @@ const LONGEST: &str = "3000";
 const TASKS: [usize; 3] = [1, 32, 256];
 
 pub(crate) fn run(scale: &Scale, report: &mut Report) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be built");
+    let runtime = clients::runtime();
     acquisitions(&runtime, scale, report);
     promotions(&runtime, scale, report);
 }

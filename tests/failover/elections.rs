@@ -1,27 +1,12 @@
 //! A primary fails, and Sentinel or the other nodes of a cluster promote its replica.
 
-use std::time::Duration;
-
-use mortise_harness::{Contenders, Record, Server, Stay, eventually_within, try_cmd};
+use mortise_harness::{Record, Server, Stay, eventually_within, try_cmd};
 
 use crate::topology::{Clustered, Topology};
 use crate::watched::{
-    PATIENCE, ROLES, Settings, Watched, assert_clean, assert_finds_two_inside, assert_served,
-    await_hold,
+    PATIENCE, Settings, Watched, assert_clean, assert_finds_two_inside, assert_served, await_hold,
+    clients,
 };
-
-fn clients<T: Topology>(servers: &T, settings: Settings, stay: Stay) -> Contenders {
-    let port = servers.primary().port();
-    let lease = Duration::from_millis(settings.max_lease);
-    let clients = Contenders::start_staying(&ROLES, "key", port, lease, stay);
-    let enough = if stay == Stay::Mixed { 5 } else { 1 };
-    assert!(
-        clients.await_grants(port, enough, PATIENCE),
-        "{:?}",
-        clients.refusals()
-    );
-    clients
-}
 
 #[track_caller]
 fn await_refusal(server: &Server, code: &str) {
@@ -38,7 +23,7 @@ fn await_refusal(server: &Server, code: &str) {
 fn primary_dies<T: Topology>() {
     let settings = T::safe(1_000);
     let mut servers = T::start(settings);
-    let clients = clients(&servers, settings, Stay::Mixed);
+    let clients = clients(servers.primary(), settings, Stay::Mixed);
     servers.primary_mut().sigkill();
     clients.go_to(servers.successor().port());
     // Only with it the new primary has enough replicas.
@@ -56,7 +41,7 @@ fn primary_dies<T: Topology>() {
 //   the others   ══╳     (down) promoted ├──────── grace ────────┤ grants │
 fn primary_is_cut_off<T: Topology>(settings: Settings) -> Record {
     let servers = T::start(settings);
-    let clients = clients(&servers, settings, Stay::Silent);
+    let clients = clients(servers.primary(), settings, Stay::Silent);
     let old = servers.primary();
     // The present lease ends soon, so that only the old primary knows of the next grant.
     await_hold(old, settings.max_lease - 1_000..settings.max_lease - 300);
@@ -89,7 +74,7 @@ fn primary_is_cut_off<T: Topology>(settings: Settings) -> Record {
 //   others    ──────────── notice nothing ─────────────────────
 fn primary_forgets<T: Topology>(settings: Settings) -> Record {
     let mut servers = T::start(settings);
-    let clients = clients(&servers, settings, Stay::Silent);
+    let clients = clients(servers.primary(), settings, Stay::Silent);
     await_hold(servers.primary(), 0..500);
     servers.primary_mut().sigkill();
     servers.primary_mut().start_again();

@@ -22,7 +22,7 @@ fn await_granted(primary: &Server, lease: u64) {
 #[test]
 fn a_requested_failover_by_sentinel_leaves_no_two_inside_and_no_waiter() {
     let watched = Watched::start(SAFE);
-    let clients = clients(&watched, SAFE, Stay::Mixed);
+    let clients = clients(&watched.primary, SAFE, Stay::Mixed);
     let old = watched.primary.port();
     await_granted(&watched.primary, 1_000);
     let mut waiter = waiter!(watched.primary, "LOCK.ACQUIRE other b 1000 WAIT 0");

@@ -187,8 +187,8 @@ pub(crate) fn demand(server: &Server, replicas: u64) {
     );
 }
 
-pub(crate) fn clients(watched: &Watched, settings: Settings, stay: Stay) -> Contenders {
-    let port = watched.primary.port();
+pub(crate) fn clients(primary: &Server, settings: Settings, stay: Stay) -> Contenders {
+    let port = primary.port();
     let clients = Contenders::start_staying(&ROLES, "key", port, settings.lease(), stay);
     let enough = if stay == Stay::Mixed { 5 } else { 1 };
     assert!(

@@ -17,12 +17,17 @@ use crate::report::{Figure, Report};
 use crate::samples::Samples;
 use crate::scale::Scale;
 
-pub(crate) fn run(scale: &Scale, report: &mut Report) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+/// The runtime that clients run in.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .expect("a runtime can be built");
+        .expect("a runtime can be built")
+}
+
+pub(crate) fn run(scale: &Scale, report: &mut Report) {
+    let runtime = runtime();
     bare::run(&runtime, scale, report);
     one_server::run(&runtime, scale, report);
     quorum::run(&runtime, scale, report);

@@ -52,13 +52,6 @@ impl Record {
             .count()
     }
 
-    /// Whether the server on `port` has refused with an error that begins with `code`.
-    pub fn was_refused(&self, port: u16, code: &str) -> bool {
-        self.refusals
-            .iter()
-            .any(|(by, line)| *by == port && line.starts_with(code))
-    }
-
     /// Checks that no two were inside together, and that tokens grew with time, from one owner to the next.
     ///
     /// # Panics
