@@ -51,7 +51,7 @@ pub(crate) enum Source {
 }
 
 impl<C> Builder<C> {
-    /// Settings of what `client` makes of a core.
+    /// Returns a builder with the usual settings for `source`. `connect` returns what `client` makes of the core.
     pub(crate) fn new(source: Source, client: fn(Arc<Core>) -> C) -> Builder<C> {
         let ms = Duration::from_millis;
         let settings = match source {

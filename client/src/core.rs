@@ -1,4 +1,5 @@
-//! What a client, its guards and its background tasks share: the servers, and what is still to be given back.
+//! What a client, its guards and its background tasks share: the servers, the keeper of its holds, and whether the servers have
+//! confirmed all releases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -41,11 +41,12 @@ impl Drop for Held {
 }
 
 impl Guard {
-    /// The guard of what was granted, once it is certain that it is there.
+    /// Returns a guard of `hold`. Renews it first if the grant came late, or if replicas have to confirm it. On an error, the
+    /// servers are asked to remove the hold.
     pub(crate) async fn new(hold: Arc<Hold>) -> Result<Guard, Error> {
         let guard = Guard(Arc::new(Held(hold)));
         let (hold, core) = (guard.hold(), &guard.hold().core);
-        // What closing the client did not find is given back here.
+        // If `close` ran before it could find this hold, the error drops the guard, and that gives the hold back.
         core.check_open()?;
         // The letter may have been late. Past half of the lease, the server has to confirm that the hold is still there. Where
         // replicas have to, nothing else counts.

@@ -10,7 +10,7 @@ use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::time::BootInstant;
 
-/// What a keeper tends.
+/// What a keeper tends: a hold, of which this file need not know more.
 pub(crate) trait Kept: Send + Sync {
     /// Does what is due, and puts off the rest ([`Keeper::put_off`]).
     fn tend(self: Arc<Self>);
