@@ -147,7 +147,9 @@ mod sentinel {
         let lines = [
             format!("port {port}"),
             format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port()),
-            "sentinel down-after-milliseconds locks 1500".to_owned(),
+            // Sentinel promotes no replica that has missed its primary for ten times as long, and may do nothing for half a minute
+            // after a machine has stood still.
+            "sentinel down-after-milliseconds locks 4000".to_owned(),
             "sentinel failover-timeout locks 2000".to_owned(),
         ];
         std::fs::write(&file, lines.join("\n")).unwrap();
