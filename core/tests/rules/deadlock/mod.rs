@@ -1,7 +1,8 @@
 //! The search for deadlocks, compared in random states with an exhaustive search of the whole graph; in single situations; and its cost.
 //! `PROPTEST_CASES` sets how many states.
 
-pub(crate) mod cost;
+mod cost;
+pub(crate) mod crowd;
 mod cycles;
 pub(crate) mod graph;
 mod no_alarm;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use mortise_core::{Mode, Owner};
 
-use super::cost::{Crowd, key, owner, wait};
+use super::crowd::{Crowd, key, owner, wait};
 
 /// A thousand with the requesters.
 const WAITING: usize = 960;

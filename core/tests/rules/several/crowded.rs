@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, terms};
-use crate::deadlock::cost::processor_time;
+use crate::deadlock::crowd::processor_time;
 use crate::pending::for_several;
 
 const KEYS: usize = 60;
