@@ -87,7 +87,7 @@ impl Keeper {
             kept,
             _pending: pending,
         };
-        self.insert(&mut table, Due { at, number }, entry)
+        Some(self.insert(&mut table, Due { at, number }, entry))
     }
 
     /// Tends what is due then at this moment instead, or never again. Returns when it is due.
@@ -98,22 +98,21 @@ impl Keeper {
         }
         let mut table = lock(&self.table);
         let entry = table.entries.remove(&due)?;
-        if let Some(at) = at {
-            return self.insert(&mut table, Due { at, number }, entry);
-        }
-        // Dropping it may drop what refers to the table.
-        drop(table);
-        drop(entry);
-        None
+        let Some(at) = at else {
+            // It may be the last that refers to the table.
+            drop(table);
+            return None;
+        };
+        Some(self.insert(&mut table, Due { at, number }, entry))
     }
 
-    fn insert(&self, table: &mut Table, due: Due, entry: Entry) -> Option<Due> {
+    fn insert(&self, table: &mut Table, due: Due, entry: Entry) -> Due {
         table.entries.insert(due, entry);
         if table.wakes_at.is_none_or(|wakes_at| due.at < wakes_at) {
             table.wakes_at = Some(due.at);
             self.is_early.notify_one();
         }
-        Some(due)
+        due
     }
 
     /// All that is kept.
