@@ -4,42 +4,33 @@
 // unknown, the library repeats LOCK.LEAVE … FOR until the server replies; late requests of that name then change nothing.
 "use strict";
 const { inspect } = require("node:util");
-const { TooFew, Unanswered, codeOf, inTime } = require("./connections.cjs");
+const { setTimeout: pause } = require("node:timers/promises");
+const { now } = require("./clock.cjs");
+const { Keeper } = require("./keeper.cjs");
 const { Lock, MultiLock } = require("./lock.cjs");
-const { Again, Ticket, abortable, fieldsOf, now, pause } = require("./node.cjs");
+const { Again, Ticket, fieldsOf } = require("./node.cjs");
+const { abortable } = require("./promises.cjs");
 const { Semaphore } = require("./semaphore.cjs");
-const { REFRESH_TIMEOUT, Session } = require("./session.cjs");
+const { Session } = require("./session.cjs");
 const {
-  LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError, unasked,
+  LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError,
 } = require("./values.cjs");
+const { Unanswered, codeOf } = require("./wire.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
+const ONCE = 1_000; // ms after which a request that does not wait is not sent once more
 const PATIENCE = 10_000; // ms for which an acquisition without a limit goes on trying a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
 const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
-const OPTIONS = new Set(["wait", "mode", "task", "holder", "signal", "renew", "maxHold", "atLeast", "lease", "limit", "permits"]);
+const SEVERAL = new Set(["wait", "task", "holder", "signal", "renew", "maxHold", "atLeast", "lease"]);
+const OPTIONS = new Set([...SEVERAL, "mode"]);
+const PERMITS = new Set([...SEVERAL, "permits"]);
 const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (invalid password|AUTH |Client sent AUTH))/; // no later attempt would succeed
-const NO_MODULE =
-  "the server does not know LOCK commands: the Mortise module is not loaded. Add `loadmodule …/libmortise.so` to its configuration, " +
-  "or send MODULE LOAD …/libmortise.so";
 
-/** What asks for a lock under that name. */
-function wordsOf({ several, keys, lease, command, permits, limit }, owner) {
-  if (several) return ["LOCK.MACQUIRE", owner, lease, keys.length, ...keys];
-  if (limit === undefined) return [command, keys[0], owner, lease, "HOLDS", 1];
-  return [command, keys[0], owner, lease, "HOLDS", permits, "LIMIT", limit];
-}
-
-const nothing = () => null;
-function busy(name) {
-  throw new BusyError(`the lock '${name}' is held by somebody else`, name);
-}
-
-/** What an error in the reply's place means to a request. */
+/** The error that ends an attempt that got this error in its reply's place. After Again the next attempt may succeed. */
 function refusal(reply, name) {
-  if (reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply))) return new Again("", { cause: reply });
-  if (/^ERR unknown command/i.test(reply.message)) return new RefusedError(NO_MODULE, name, reply);
-  return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, name, reply);
+  if (reply instanceof Unanswered) return new Again("", { cause: reply });
+  return ELSEWHERE.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
 }
 
 /** Puts the loss of the lock at the end of the causes of the error that its work has failed by. */
@@ -53,109 +44,115 @@ function attach(error, loss) {
   }
 }
 
-/** The options, if all of their names are known. */
-function known(options, names) {
-  for (const name of Object.keys(options)) {
-    if (!names.has(name)) throw new TypeError(`there is no option '${name}'`);
-  }
-  return options;
-}
-
 /** The locks of one server or cluster. */
 class Locks {
   closed = false; // no lock is taken any more
-  #busy = 0; // commands in flight that end a hold, or take one over
+  keeper = new Keeper();
+  #lease;
+  #busy = 0; // requests under way, and names that have still to be left
 
   constructor(client, options = {}) {
     const { lease = 30_000, replicas = 0 } = known(options, new Set(["lease", "replicas"]));
-    this.defaults = { lease: time("lease", lease) };
-    this.session = Session.join(client, count("replicas", replicas, 0, MOST_COUNT));
+    this.#lease = time("lease", lease);
+    this.session = Session.join(client, count("replicas", replicas, 0));
   }
 
-  // The checked options of a request. `longest`: its wait, if they say nothing of it.
-  #request(name, options, longest = 0) {
-    const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, limit, permits = 1 } = options;
-    const { lease = this.defaults.lease } = known(options, OPTIONS);
+  // What the options ask for, checked, and the command that asks for it.
+  #request(name, options, longest, limit) {
     const several = Array.isArray(name);
+    const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, permits = 1 } = options;
+    const { lease: asked = this.#lease } = known(options, several ? SEVERAL : limit === undefined ? OPTIONS : PERMITS);
     const names = several ? [...name] : [name];
     for (const one of names) text("the name of a lock", one);
     if (names.length === 0) throw new RangeError("a lock has a name, and several have names");
-    if (several && (mode !== "write" || limit !== undefined)) throw new TypeError("several locks are taken to write only");
     if (task !== undefined) text("task", task);
     if (holder !== undefined && !/^(?!.*##)./s.test(text("holder", holder))) throw new RangeError(`holder is a name without ##, not ${inspect(holder)}`);
-    time("lease", lease);
+    time("lease", asked);
     time("wait", wait, -Infinity, Infinity);
     time("maxHold", maxHold, LEAST_LEASE, Infinity);
     if (atLeast !== 0) time("atLeast", atLeast);
-    if (limit !== undefined && options.mode !== undefined) throw new TypeError("permits have no mode");
     const command = COMMANDS.get(limit === undefined ? mode : "read");
     if (!command) throw new TypeError(`mode is 'read' or 'write', not '${mode}'`);
-    count("permits", permits, 1, limit === undefined ? 1 : count("limit", limit, 1, MOST_COUNT));
-    const { prefix } = this.session.topology;
-    const keys = several ? names.map((one) => prefix + one) : [prefix + name];
-    return {
-      name: several ? names : name, several, keys, command, permits, limit, lease: Math.floor(Math.max(lease, atLeast)), atLeast, task, holder, signal, renew,
-      maxHold, wait, end: wait === Infinity ? Infinity : now() + wait,
-    };
+    const keys = names.map((one) => this.session.topology.prefix + one);
+    const lease = Math.floor(Math.max(asked, atLeast));
+    const shared = limit === undefined ? ["HOLDS", 1] : ["HOLDS", permits, "LIMIT", limit];
+    const words = (owner) => (several ? ["LOCK.MACQUIRE", owner, lease, keys.length, ...keys] : [command, keys[0], owner, lease, ...shared]);
+    return { name: several ? names : name, several, keys, words, lease, atLeast, task, holder, signal, renew, maxHold, wait };
   }
 
-  tryAcquire(name, options = {}) {
-    return this.#take(name, options, 0, nothing);
+  async tryAcquire(name, options = {}, limit) {
+    const request = this.#request(name, options, 0, limit);
+    return this.counted(this.#take(request));
   }
 
-  acquire(name, options = {}) {
-    return this.#take(name, options, Infinity, busy);
+  async acquire(name, options = {}, limit) {
+    const request = this.#request(name, options, Infinity, limit);
+    const lock = await this.counted(this.#take(request));
+    if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
+    return lock;
   }
 
-  // `none`: what it results in if there is no lock within the wait.
-  async #take(name, options, longest, none) {
-    const request = this.#request(name, options, longest);
-    const { wait, end, signal } = request;
-    signal?.throwIfAborted();
-    const ready = this.session.topology.ready?.();
-    if (ready) await this.#inTime(ready, request);
+  // A lock, or null if there is none within the wait.
+  async #take(request) {
+    const { name, keys, wait, signal } = request;
+    const begin = now();
+    let failing; // since when attempts fail
     for (let tries = 1; ; tries++) {
+      this.#checkOpen(name);
+      signal?.throwIfAborted();
       try {
-        return (await this.#attempt(request, wait === 0 || wait === Infinity ? wait : end - now())) ?? none(name);
+        return await this.#attempt(request, wait > 0 ? begin + wait - now() : 0);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
-        const rest = await this.#restAfter(error, request, tries);
-        if (rest === null) return none(name);
-        if (rest > 0) await abortable(pause(rest), signal);
+        const { cause } = error;
+        failing = cause && (failing ?? now());
+        const patience = cause ? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt) + PATIENCE : Infinity;
+        const end = wait === Infinity ? patience : begin + wait;
+        const isLast = wait > 0 ? now() + 20 >= end : tries > 1 || now() >= begin + ONCE;
+        if (cause && (isLast || NO_ENTRY.test(cause.cause.message))) throw failure(cause, name);
+        if (isLast) return null;
+        if (cause) await abortable(this.session.refresh(keys[0]), signal);
+        if (cause || tries > 3) await abortable(pause(Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()))), signal);
       }
     }
   }
 
-  // The ms until the next attempt, or null if the wait is over before.
-  async #restAfter({ cause }, request, tries) {
-    const { name, keys, wait, end } = request;
-    request.failing = cause ? (request.failing ?? now()) : null;
-    this.#checkOpen(name);
-    const reason = cause && (cause.cause ?? cause).message;
-    const until = Math.max(request.failing ?? Infinity, this.session.nodeOf(keys[0]).answeredAt) + PATIENCE;
-    const isOnce = reason === "no reply in time" || cause?.cause instanceof TooFew;
-    const late = wait === 0 ? tries > 1 || isOnce : wait === Infinity ? now() > until : now() + 20 >= end;
-    const last = late || NO_ENTRY.test(reason);
-    if (last && !cause) return null;
-    if (last) throw unasked(cause.cause ?? cause, name);
-    if (!cause && tries < 4) return 0;
-    if (cause) await this.session.refresh(keys[0]);
-    return Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()));
+  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left.
+  async #attempt(request, left) {
+    const { keys, name, lease, signal } = request;
+    const { session } = this;
+    const owner = session.newName(request);
+    const ticket = new Ticket(keys[0], left, this);
+    session.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
+    let known = false;
+    try {
+      const sent = now();
+      let reply = await abortable(session.ask(request.words(owner), ticket), signal);
+      if (Array.isArray(reply)) reply = await abortable(ticket.node.answer(ticket, reply[1], sent + left), signal);
+      known = reply === null || (reply instanceof Error && !reply.sent);
+      if (reply instanceof Error) throw refusal(reply, name);
+      if (reply === null) return null;
+      const answered = (ticket.node.answeredAt = now());
+      const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
+      if (session.replicas > 0 || lock.until - answered < lease / 2) {
+        const renewed = await abortable(lock.renew(lease), signal);
+        if (renewed !== true) throw renewed ? refusal(renewed, name) : new Again();
+      }
+      if (this.closed) throw new Again(); // in the same turn: nobody would give it back
+      this.keeper.add(lock);
+      known = true;
+      return lock;
+    } finally {
+      ticket.settle(null); // nobody waits for it any more, nor does a timer
+      session.asked.delete(owner);
+      if (!known) this.leave(keys, owner);
+    }
   }
 
-  // A cluster's client that finds none goes on trying for ever: nobody waits for it longer than for the lock.
-  async #inTime(ready, { name, wait, signal }) {
-    const limit = wait === Infinity ? PATIENCE : Math.max(wait, REFRESH_TIMEOUT);
-    await abortable(inTime(ready, limit), signal).catch((error) => {
-      signal?.throwIfAborted();
-      throw new UnreachableError(`the cluster cannot be asked: ${error.message}`, name, error);
-    });
-  }
-
-  async using(name, options, work) {
-    if (work === undefined) [options, work] = [{}, options];
+  async using(name, options, work, limit) {
+    if (typeof options === "function") [options, work] = [{}, options];
     if (typeof work !== "function") throw new TypeError(`work is a function, not ${inspect(work)}`);
-    const lock = await this.acquire(name, options);
+    const lock = await this.acquire(name, options, limit);
     let result;
     try {
       result = await work(lock);
@@ -168,35 +165,18 @@ class Locks {
   }
 
   semaphore(name, limit) {
-    return new Semaphore(this, text("the name of a semaphore", name), count("limit", limit, 1, MOST_COUNT));
+    return new Semaphore(this, text("the name of a semaphore", name), count("limit", limit, 1));
   }
 
   async takeOver(name, owner, token, options = {}) {
     text("the name of a lock", name);
-    const request = this.#request(name, options);
-    const { lease } = request;
-    const [key] = request.keys;
-    const heir = this.session.newName(request);
     text("owner", owner);
     this.#checkOpen(name);
-    let known = false;
-    this.#busy++;
-    try {
-      const sent = now();
-      const reply = await this.session.ask(["LOCK.PASS", key, owner, heir, lease, "TOKEN", token]);
-      known = reply === null || (reply instanceof Error && !reply.sent);
-      if (reply === null) return null;
-      if (reply instanceof Unanswered || ELSEWHERE.has(codeOf(reply))) throw unasked(reply.cause ?? reply, name);
-      if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
-      const lock = new Lock(this, request, heir, reply, sent);
-      if (this.session.replicas > 0) await lock.extend(lease);
-      this.#checkOpen(name);
-      known = true;
-      return this.#hold(this.session.nodeOf(key), lock);
-    } finally {
-      if (!known) this.session.nodeOf(key).leave(key, heir, this);
-      this.#busy--;
-    }
+    const request = this.#request(name, options, 0);
+    request.words = (heir) => ["LOCK.PASS", request.keys[0], owner, heir, request.lease, "TOKEN", token];
+    return this.counted(this.#attempt(request, 0)).catch((error) => {
+      throw error instanceof Again ? failure(error.cause ?? new Unanswered(new Error("the locks are closed"), false), name) : error;
+    });
   }
 
   async revoke(name, owner) {
@@ -213,8 +193,19 @@ class Locks {
     return info === null ? [] : fieldsOf(info).holds.map(fieldsOf);
   }
 
-  // `close` waits until the promise has settled.
-  async #counted(promise) {
+  async #replyTo(command, name) {
+    this.#checkOpen(name);
+    const reply = await this.session.ask(command);
+    if (reply instanceof Error) throw failure(reply, name);
+    return reply;
+  }
+
+  #checkOpen(name) {
+    if (this.closed) throw new UnreachableError("the locks are closed", name);
+  }
+
+  /** The promise, until whose end `close` waits. */
+  async counted(promise) {
     this.#busy++;
     try {
       return await promise;
@@ -223,116 +214,20 @@ class Locks {
     }
   }
 
-  #checkOpen(name) {
-    if (this.closed) throw new UnreachableError("the locks are closed", name);
-  }
-
-  async #replyTo(command, name) {
-    this.#checkOpen(name);
-    const reply = await this.session.ask(command);
-    if (reply instanceof Unanswered) throw unasked(reply.cause, name);
-    if (reply instanceof Error) throw new RefusedError(reply.message, name, reply);
-    return reply;
-  }
-
-  #hold(node, lock) {
-    node.hold(lock);
-    return lock;
-  }
-
-  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left.
-  async #attempt(request, left) {
-    const { keys } = request;
-    const owner = this.session.newName(request);
-    const ticket = new Ticket(keys[0], left, request.signal, this);
-    this.session.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
-    let known = this.closed;
-    try {
-      if (this.closed) throw new Again();
-      const sent = now();
-      let reply = await this.session.ask(wordsOf(request, owner), ticket);
-      if (Array.isArray(reply)) reply = await ticket.node.answer(ticket, reply[1], now() + left);
-      known = reply === null || (reply instanceof Error && !reply.sent);
-      if (reply instanceof Error) throw refusal(reply, request.name);
-      const answered = now();
-      if (reply === null) return null;
-      const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
-      if (this.session.replicas > 0 || lock.until - answered < request.lease / 2) await this.#confirm(lock, request);
-      ticket.node.answeredAt = answered;
-      if (this.closed) throw new Again(); // in the same turn: nobody would give it back
-      known = true;
-      return this.#hold(ticket.node, lock);
-    } finally {
-      ticket.settle(null); // nobody waits for it any more, nor does a timer
-      this.session.asked.delete(owner);
-      if (!known) for (const key of keys) this.session.nodeOf(key).leave(key, owner, this);
-    }
-  }
-
-  // A grant came late, or replicas have to confirm it: whether the lock is held is asked anew.
-  async #confirm(lock, { lease, signal }) {
-    const held = await lock.confirm(lease, signal).catch((error) => {
-      throw error instanceof Unanswered || ELSEWHERE.has(codeOf(error.cause)) ? new Again("", { cause: error }) : error;
-    });
-    if (!held) throw new Again();
-  }
-
-  /** Whether it was held to the end. If that is unknown, its name leaves in the background. */
-  release(lock) {
-    return this.#counted(this.#release(lock));
-  }
-  async #release(lock) {
-    const held = lock.end();
-    const replies = await Promise.all(lock.keys.map((key) => this.#end(lock, key)));
-    const isGone = (reply) => reply === null || codeOf(reply) === "WRONGTYPE";
-    const isUnknown = (reply) => reply instanceof Error && !isGone(reply) && codeOf(reply) !== "NOPERM";
-    lock.leave(lock.keys.filter((_, index) => isUnknown(replies[index])));
-    const barred = replies.find((reply) => codeOf(reply) === "NOPERM");
-    if (barred) throw new RefusedError(barred.message, lock.name, barred);
-    return held && !replies.some(isGone);
-  }
-  // The reply, or error, to what gives a key back, or what is left of `atLeast` to a name that nobody uses.
-  async #end(lock, key) {
-    const reply = lock.rests ? await this.session.ask(lock.resting(key)) : null;
-    if (reply !== null) return reply;
-    lock.forgetRest(); // there is none, or it was revoked
-    return this.session.ask(["LOCK.RELEASE", key, lock.owner, "ALL", "TOKEN", lock.token]);
-  }
-
-  /** The token by which another name holds it from now on; null where it was lost. An error that came as a reply has changed nothing. */
-  handOver(lock, heir, lease) {
-    return this.#counted(this.#handOver(lock, heir, lease));
-  }
-  async #handOver(lock, heir, lease) {
-    const node = lock.node;
-    node.drop(lock);
-    const reply = await this.session.ask(lock.handover(lock.key, heir, lease));
-    const isUnknown = reply instanceof Unanswered && reply.sent;
-    if (reply instanceof Error && !isUnknown && codeOf(reply) !== "WRONGTYPE") {
-      if (this.closed) lock.lose();
-      else if (!lock.over) node.hold(lock); // it may have been released meanwhile
-      if (reply instanceof Unanswered) throw unasked(reply.cause, lock.name);
-      throw new RefusedError(reply.message, lock.name, reply);
-    }
-    lock.forgetRest();
-    lock.end();
-    if (!isUnknown) return typeof reply === "number" ? reply : null;
-    for (const owner of [lock.owner, heir]) this.session.nodeOf(lock.key).leave(lock.key, owner, this);
-    throw new UnreachableError(`nobody knows whether the lock was passed on: ${reply.cause.message}`, lock.name, reply.cause);
+  /** Ends everything under that name at these keys, in the background. */
+  leave(keys, owner) {
+    for (const key of keys) this.counted(this.session.leave(key, owner));
   }
 
   async close(ms = 2_000) {
     time("ms", ms, 0);
-    const { session } = this;
-    const isFirst = !this.closed;
+    const { session, closed } = this;
     this.closed = true;
-    const waiting = () => [...session.asked.values()].filter((ticket) => ticket.user === this);
-    for (const ticket of waiting()) ticket.settle(new Again("", { cause: new Error("closed") }));
-    for (const node of session.nodes) for (const lock of node.holds) if (lock.user === this) lock.lose();
-    const isConfirmed = () => waiting().length + this.#busy === 0 && session.nodes.every((node) => !node.hasPending(this)); // a lock may move to a new node
-    for (const end = now() + ms; !isConfirmed() && now() < end; ) await pause(5);
-    const confirmed = isConfirmed();
-    if (isFirst) await session.leave();
+    for (const ticket of session.asked.values()) if (ticket.user === this) ticket.settle(new Again());
+    for (const lock of this.keeper.locks) lock.lose();
+    for (const end = now() + ms; this.#busy > 0 && now() < end; ) await pause(5);
+    const confirmed = this.#busy === 0;
+    if (!closed) await session.part();
     return confirmed;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {

@@ -1,7 +1,6 @@
 // Permits: up to a limit of them are out at the same time, in all processes together.
 // A permit is a shared hold, so all of this is a lock's doing; here are only the words. index.d.cts says what users call.
 "use strict";
-const { inspect } = require("node:util");
 
 class Semaphore {
   #locks;
@@ -10,19 +9,14 @@ class Semaphore {
     this.name = name;
     this.limit = limit;
   }
-  #asked(options) {
-    if (typeof options !== "object" || options === null) throw new TypeError(`options are an object, not ${inspect(options)}`);
-    return { ...options, limit: this.limit };
+  acquire(options = {}) {
+    return this.#locks.acquire(this.name, options, this.limit);
   }
-  async acquire(options = {}) {
-    return this.#locks.acquire(this.name, this.#asked(options));
+  tryAcquire(options = {}) {
+    return this.#locks.tryAcquire(this.name, options, this.limit);
   }
-  async tryAcquire(options = {}) {
-    return this.#locks.tryAcquire(this.name, this.#asked(options));
-  }
-  async using(options, work) {
-    if (work === undefined) [options, work] = [{}, options];
-    return this.#locks.using(this.name, this.#asked(options), work);
+  using(options, work) {
+    return this.#locks.using(this.name, options, work, this.limit);
   }
   async available() {
     const taken = (await this.#locks.holds(this.name)).reduce((sum, hold) => sum + hold.read, 0);

@@ -1,12 +1,20 @@
 // What all Locks of one client share that as many replicas confirm: the servers, with two connections to each, the requests under way, and names that nobody has had.
 "use strict";
 const { randomUUID } = require("node:crypto");
-const { codeOf, inTime, topologyOf } = require("./connections.cjs");
-const { Node, keysOf } = require("./node.cjs");
+const { setTimeout: pause } = require("node:timers/promises");
+const { CONNECT_TIMEOUT, topologyOf } = require("./connections.cjs");
+const { Node } = require("./node.cjs");
+const { inTime } = require("./promises.cjs");
+const { Unanswered, codeOf } = require("./wire.cjs");
 
 const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to report its nodes
+const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
+const POLL = 20; // ms after which a cluster's client is asked again whether it knows the nodes
 
 const sessions = new WeakMap(); // maps by client, from how many replicas confirm
+
+/** The key by which a command is routed. */
+const keyOf = (command) => command[command[0] === "LOCK.MACQUIRE" ? 4 : 1];
 
 /** The address in a redirection. A server that does not know its clients' name for it gives the port alone: the host is that of `node`. */
 function addressOf(target, node) {
@@ -19,6 +27,7 @@ class Session {
   #client;
   #users = 0; // Locks that are not closed
   #nodes = new Map();
+  #refreshing = null;
   #id = randomUUID();
   #count = 0;
 
@@ -38,17 +47,13 @@ class Session {
   }
 
   /** Closes the connections with the last of the client's Locks. What is left from then on goes with its lease. */
-  async leave() {
+  async part() {
     if (--this.#users > 0) return;
     this.ended = true;
     sessions.get(this.#client).delete(this.replicas);
-    for (const node of this.nodes) node.pendingLeaves.clear();
-    await Promise.all(this.nodes.map((node) => node.close()));
+    await Promise.all([...this.#nodes.values()].map((node) => node.close()));
   }
 
-  get nodes() {
-    return [...this.#nodes.values()];
-  }
   nodeOf(key) {
     return this.#nodeAt(this.topology.address(key));
   }
@@ -56,8 +61,11 @@ class Session {
     if (!this.#nodes.has(address)) this.#nodes.set(address, new Node(this, address));
     return this.#nodes.get(address);
   }
-  async refresh(key) {
-    await inTime(Promise.resolve(this.topology.refresh(key)), REFRESH_TIMEOUT).catch(() => {});
+
+  /** Lets the client find out again which node serves the key. All who ask at the same time await the same. */
+  refresh(key) {
+    const done = () => (this.#refreshing = null);
+    return (this.#refreshing ??= inTime(Promise.resolve(this.topology.refresh(key)), REFRESH_TIMEOUT).then(done, done));
   }
 
   /**
@@ -65,7 +73,11 @@ class Session {
    * mail.
    */
   async ask(command, ticket) {
-    const key = keysOf(command)[0];
+    for (let left = CONNECT_TIMEOUT; !this.topology.isReady(); left -= POLL) {
+      if (left <= 0) return new Unanswered(new Error("the cluster's client is not connected"), false);
+      await pause(POLL);
+    }
+    const key = keyOf(command);
     let node = this.nodeOf(key);
     let reply = await node.send(command, ticket);
     for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
@@ -84,8 +96,17 @@ class Session {
 
   /** The replies to the renewals of one lock, or errors in their place. */
   renew(renewals) {
-    if (this.replicas === 0 || renewals.length === 0) return Promise.all(renewals.map((renewal) => this.ask(renewal)));
-    return this.nodeOf(keysOf(renewals[0])[0]).confirm(renewals);
+    return this.replicas === 0 ? Promise.all(renewals.map((renewal) => this.ask(renewal))) : this.nodeOf(keyOf(renewals[0])).confirm(renewals);
+  }
+
+  /** Ends everything under that name at the key: repeats LOCK.LEAVE until the server has answered. */
+  async leave(key, owner) {
+    for (let wait = 20; !this.ended; wait = Math.min(wait * 2, 500)) {
+      const reply = await this.ask(["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
+      if (!(reply instanceof Error) || codeOf(reply) === "NOPERM" || codeOf(reply) === "WRONGTYPE") return;
+      await this.refresh(key);
+      await pause(wait);
+    }
   }
 
   /** A name that nobody has had: `holder` is for people, and by `task` the server finds deadlocks. */
@@ -96,4 +117,4 @@ class Session {
   }
 }
 
-module.exports = { REFRESH_TIMEOUT, Session };
+module.exports = { Session };

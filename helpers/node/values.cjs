@@ -1,29 +1,41 @@
-// Arguments and results of callers: times, names and errors.
+// Arguments of callers, and the errors that they get.
 "use strict";
 const { inspect } = require("node:util");
-const { TooFew } = require("./connections.cjs");
+const { TooFew, Unanswered, codeOf } = require("./wire.cjs");
 
 const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
-const MOST_LEASE = Number.MAX_SAFE_INTEGER;
+const NO_MODULE =
+  "the server does not know LOCK commands: the Mortise module is not loaded. Add `loadmodule …/libmortise.so` to its configuration, " +
+  "or send MODULE LOAD …/libmortise.so";
 
-/** The value, if it is a time in milliseconds within its bounds. */
-function time(name, value, least = LEAST_LEASE, most = MOST_LEASE) {
+/** The value, if it is a time in milliseconds of at least `least`, and `most` at most. */
+function time(name, value, least = LEAST_LEASE, most = Number.MAX_SAFE_INTEGER) {
   const isNumber = typeof value === "number" && !Number.isNaN(value);
   if (!isNumber || (value === Infinity && most < Infinity)) throw new TypeError(`${name} is a number of milliseconds, not ${inspect(value)}`);
   if (value < least || value > most) throw new RangeError(`${name} has to be between ${least} and ${most} ms, and is ${value}`);
   return value;
 }
+
 /** The value, if it is text: what else there is may be joined to the same text as another one. */
 function text(name, value) {
   if (typeof value !== "string") throw new TypeError(`${name} is a string, not ${inspect(value)}`);
   return value;
 }
 
-/** The value, if it is a count within its bounds. */
-function count(name, value, least, most) {
+/** The value, if it is a whole number of at least `least`. The server knows how many there may be. */
+function count(name, value, least) {
   if (!Number.isInteger(value)) throw new TypeError(`${name} is a whole number, not ${inspect(value)}`);
-  if (value < least || value > most) throw new RangeError(`${name} has to be between ${least} and ${most}, and is ${value}`);
+  if (value < least) throw new RangeError(`${name} has to be ${least} at least, and is ${value}`);
   return value;
+}
+
+/** The options, if they are an object all of whose names are known. */
+function known(options, names) {
+  if (typeof options !== "object" || options === null) throw new TypeError(`options are an object, not ${inspect(options)}`);
+  for (const name of Object.keys(options)) {
+    if (!names.has(name)) throw new TypeError(`there is no option '${name}'`);
+  }
+  return options;
 }
 
 class LockError extends Error {
@@ -52,12 +64,16 @@ class UnconfirmedError extends LockError {
   }
 }
 
-/** The error of a request without a reply. */
-function unasked(cause, key, what = "the server cannot be asked") {
-  return cause instanceof TooFew ? new UnconfirmedError(key, cause) : new UnreachableError(`${what}: ${cause.message}`, key, cause);
+/** The error that a caller gets for an error in a reply's place. */
+function failure(reply, key, unanswered = "the server cannot be asked") {
+  const { cause } = reply;
+  if (cause instanceof TooFew) return new UnconfirmedError(key, cause);
+  if (reply instanceof Unanswered) return new UnreachableError(`${unanswered}: ${cause.message}`, key, cause);
+  if (/^ERR unknown command/i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
+  return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, key, reply);
 }
 
 module.exports = {
-  LEAST_LEASE, time, text, count, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
-  UnconfirmedError, unasked,
+  LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
+  UnconfirmedError,
 };

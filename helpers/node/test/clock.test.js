@@ -1,7 +1,7 @@
 // The clock by which locks are believed, when the machine sleeps and when the wall clock is set.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bootClock, now } from "../node.cjs";
+import { bootClock, now } from "../clock.cjs";
 
 function machine(platform = "linux") {
   const time = { monotonic: 1_000, wall: 50_000, boot: 7_000, looks: 0 };

@@ -82,6 +82,15 @@ for (const [library, { connect, end }] of Object.entries(libraries)) {
       await lock.release();
     });
 
+    test("a wait without a limit has none while too few replicas have the lock", async () => {
+      await (await locks.acquire("k")).release();
+      freeze();
+      const waiting = locks.acquire("k");
+      assert.equal(await Promise.race([waiting, sleep(12_000)]), undefined); // for longer than a silent server is borne
+      thaw();
+      await (await waiting).release();
+    });
+
     test("a lock whose renewals reach no replica is lost at its deadline", async () => {
       const lock = await locks.acquire("k", { lease: 1_500 });
       const lost = new Promise((resolve) => lock.signal.addEventListener("abort", resolve));

@@ -1,0 +1,187 @@
+// Connections that many calls share, and what came of each call.
+"use strict";
+const { inTime } = require("./promises.cjs");
+
+const CONFIRM = 1_000; // ms that replicas may take to confirm
+const TICK = 200; // ms by which a call's age is counted: the clock costs more than all else that is done for it here
+const MOST = 1_000; // calls in flight on a connection
+
+/** A request without a reply. `sent` is false where it surely never left. */
+class Unanswered extends Error {
+  constructor(cause, sent) {
+    super("no reply", { cause });
+    this.sent = sent;
+  }
+}
+/** Why a renewal does not count that the server has made. */
+class TooFew extends Error {
+  constructor(needed, had) {
+    super(`${had} replicas have the lock, and ${needed} have to`);
+    Object.assign(this, { needed, had });
+  }
+}
+/** The first word of an error that the server has answered with. */
+const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
+// The server's errors begin with a word in capitals; others are the client library's, about the connection.
+const isReply = (error) => /^[A-Z][A-Z0-9_]+( |$)/.test(error?.message);
+
+/**
+ * One connection that all share, made anew after any trouble. What was on it then is unknown. Calls of one turn of the event
+ * loop go to the server together, but never so many that their replies could come late.
+ */
+class Wire {
+  #opening = null;
+  #connection = null; // once it is open
+  #waiting = []; // calls not sent yet
+  #inFlight = new Set(); // calls, the oldest first
+  #timer; // one for all calls: most are over long before
+  #ticks = 0; // of the timer
+  #closed = false; // it opens no connection any more
+  #isDoubtful = false; // another server may be the right one by now
+
+  /** `open` makes a connection, and `timeout` is for how many ms it may answer nothing. */
+  constructor(open, timeout) {
+    this.open = open;
+    this.limit = timeout / TICK;
+  }
+
+  /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
+  call(command) {
+    return new Promise((resolve) => {
+      if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
+      if (this.#isDoubtful && this.#inFlight.size === 0) this.#fail(new Error("another server may be the primary by now"));
+      const call = { command, resolve, sentAt: 0 };
+      if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
+      this.#waiting.push(call);
+      if (this.#opening === null) this.#open();
+    });
+  }
+
+  /** Connects anew once no call is in flight. */
+  doubt() {
+    this.#isDoubtful = true;
+  }
+
+  #open() {
+    this.#isDoubtful = false;
+    const opening = (this.#opening = Promise.resolve().then(this.open));
+    opening.then(
+      (connection) => {
+        if (this.#opening !== opening) return;
+        this.#connection = connection;
+        connection.gone.then((cause) => this.#lose(connection, cause));
+        this.#flush();
+      },
+      (cause) => this.#opening === opening && this.#fail(cause),
+    );
+  }
+
+  #flush() {
+    while (this.#connection !== null && this.#waiting.length > 0 && this.#inFlight.size < MOST) this.#send(this.#waiting.shift());
+  }
+
+  #send(call) {
+    const connection = this.#connection;
+    call.sentAt = this.#ticks;
+    const isAlone = this.#inFlight.size === 0;
+    this.#inFlight.add(call);
+    if (this.#timer === undefined) this.#watch();
+    try {
+      connection.send(call.command, isAlone).then(
+        (reply) => this.#settle(call, reply),
+        (error) => (isReply(error) ? this.#settle(call, error) : this.#lose(connection, error)),
+      );
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #settle(call, reply) {
+    if (!this.#inFlight.delete(call)) return; // its connection was given up before
+    call.resolve(reply);
+    if (this.#waiting.length > 0) this.#flush();
+  }
+
+  // All that is on a connection fails with its first error.
+  #lose(connection, cause) {
+    if (this.#connection === connection) this.#fail(cause);
+  }
+
+  #fail(cause) {
+    const sent = [...this.#inFlight];
+    this.#inFlight.clear();
+    this.#connection?.close();
+    this.#opening = this.#connection = null;
+    for (const { resolve } of sent) resolve(new Unanswered(cause, true));
+    for (const { resolve } of this.#waiting.splice(0)) resolve(new Unanswered(cause, false));
+  }
+
+  // Gives up a connection whose oldest call is too old. A process that was busy or stopped misses ticks, and after the last one it
+  // reads what has arrived before it judges.
+  #watch() {
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#ticks++;
+      const [oldest] = this.#inFlight;
+      if (oldest === undefined) return;
+      this.#watch();
+      if (this.#ticks - oldest.sentAt > this.limit) setImmediate(() => this.#inFlight.has(oldest) && this.#fail(new Error("no reply in time")));
+    }, TICK);
+    this.#timer.unref(); // what is in flight has a socket
+  }
+
+  async close() {
+    this.#closed = true;
+    const opening = this.#opening;
+    this.#fail(new Error("the connection was given up"));
+    this.#timer = clearTimeout(this.#timer);
+    await opening?.then((connection) => connection.close(), () => {});
+  }
+}
+
+/**
+ * Renewals that as many replicas confirm. They go with WAIT over a connection of their own, because WAIT is about what that connection has
+ * written, and blocks it. While one WAIT is under way, the next renewals gather.
+ */
+class Confirmer {
+  #gathered = [];
+  #isBusy = false;
+
+  constructor(open, replicas, timeout) {
+    Object.assign(this, { replicas, timeout, wait: ["WAIT", replicas, CONFIRM] });
+    this.wire = new Wire(() => this.#open(open), timeout);
+  }
+
+  // Before a connection has written anything, WAIT counts the replicas that are attached.
+  async #open(open) {
+    const connection = await open();
+    const had = await inTime(connection.send(this.wait, true), this.timeout).catch((error) => error);
+    if (had >= this.replicas) return connection;
+    connection.close();
+    throw typeof had === "number" ? new TooFew(this.replicas, had) : had;
+  }
+
+  /** The replies to renewals, or errors in their place: Unanswered for those that too few replicas have. */
+  confirm(renewals) {
+    return new Promise((resolve) => {
+      this.#gathered.push({ renewals, resolve });
+      if (!this.#isBusy) this.#send();
+    });
+  }
+
+  async #send() {
+    this.#isBusy = true;
+    while (this.#gathered.length > 0) {
+      const together = this.#gathered.splice(0);
+      const commands = [...together.flatMap(({ renewals }) => renewals), this.wait];
+      const replies = await Promise.all(commands.map((command) => this.wire.call(command)));
+      const had = replies.pop();
+      const problem = typeof had === "number" ? new Unanswered(new TooFew(this.replicas, had), true) : had;
+      const counted = (reply) => (typeof reply !== "number" || had >= this.replicas ? reply : problem);
+      for (const { renewals, resolve } of together) resolve(replies.splice(0, renewals.length).map(counted));
+    }
+    this.#isBusy = false;
+  }
+}
+
+module.exports = { MOST, Confirmer, TooFew, Unanswered, Wire, codeOf };
