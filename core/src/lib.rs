@@ -46,7 +46,7 @@ pub use key::{Db, KeyId, KeyList, KeyRef};
 pub use lease::{LeaseId, LeaseOrder, LeaseTables, Listed};
 pub use left::Left;
 pub use live::Live;
-pub use lock::{Holds, Lock};
+pub use lock::Lock;
 pub use mail::Mail;
 pub use owner::{Owner, OwnerRef, Text};
 pub use queues::{

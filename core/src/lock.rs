@@ -3,8 +3,6 @@
 //! One holder, the common case, lives in the lock itself. Several (they can only be readers) live
 //! together (`readers.rs`).
 
-use std::vec;
-
 use crate::admission::{Holders, compatible};
 use crate::owner::{Owner, OwnerRef};
 use crate::readers::{Readers, Remains, Shared};
@@ -85,14 +83,17 @@ impl Lock {
         }
     }
 
-    /// Every hold, those included whose lease is over, by owner in byte order.
-    pub fn holds(&self) -> Holds<'_> {
-        Holds {
-            lock: self,
-            page: Vec::new().into_iter(),
-            last: None,
-            is_last: false,
-        }
+    /// Every hold, those included whose lease is over, by owner in byte order. Those of several readers are copied.
+    pub fn holds(&self) -> impl Iterator<Item = (Owner, Stake)> {
+        let (one, several) = match &self.0 {
+            Holdings::Free => (None, Vec::new()),
+            Holdings::One(owner, stake) => (Some((owner.clone(), *stake)), Vec::new()),
+            Holdings::Many(readers) => {
+                (None, readers.with(|readers| readers.page(None, usize::MAX)))
+            }
+        };
+        let holds = one.into_iter().chain(several);
+        holds.map(|(owner, stake)| (owner, stake.unpack()))
     }
 
     /// Up to `len` holds after `last` by owner in byte order, or from the first one on, those included whose lease is over.
@@ -374,35 +375,6 @@ impl Lock {
             Holdings::One(owner, stake) => Some((owner, stake.unpack())),
             Holdings::Free | Holdings::Many(_) => None,
         }
-    }
-}
-
-/// How many holds are copied at once.
-const PAGE: usize = 64;
-
-/// The holds on one lock, by owner in byte order. Copied a page at a time, because several are shared.
-#[derive(Clone, Debug)]
-pub struct Holds<'a> {
-    lock: &'a Lock,
-    page: vec::IntoIter<(Owner, Packed)>,
-    /// The last one that was copied.
-    last: Option<Owner>,
-    /// No page follows.
-    is_last: bool,
-}
-
-impl Iterator for Holds<'_> {
-    type Item = (Owner, Stake);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.page.len() == 0 && !self.is_last {
-            let page = self.lock.page(self.last.as_ref(), PAGE);
-            self.is_last = page.len() < PAGE;
-            self.last = page.last().map(|(owner, _)| owner.clone());
-            self.page = page.into_iter();
-        }
-        let (owner, stake) = self.page.next()?;
-        Some((owner, stake.unpack()))
     }
 }
 

@@ -55,11 +55,6 @@ impl<T> Slab<T> {
 
     /// The slot of `value` from now on.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
-        self.insert_with(|_| value)
-    }
-
-    /// The same for a value that knows its slot.
-    pub(crate) fn insert_with(&mut self, value: impl FnOnce(u32) -> T) -> u32 {
         let at = match self.roomy.last() {
             Some(at) => *at,
             None => self.add_chunk(),
@@ -80,9 +75,8 @@ impl<T> Slab<T> {
             self.roomy.pop();
         }
         self.len += 1;
-        let slot = at * Self::CHUNK + free;
-        chunk.slots[free as usize] = Some(value(slot));
-        slot
+        chunk.slots[free as usize] = Some(value);
+        at * Self::CHUNK + free
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
@@ -104,30 +98,6 @@ impl<T> Slab<T> {
     /// Drops some of the values of a slab that is no longer used. False if none is left.
     pub(crate) fn drop_some(&mut self) -> bool {
         self.chunks.pop().is_some()
-    }
-
-    /// The first value in slot `from` or after it, and its slot.
-    pub(crate) fn first_from(&self, from: u32) -> Option<(u32, &T)> {
-        let mut slot = from;
-        while let Some(chunk) = self.chunks.get((slot / Self::CHUNK) as usize) {
-            let behind = chunk.taken & (u64::MAX << (slot % Self::CHUNK));
-            let first = slot / Self::CHUNK * Self::CHUNK;
-            if behind != 0 {
-                let found = first + behind.trailing_zeros();
-                return self.get(found).map(|value| (found, value));
-            }
-            slot = first + Self::CHUNK;
-        }
-        None
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let mut from = 0;
-        std::iter::from_fn(move || {
-            let (slot, value) = self.first_from(from)?;
-            from = slot + 1;
-            Some((slot, value))
-        })
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<&T> {
@@ -205,7 +175,6 @@ mod tests {
             assert_eq!(slab[*slot], n);
         }
         assert_eq!(slab.len(), 334 + 500);
-        assert_eq!(slab.iter().count(), slab.len());
     }
 
     #[test]

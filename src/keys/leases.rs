@@ -51,7 +51,7 @@ pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Ins
     }
     let mut tables = TABLES.get(ctx).borrow_mut();
     let holders = value.lock.len() as u32;
-    let listed = tables.follow(key, value.listed.get(), holders, deadline, now);
+    let listed = tables.follow(key, value.listed.get(), holders, deadline);
     value.listed.set(Some(listed));
 }
 

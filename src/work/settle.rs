@@ -79,9 +79,10 @@ impl OpenLock<'_> {
     fn settle_lost(&mut self) {
         let ctx = self.ctx;
         let key = self.key_ref();
+        let now = self.now;
         let settled = self.with_live(|live| {
             let mut queues = waiting::queues(ctx).borrow_mut();
-            queues.settle_lost(key, live, MOST)
+            queues.settle_lost(key, live.lock(), now, MOST)
         });
         for decided in &settled.decided {
             waiters::decide(ctx, decided, self.now);

@@ -134,7 +134,7 @@ fn hold_back(ctx: &Context<'_>, key: &KeyId) {
         let mut opened = ctx.open_named(&key.name, Access::Read);
         let lock = opened.value().map_or(&free, |value| &value.lock);
         let mut queues = waiting::queues(ctx).borrow_mut();
-        queues.settle_lost_unchanged(key.as_ref(), lock, clock::now(), settle::MOST)
+        queues.settle_lost(key.as_ref(), lock, clock::now(), settle::MOST)
     };
     for decided in &settled.decided {
         waiters::decide(ctx, decided, clock::now());

@@ -1,33 +1,26 @@
 //! The locks of each database in the order of their leases, and how many hold them.
-//!
-//! A database has a table while it has locks, so empty databases cost nothing, however many there are.
 
 use std::collections::BTreeMap;
 
 use super::{LeaseId, LeaseOrder};
 use crate::key::{Db, KeyRef};
 use crate::short::ShortBytes;
-use crate::slab::Slab;
 use crate::types::Instant;
 
-/// This many tables are kept even if they are empty, and are built for many locks from the start: locks come and go, and most servers use
-/// no more databases.
+/// So many databases keep their table when they have no lock left: locks come and go, and most servers use no more databases.
 const KEPT: usize = 16;
 
 /// The locks of all databases.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LeaseTables {
-    tables: Slab<Table>,
-    by_db: BTreeMap<Db, u32>,
-    /// The database of the last call and the place of its table: mostly the next call is for the same one.
-    last: Option<(Db, u32)>,
+    by_db: BTreeMap<Db, Table>,
     /// The database in which a lease was last found to be over.
     swept: Db,
     locks: u64,
     holders: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table {
     order: LeaseOrder<ShortBytes>,
     holders: u64,
@@ -42,19 +35,11 @@ pub struct Listed {
     pub holders: u32,
 }
 
-impl Default for LeaseTables {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl LeaseTables {
     /// No locks.
     pub const fn new() -> Self {
         Self {
-            tables: Slab::new(),
             by_db: BTreeMap::new(),
-            last: None,
             swept: Db(0),
             locks: 0,
             holders: 0,
@@ -78,20 +63,16 @@ impl LeaseTables {
 
     /// Gives an entry that could not be settled another moment.
     pub fn put_off(&mut self, db: Db, id: LeaseId, until: Instant) {
-        if let Some(table) = self.find(db) {
-            self.tables[table].order.reschedule(id, until);
+        if let Some(table) = self.by_db.get_mut(&db) {
+            table.order.reschedule(id, until);
         }
     }
 
     /// SWAPDB has exchanged two databases.
     pub fn swap(&mut self, one: Db, other: Db) {
-        let (first, second) = (self.take(one), self.take(other));
-        if let Some(table) = first {
-            self.put(other, table);
-        }
-        if let Some(table) = second {
-            self.put(one, table);
-        }
+        let (first, second) = (self.by_db.remove(&one), self.by_db.remove(&other));
+        self.by_db.extend(first.map(|table| (other, table)));
+        self.by_db.extend(second.map(|table| (one, table)));
     }
 
     /// FLUSHDB or FLUSHALL has emptied the database, or all. Returns the locks, for the caller to drop a few at a time.
@@ -101,59 +82,23 @@ impl LeaseTables {
             return std::mem::take(self);
         };
         let mut gone = Self::new();
-        if let Some(table) = self.take(db) {
-            let (locks, holders) = (table.order.len() as u64, table.holders);
-            (gone.locks, gone.holders) = (locks, holders);
-            self.locks -= locks;
-            self.holders -= holders;
-            gone.put(db, table);
+        if let Some(table) = self.by_db.remove(&db) {
+            self.locks -= table.order.len() as u64;
+            self.holders -= table.holders;
+            gone.by_db.insert(db, table);
         }
         gone
     }
 
     /// Drops some of the locks of tables that are no longer used. False if none is left.
     pub fn drop_some(&mut self) -> bool {
-        let Some(first) = self.by_db.first_entry() else {
+        let Some(mut first) = self.by_db.first_entry() else {
             return false;
         };
-        if !self.tables[*first.get()].order.drop_some() {
-            self.tables.remove(first.remove());
+        if !first.get_mut().order.drop_some() {
+            first.remove();
         }
         true
-    }
-
-    /// Where the table of the database is.
-    fn find(&mut self, db: Db) -> Option<u32> {
-        match self.last {
-            Some((last, table)) if last == db => Some(table),
-            _ => self.find_uncached(db),
-        }
-    }
-
-    #[cold]
-    fn find_uncached(&mut self, db: Db) -> Option<u32> {
-        let table = *self.by_db.get(&db)?;
-        self.last = Some((db, table));
-        Some(table)
-    }
-
-    #[cold]
-    fn create(&mut self, db: Db) -> u32 {
-        let for_many = self.tables.len() < KEPT;
-        self.put(db, Table::new(for_many))
-    }
-
-    fn take(&mut self, db: Db) -> Option<Table> {
-        let table = self.tables.remove(self.by_db.remove(&db)?)?;
-        self.last = None;
-        Some(table)
-    }
-
-    fn put(&mut self, db: Db, table: Table) -> u32 {
-        let table = self.tables.insert(table);
-        self.by_db.insert(db, table);
-        self.last = Some((db, table));
-        table
     }
 
     /// The lock at the key has `holders`, and loses the first at `deadline`. `listed` is what the last call for it
@@ -164,13 +109,8 @@ impl LeaseTables {
         listed: Option<Listed>,
         holders: u32,
         deadline: Instant,
-        now: Instant,
     ) -> Listed {
-        let table = match self.find(key.db) {
-            Some(table) => table,
-            None => self.create(key.db),
-        };
-        let table = &mut self.tables[table];
+        let table = self.by_db.entry(key.db).or_default();
         let listed = listed.filter(|listed| table.is_of(listed.id, key.name));
         let id = match listed {
             Some(listed) => {
@@ -179,7 +119,7 @@ impl LeaseTables {
             }
             None => {
                 self.locks += 1;
-                table.order.insert(now, deadline, key.name.into())
+                table.order.insert(deadline, key.name.into())
             }
         };
         let counted = table
@@ -199,8 +139,8 @@ impl LeaseTables {
     pub fn due(&mut self, now: Instant, name: &mut Vec<u8>) -> Option<(Db, LeaseId)> {
         let ahead = self.by_db.range(self.swept..);
         let behind = self.by_db.range(..self.swept);
-        for (&db, &table) in ahead.chain(behind) {
-            if let Some((id, key)) = self.tables[table].order.due(now) {
+        for (&db, table) in ahead.chain(behind) {
+            if let Some((id, key)) = table.order.due(now) {
                 name.clear();
                 name.extend_from_slice(key);
                 self.swept = db;
@@ -218,11 +158,10 @@ impl LeaseTables {
         });
     }
 
-    fn drop_entry(&mut self, db: Db, listed: Listed, goes: impl FnOnce(&mut Table) -> bool) {
-        let Some(table) = self.find(db) else {
+    fn drop_entry(&mut self, db: Db, listed: Listed, goes: impl FnOnce(&Table) -> bool) {
+        let Some(table) = self.by_db.get_mut(&db) else {
             return;
         };
-        let table = &mut self.tables[table];
         if !goes(table) || table.order.remove(listed.id).is_none() {
             return;
         }
@@ -232,27 +171,16 @@ impl LeaseTables {
         self.holders -= counted;
         if table.order.is_empty() {
             // It is unknown how many held the lock of an entry without a key.
-            self.holders = self
-                .holders
-                .saturating_sub(std::mem::take(&mut table.holders));
+            let unknown = std::mem::take(&mut table.holders);
+            self.holders = self.holders.saturating_sub(unknown);
             if self.by_db.len() > KEPT {
-                self.take(db);
+                self.by_db.remove(&db);
             }
         }
     }
 }
 
 impl Table {
-    fn new(for_many: bool) -> Self {
-        Self {
-            order: match for_many {
-                true => LeaseOrder::new(),
-                false => LeaseOrder::sparse(),
-            },
-            holders: 0,
-        }
-    }
-
     /// The entry is that of the key. Otherwise it is another lock's by now.
     fn is_of(&self, id: LeaseId, name: &[u8]) -> bool {
         self.order.get(id).is_some_and(|entry| **entry == *name)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use super::position::WaiterId;
+use super::position::{Position, WaiterId};
 use crate::key::{Db, KeyId, KeyRef};
 use crate::lock::Lock;
 use crate::owner::{Owner, OwnerRef};
@@ -20,35 +20,20 @@ pub(crate) type KeyNo = u32;
 pub(crate) struct Unsettled {
     /// Upgrades after this one have not been checked.
     pub(crate) upgrades: Option<WaiterId>,
-    pub(crate) holders: HoldersToRecheck,
+    /// Owners may hold whose requests from here on were not decided when they came to hold.
+    pub(crate) recheck_from: Option<Position>,
     /// This owner holds now, and not all of its requests have been decided.
     pub(crate) own: Option<Owner>,
-}
-
-/// The holders that may have requests here that were not decided when they came to hold.
-#[derive(Debug, Default)]
-pub(crate) enum HoldersToRecheck {
-    #[default]
-    None,
-    All,
-    /// Those behind this one.
-    Behind(Owner),
 }
 
 impl Unsettled {
     pub(crate) fn is_empty(&self) -> bool {
         let Self {
             upgrades,
-            holders,
+            recheck_from,
             own,
         } = self;
-        upgrades.is_none() && matches!(holders, HoldersToRecheck::None) && own.is_none()
-    }
-}
-
-impl HoldersToRecheck {
-    pub(crate) fn behind(last: Option<Owner>) -> Self {
-        last.map_or(Self::All, Self::Behind)
+        upgrades.is_none() && recheck_from.is_none() && own.is_none()
     }
 }
 
@@ -106,7 +91,8 @@ impl WaitedKeys {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyNo, &WaitedKey)> {
-        self.all.iter()
+        let all = self.by_slot.iter();
+        all.map(|visited| (visited.key, &self.all[visited.key]))
     }
 
     pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<KeyNo> {
@@ -226,7 +212,7 @@ impl WaitedKeys {
     /// The next settle decides the requests of all holders.
     pub(crate) fn recheck_holders(&mut self, key: KeyNo) {
         let unsettled = self.all[key].unsettled.get_or_insert_default();
-        unsettled.holders = HoldersToRecheck::All;
+        unsettled.recheck_from = Some(Position::FIRST);
     }
 
     /// What the last settle of the key has left to do, and what a change of its whole database has added to it.
@@ -393,7 +379,7 @@ mod tests {
         for changed in [one, other] {
             keys.observe(changed, Lock::free());
             let unsettled = keys.take_unsettled(changed);
-            assert!(matches!(unsettled.holders, HoldersToRecheck::All));
+            assert_eq!(unsettled.recheck_from, Some(Position::FIRST));
             assert!(keys.take_unsettled(changed).is_empty());
         }
     }

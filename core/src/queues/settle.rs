@@ -14,7 +14,7 @@
 use std::ops::ControlFlow;
 
 use super::Queues;
-use super::keys::{HoldersToRecheck, KeyNo, Unsettled};
+use super::keys::{KeyNo, Unsettled};
 use super::position::{Position, WaiterId};
 use super::waiter::{Decided, Removed, Settled, Verdict, Waiter};
 use crate::admission::Turn;
@@ -57,9 +57,25 @@ impl Queues {
         wall: Micros,
         most: usize,
     ) -> Settled {
-        self.settle_with(key, live, most, |settling, live| {
-            settling.run(live, tokens, wall);
-        })
+        let Some(mut settling) = self.settling(key, most) else {
+            return Settled::default();
+        };
+        settling.run(live, tokens, wall);
+        let Settling {
+            key,
+            new_holder,
+            mut settled,
+            ..
+        } = settling;
+        self.keys.observe(key, live.lock().observe());
+        self.keys.set_deadline(key, live.next_deadline());
+        self.check_due(key, live.now());
+        if let Some(owner) = new_holder {
+            let moves = self.end_cycles_of_holder(key, &owner, live.now());
+            settled.left.extend(self.keys_of_moves(&moves));
+        }
+        self.drop_if_empty(key);
+        settled
     }
 
     /// `owner` has come to hold, but not by a grant: the next settle of the key decides its requests first.
@@ -83,56 +99,21 @@ impl Queues {
         }
     }
 
-    /// For the time in which nothing is granted: answers only the upgrades whose read hold has ended.
-    pub fn settle_lost(&mut self, key: KeyRef<'_>, live: &mut Live<'_>, most: usize) -> Settled {
-        self.settle_with(key, live, most, |settling, live| {
-            settling.settle_lost(|owner| live.hold(owner).is_some());
-        })
-    }
-
-    /// The same where the lock may not change: it does not even drop an ended hold.
-    pub fn settle_lost_unchanged(
+    /// For the time in which nothing is granted, or the lock may not be changed: answers only the upgrades whose read hold has ended.
+    pub fn settle_lost(
         &mut self,
         key: KeyRef<'_>,
         lock: &Lock,
         now: Instant,
         most: usize,
     ) -> Settled {
-        let holds = |owner: OwnerRef<'_>| lock.live_hold(owner, now).is_some();
         let Some(mut settling) = self.settling(key, most) else {
             return Settled::default();
         };
-        settling.settle_lost(holds);
+        settling.settle_lost(|owner| lock.live_hold(owner, now).is_some());
         let Settling { key, settled, .. } = settling;
         self.keys.observe(key, lock.observe());
-        self.drop_if_empty(key);
-        settled
-    }
-
-    fn settle_with(
-        &mut self,
-        key: KeyRef<'_>,
-        live: &mut Live<'_>,
-        most: usize,
-        settle: impl FnOnce(&mut Settling<'_>, &mut Live<'_>),
-    ) -> Settled {
-        let Some(mut settling) = self.settling(key, most) else {
-            return Settled::default();
-        };
-        settle(&mut settling, live);
-        let Settling {
-            key,
-            new_holder,
-            mut settled,
-            ..
-        } = settling;
-        self.keys.observe(key, live.lock().observe());
-        self.keys.set_deadline(key, live.next_deadline());
-        self.check_due(key, live.now());
-        if let Some(owner) = new_holder {
-            let moves = self.end_cycles_of_holder(key, &owner, live.now());
-            settled.left.extend(self.keys_of_moves(&moves));
-        }
+        self.keys.set_deadline(key, lock.next_live_deadline(now));
         self.drop_if_empty(key);
         settled
     }
@@ -273,76 +254,29 @@ impl Settling<'_> {
         }
     }
 
-    /// Decides the requests of holders that may have come neither through the queue nor by a command.
+    /// Decides the requests of holders that may have come neither through the queue nor by a command: goes through the waiters, in their order.
     fn recheck_holders(
         &mut self,
         unsettled: &mut Unsettled,
         live: &mut Live<'_>,
         decide: &mut impl Decide,
     ) -> Progress {
-        loop {
-            let last = match std::mem::take(&mut unsettled.holders) {
-                HoldersToRecheck::None => return Progress::Continue(()),
-                HoldersToRecheck::All => None,
-                HoldersToRecheck::Behind(last) => Some(last),
-            };
-            if self.queues.keys.get(self.key).len as usize <= FEW {
-                return self.recheck_few_waiters(unsettled, live, decide);
-            }
-            self.recheck_page(last, unsettled, live, decide)?;
-        }
-    }
-
-    /// Some holders, after `last`.
-    fn recheck_page(
-        &mut self,
-        mut last: Option<Owner>,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        if self.left == 0 {
-            unsettled.holders = HoldersToRecheck::behind(last);
-            return Progress::Break(BudgetSpent);
-        }
-        // A page counts as a decision, so that a crowd of holders takes several calls.
-        self.left -= 1;
-        let page = live.lock().page(last.as_ref(), FEW);
-        let more = page.len() == FEW;
-        let progress = page.into_iter().try_for_each(|(owner, _)| {
-            if live.hold(owner.as_ref()).is_some() {
-                self.decide_requests_of(owner.clone(), unsettled, live, decide)?;
-            }
-            last = Some(owner);
-            Progress::Continue(())
-        });
-        if more || progress.is_break() {
-            unsettled.holders = HoldersToRecheck::behind(last);
-        }
-        progress
-    }
-
-    /// The same if few wait: goes through the waiters, in their order.
-    fn recheck_few_waiters(
-        &mut self,
-        unsettled: &mut Unsettled,
-        live: &mut Live<'_>,
-        decide: &mut impl Decide,
-    ) -> Progress {
-        let waiters = &self.queues.waiters;
-        let line = waiters.line(self.key, Position::FIRST, Position::END);
-        let line: Vec<_> = line.map(|(_, waiting)| waiting.waiter.id).collect();
-        for id in line {
-            let waiting = self.queues.waiters.get(id);
-            let owner = waiting.map(|waiting| waiting.waiter.owner.as_ref());
-            if owner.is_none_or(|owner| live.hold(owner).is_none()) {
-                continue;
-            }
-            if self.left == 0 {
-                unsettled.holders = HoldersToRecheck::All;
+        let Some(mut from) = unsettled.recheck_from.take() else {
+            return Progress::Continue(());
+        };
+        let mut checks = self.left.max(FEW);
+        while !live.is_empty()
+            && let Some(waiting) = self.queues.waiters.first_from(self.key, from)
+        {
+            if checks == 0 || self.left == 0 {
+                unsettled.recheck_from = Some(from);
                 return Progress::Break(BudgetSpent);
             }
-            self.decide_request_of_holder(id, live, decide);
+            checks -= 1;
+            from = waiting.position.behind();
+            if live.hold(waiting.waiter.owner.as_ref()).is_some() {
+                self.decide_request_of_holder(waiting.waiter.id, live, decide);
+            }
         }
         Progress::Continue(())
     }

@@ -223,9 +223,7 @@ fn where_a_lock_may_not_change_an_upgrade_is_answered_once_its_hold_is_over() {
     for (now, expected) in [(999, vec![]), (1_000, vec![upgrade]), (1_001, vec![])] {
         let lock = &server.locks[&0];
         let now = Instant::from_millis(now);
-        let settled = server
-            .queues
-            .settle_lost_unchanged(key_id(0).as_ref(), lock, now, 9);
+        let settled = server.queues.settle_lost(key_id(0).as_ref(), lock, now, 9);
         let decided: Vec<_> = settled.decided.iter().map(|it| it.waiter.id).collect();
         assert_eq!(decided, expected, "{now:?}");
         assert_eq!(lock.len(), 2, "the hold that is over is not dropped");

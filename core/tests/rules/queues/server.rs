@@ -231,7 +231,8 @@ impl Server {
         let mut all = Settled::default();
         loop {
             let settled = if self.grace {
-                self.queues.settle_lost(id.as_ref(), &mut live, most)
+                self.queues
+                    .settle_lost(id.as_ref(), live.lock(), self.now, most)
             } else {
                 let (tokens, wall) = (&mut self.tokens, self.wall);
                 self.queues

@@ -171,7 +171,12 @@ impl Server {
             }
             let is_closed = self.forbids_grants();
             let settled = self.with_live(key, |server, live| match is_closed {
-                true => server.queues.settle_lost(key_ref(key), live, MOST),
+                true => {
+                    let now = server.instant();
+                    server
+                        .queues
+                        .settle_lost(key_ref(key), live.lock(), now, MOST)
+                }
                 false => {
                     let wall = server.wall();
                     let (queues, tokens) = (&mut server.queues, &mut server.tokens);
