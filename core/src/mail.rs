@@ -14,7 +14,7 @@ mod letter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-pub use letter::{BoxId, BoxLimits, Leaving, Letter, NotYours, Numbered, Outcome, Posted, age};
+pub use letter::{BoxId, Leaving, Letter, NotYours, Numbered, Outcome, Posted, age};
 
 use crate::homes::{Home, Homes};
 use crate::key::Db;
@@ -41,24 +41,18 @@ pub struct Mail {
     keys: usize,
     /// Databases that SWAPDB has moved while there were letters.
     homes: Homes,
-    /// Boxes by when LOCK.MAIL last named them.
-    by_asked: BTreeSet<(Instant, BoxId)>,
-    /// Boxes whose newest LOCK.MAIL lost its connection while it waited, by when.
-    by_lost: BTreeSet<(Instant, BoxId)>,
-    /// Boxes by when they first had a delivered letter that is not deleted yet.
-    by_delivered: BTreeSet<(Instant, BoxId)>,
+    /// Boxes by when their time is up.
+    limits: BTreeSet<(Instant, BoxId)>,
 }
 
 #[derive(Debug)]
 struct Mailbox {
     name: Rc<[u8]>,
     user: Box<[u8]>,
-    /// When LOCK.MAIL last named it.
-    asked: Option<Instant>,
-    /// When the connection of its newest LOCK.MAIL was closed while that waited.
-    lost: Option<Instant>,
-    /// Since when a letter is delivered and not forgotten.
-    delivered_since: Option<Instant>,
+    /// Until when the next LOCK.MAIL has to name it.
+    until: Instant,
+    /// Until when its delivered letters have to be deleted; [`Instant::NEVER`] if it has none.
+    unread_until: Instant,
     /// Up to which number letters were delivered.
     delivered: u64,
     /// Its letters, and the keys of its requests.
@@ -71,6 +65,13 @@ struct Stored {
     letter: Letter,
     /// Where the lock of a grant is: SWAPDB moves it, but no queue.
     home: Option<Home>,
+}
+
+impl Mailbox {
+    /// When its time is up.
+    fn limit(&self) -> Instant {
+        self.until.min(self.unread_until)
+    }
 }
 
 impl Mail {
@@ -132,22 +133,21 @@ impl Mail {
         }
     }
 
-    /// Creates the box `name`, which does not exist. No box and no letter had the number `since` before.
-    pub fn make(&mut self, name: &[u8], user: &[u8], since: u64, now: Instant) -> BoxId {
+    /// Creates the box `name`, which does not exist. No box and no letter had the number `since` before. Its time is up at `until`.
+    pub fn make(&mut self, name: &[u8], user: &[u8], since: u64, until: Instant) -> BoxId {
         let (id, name) = (BoxId(since), Rc::<[u8]>::from(name));
         let made = Mailbox {
             name: Rc::clone(&name),
             user: user.into(),
-            asked: None,
-            lost: None,
-            delivered_since: None,
+            until,
+            unread_until: Instant::NEVER,
             delivered: 0,
             len: 0,
         };
         self.names.insert(name, id);
         self.boxes.insert(id, made);
         self.open += 1;
-        self.set_asked(id, Some(now));
+        self.limits.insert((until, id));
         id
     }
 
@@ -210,11 +210,16 @@ impl Mail {
         Posted::In(id)
     }
 
-    /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`. Returns the requests of those that were never delivered
-    /// nevertheless.
-    pub fn ask(&mut self, id: BoxId, after: Option<u64>, now: Instant) -> Vec<WaiterId> {
-        self.set_asked(id, Some(now));
-        self.set_lost(id, None);
+    /// A LOCK.MAIL asks for the letters of the box, and has got those up to `after`. The next one has to come before `until`, and delete those
+    /// that stay delivered before `unread_until`. Returns the requests of letters that go though they were never delivered.
+    pub fn ask(
+        &mut self,
+        id: BoxId,
+        after: Option<u64>,
+        until: Instant,
+        unread_until: Instant,
+    ) -> Vec<WaiterId> {
+        self.set_limits(id, |found| found.until = until);
         let mut undelivered = Vec::new();
         let Some(delivered) = self.get(id).map(|found| found.delivered) else {
             return undelivered;
@@ -230,7 +235,12 @@ impl Mail {
         if !numbers.is_empty() {
             let next = self.letters_of(id).next();
             let is_delivered = next.is_some_and(|(next, _)| next <= delivered);
-            self.set_delivered_since(id, is_delivered.then_some(now));
+            self.set_limits(id, |found| {
+                found.unread_until = match is_delivered {
+                    true => unread_until,
+                    false => Instant::NEVER,
+                };
+            });
         }
         undelivered
     }
@@ -253,21 +263,21 @@ impl Mail {
         Some(stored.letter.waiter)
     }
 
-    /// The first `count` letters, with their numbers, oldest first. They count as delivered from now on.
+    /// The first `count` letters, with their numbers, oldest first. They count as delivered from now on, and have to be deleted before
+    /// `unread_until`.
     pub fn deliver(
         &mut self,
         id: BoxId,
         count: usize,
-        now: Instant,
+        unread_until: Instant,
     ) -> impl ExactSizeIterator<Item = Numbered<'_>> {
         let last = self.letters_of(id).take(count).last();
         let last = last.map(|(number, _)| number);
-        let found = self.get_mut(id);
-        if let (Some(last), Some(found)) = (last, found) {
-            found.delivered = found.delivered.max(last);
-            if found.delivered_since.is_none() {
-                self.set_delivered_since(id, Some(now));
-            }
+        if let Some(last) = last {
+            self.set_limits(id, |found| {
+                found.delivered = found.delivered.max(last);
+                found.unread_until = found.unread_until.min(unread_until);
+            });
         }
         let is_open = self.get(id).is_some();
         let letters = self.letters_of(id).take(if is_open { count } else { 0 });
@@ -295,46 +305,32 @@ impl Mail {
 
 /// How boxes are closed: at once for callers, and then a slice of their requests and letters at a time.
 impl Mail {
-    /// A box to be closed at `now`, if there is one. While the first one in an order is closed with all others, none of that order is found: the
-    /// closed ones are emptied first.
-    pub fn overdue(&self, limits: BoxLimits, now: Instant) -> Option<BoxId> {
-        let first = |order: &BTreeSet<(Instant, BoxId)>, limit: u64| {
-            let (since, id) = order.first()?;
-            let is_open = Some(*id) > self.closed_until;
-            (is_open && now.millis_since(*since) >= limit).then_some(*id)
-        };
-        first(&self.by_asked, limits.unasked)
-            .or_else(|| first(&self.by_lost, limits.lost))
-            .or_else(|| first(&self.by_delivered, limits.delivered))
+    /// A box whose time is up at `now`, if there is one. None while the first one was closed with all others: those are emptied first.
+    pub fn overdue(&self, now: Instant) -> Option<BoxId> {
+        let (until, id) = self.limits.first()?;
+        (Some(*id) > self.closed_until && *until <= now).then_some(*id)
     }
 
-    fn set_asked(&mut self, id: BoxId, asked: Option<Instant>) {
-        let found = self.boxes.get_mut(&id).map(|found| &mut found.asked);
-        replace(&mut self.by_asked, id, found, asked);
+    /// The connection over which the box's newest LOCK.MAIL waited was closed: the next one has to come before `until`.
+    pub fn set_lost(&mut self, id: BoxId, until: Instant) {
+        self.set_limits(id, |found| found.until = found.until.min(until));
     }
 
-    /// The connection over which the box's newest LOCK.MAIL waited was closed at `now`, or was not, if `None`. The next LOCK.MAIL
-    /// forgets it.
-    pub fn set_lost(&mut self, id: BoxId, lost: Option<Instant>) {
-        let found = self.boxes.get_mut(&id).map(|found| &mut found.lost);
-        replace(&mut self.by_lost, id, found, lost);
-    }
-
-    fn set_delivered_since(&mut self, id: BoxId, since: Option<Instant>) {
-        let found = self.boxes.get_mut(&id);
-        let found = found.map(|found| &mut found.delivered_since);
-        replace(&mut self.by_delivered, id, found, since);
+    fn set_limits(&mut self, id: BoxId, change: impl FnOnce(&mut Mailbox)) {
+        if let Some(found) = self.boxes.get_mut(&id) {
+            self.limits.remove(&(found.limit(), id));
+            change(found);
+            self.limits.insert((found.limit(), id));
+        }
     }
 
     /// Closes the box. Its contents leave one by one, see [`Self::next_leaving`].
     pub fn close(&mut self, id: BoxId) {
         self.open -= usize::from(self.get(id).is_some());
-        self.set_asked(id, None);
-        self.set_lost(id, None);
-        self.set_delivered_since(id, None);
         let Some(gone) = self.boxes.remove(&id) else {
             return;
         };
+        self.limits.remove(&(gone.limit(), id));
         // Another box may have the name by now.
         if self.names.get(&gone.name) == Some(&id) {
             self.names.remove(&gone.name);
@@ -348,11 +344,6 @@ impl Mail {
     pub fn close_all(&mut self) {
         self.closed_until = self.boxes.last_key_value().map(|(last, _)| *last);
         self.open = 0;
-    }
-
-    /// A closed box is not empty yet.
-    pub fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty() || self.next_closed().is_some()
     }
 
     /// The next box that was closed together with all others.
@@ -385,21 +376,5 @@ impl Mail {
         let next = self.next_closed()?;
         self.close(next);
         Some(Leaving::Letter)
-    }
-}
-
-/// The moment of the box changes, and with it the order.
-fn replace(
-    order: &mut BTreeSet<(Instant, BoxId)>,
-    id: BoxId,
-    moment: Option<&mut Option<Instant>>,
-    to: Option<Instant>,
-) {
-    let Some(moment) = moment else { return };
-    if let Some(before) = std::mem::replace(moment, to) {
-        order.remove(&(before, id));
-    }
-    if let Some(to) = to {
-        order.insert((to, id));
     }
 }

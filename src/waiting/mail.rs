@@ -7,14 +7,14 @@
 
 use std::cell::{Cell, LazyCell, RefCell};
 
-use mortise_core::mail::{self, BoxId, BoxLimits, Leaving, Letter, Numbered, Outcome, Posted};
+use mortise_core::mail::{self, BoxId, Leaving, Letter, Numbered, Outcome, Posted};
 use mortise_core::{Instant, Mail, Mode, Token, TokenClock, WaiterId};
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, MainThread};
 use crate::keys::tokens;
-use crate::time::{alarms, clock};
+use crate::time::clock;
 use crate::waiting::clients::{self, MailCall};
 use crate::waiting::queues::withdraw;
 use crate::waiting::{self, undelivered};
@@ -45,19 +45,12 @@ pub(crate) struct Boxes {
     /// How long the server has read no commands, in milliseconds.
     not_reading: Cell<u64>,
     ticked: Cell<Instant>,
-    /// There are boxes without a LOCK.MAIL in time.
-    any_overdue: Cell<bool>,
 }
 
 impl Boxes {
     /// The server has started: time counts from here on.
     pub(crate) fn on_start(&self, now: Instant) {
         self.ticked.set(now);
-    }
-
-    /// Whether boxes have to be closed or emptied.
-    pub(crate) fn any_closing(&self) -> bool {
-        self.any_overdue.get() || self.mail.borrow().has_leaving()
     }
 
     /// Now, less the time in which the server read no commands.
@@ -82,32 +75,27 @@ impl Boxes {
         if paused || away > LATE {
             self.not_reading.set(self.not_reading.get() + away);
         }
-        self.any_overdue.set(self.first_overdue(now).is_some());
+        if self.mail.borrow().overdue(self.listened(now)).is_some() {
+            work::push(ctx, Work::CloseBoxes);
+        }
         let mut left = waiting::left(ctx).borrow_mut();
         left.forget_over(now, FORGOTTEN_A_TICK);
     }
 
-    /// A box without a LOCK.MAIL in time, whose reader was lost, or whose delivered letters were not deleted.
-    fn first_overdue(&self, now: Instant) -> Option<BoxId> {
-        let timeout = config::MAIL_TIMEOUT.get();
-        let limits = BoxLimits {
-            unasked: timeout,
-            lost: timeout.min(WITHOUT_READER),
-            delivered: timeout * UNFORGOTTEN,
-        };
-        self.mail.borrow().overdue(limits, self.listened(now))
+    /// Until when the next LOCK.MAIL has to name a box, and until when delivered letters have to be deleted.
+    fn limits(&self, now: Instant) -> (Instant, Instant) {
+        let (listened, timeout) = (self.listened(now), config::MAIL_TIMEOUT.get());
+        let unread_until = listened.after(timeout * UNFORGOTTEN);
+        (listened.after(timeout), unread_until)
     }
 
     /// Closes the next box that is overdue, or empties the next piece of those that were closed. False if there is none.
     pub(crate) fn close_some(&self, ctx: &Context<'_>) -> bool {
-        if self.any_overdue.get() {
-            let overdue = self.first_overdue(clock::now());
-            self.any_overdue.set(overdue.is_some());
-            if let Some(id) = overdue {
-                clients::answer_reader(ctx, id, None);
-                self.mail.borrow_mut().close(id);
-                return true;
-            }
+        let overdue = self.mail.borrow().overdue(self.listened(clock::now()));
+        if let Some(id) = overdue {
+            clients::answer_reader(ctx, id, None);
+            self.mail.borrow_mut().close(id);
+            return true;
         }
         let leaving = self.mail.borrow_mut().next_leaving();
         match leaving {
@@ -122,7 +110,7 @@ impl Boxes {
     /// Drops all boxes, because this server is no longer a primary.
     pub(crate) fn close_all(&self, ctx: &Context<'_>) {
         self.mail.borrow_mut().close_all();
-        alarms::at_end_of_turn(ctx);
+        work::push(ctx, Work::CloseBoxes);
     }
 
     /// Puts the answer to a request by mail into its box. A LOCK.MAIL that waits for it gets it at the end of the turn.
@@ -165,7 +153,8 @@ impl<'c> Mailbox<'c> {
             let boxes = boxes(ctx);
             let since = boxes.next_number(ctx);
             let mut mail = boxes.mail.borrow_mut();
-            mail.make(self.name, &ctx.user_name(), since, boxes.listened(now))
+            let (until, _) = boxes.limits(now);
+            mail.make(self.name, &ctx.user_name(), since, until)
         })
     }
 
@@ -210,8 +199,9 @@ impl<'c> Mailbox<'c> {
 pub(crate) fn ask(ctx: &Context<'_>, id: BoxId, after: Option<u64>, now: Instant) {
     clients::answer_reader(ctx, id, Some(&Error::NEWER_MAIL));
     let boxes = waiting::boxes(ctx);
+    let (until, unread_until) = boxes.limits(now);
     let mut mail = boxes.mail.borrow_mut();
-    for waiter in mail.ask(id, after, boxes.listened(now)) {
+    for waiter in mail.ask(id, after, until, unread_until) {
         undelivered::delivered(ctx, waiter);
     }
 }
@@ -233,8 +223,8 @@ pub(super) fn on_reader_freed(ctx: &Context<'_>, call: MailCall) {
         return;
     }
     let boxes = waiting::boxes(ctx);
-    let lost = boxes.listened(clock::now());
-    boxes.mail.borrow_mut().set_lost(call.id, Some(lost));
+    let until = boxes.listened(clock::now()).after(WITHOUT_READER);
+    boxes.mail.borrow_mut().set_lost(call.id, until);
 }
 
 /// Answers the LOCK.MAIL that waits for the box, if there are letters.
@@ -250,9 +240,9 @@ pub(crate) fn answer(ctx: &Context<'_>, id: BoxId) {
 /// Replies `[since, waited, letters]`. The letters count as delivered from now on.
 pub(crate) fn reply(ctx: &Context<'_>, call: MailCall) {
     let (boxes, now) = (waiting::boxes(ctx), clock::now_micros());
-    let listened = boxes.listened(Instant::from_millis(now / 1_000));
+    let (_, unread_until) = boxes.limits(Instant::from_millis(now / 1_000));
     let mut mail = boxes.mail.borrow_mut();
-    let letters = mail.deliver(call.id, call.count, listened);
+    let letters = mail.deliver(call.id, call.count, unread_until);
     ctx.reply_array(3);
     ctx.reply_integer(call.id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);

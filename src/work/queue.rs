@@ -37,6 +37,8 @@ pub(crate) enum Work {
     Refuse(Refusal),
     /// Settle the keys of a scan, one after the other.
     Scan(Scan),
+    /// Close the boxes that nobody asks for, and empty them, a piece at a time.
+    CloseBoxes,
     /// Settle the keys that could not be settled the last time, one after the other: those behind this one, or all.
     RetryFailing(Option<KeyId>),
     /// Enter a lock that came by COPY, RESTORE or a load into the lease order, and replicate its leases once more if a client restored it.
@@ -62,6 +64,7 @@ pub(crate) enum Kind {
     AnswerMail,
     Settle,
     HeldBack,
+    CloseBoxes,
     Refuse,
     Scan,
     RetryFailing,
@@ -119,6 +122,7 @@ impl Work {
             Self::SettleHeldBack(key) => (Kind::HeldBack, Some(Target::Key(key.clone()))),
             Self::Refuse(refusal) => (Kind::Refuse, Some(refusal.target())),
             Self::Scan(scan) => (Kind::Scan, Some(Target::Scope(scan.scope().clone()))),
+            Self::CloseBoxes => (Kind::CloseBoxes, Some(Target::Server)),
             Self::RetryFailing(_) => (Kind::RetryFailing, Some(Target::Server)),
             Self::Enter(_) => (Kind::Enter, None),
             Self::SendTokenClock => (Kind::SendTokenClock, Some(Target::Server)),

@@ -12,7 +12,7 @@ use mortise_core::{Instant, KeyId, KeyRef};
 
 use crate::config;
 use crate::ffi::{Alarm, Context, MainThread, Refusal};
-use crate::keys::{arrivals, effect, first_lock, leases};
+use crate::keys::{arrivals, effect, evictions, leases};
 use crate::time::alarms::{self, SWEEP_EVERY};
 use crate::time::{self, clock, failover};
 use crate::waiting::{self, clients, mail, waiters};
@@ -39,7 +39,7 @@ const PUT_OFF: u64 = 1_000;
 pub(crate) fn on_alarm(ctx: &Context<'_>, alarm: Alarm) {
     match alarm {
         // A hand-off by a command leaves one client to wake, for which the clock need not be read.
-        Alarm::EndOfTurn if only_wakes(ctx) => turn(ctx),
+        Alarm::EndOfTurn if queue::only_wakes(ctx) => turn(ctx),
         Alarm::EndOfTurn => measured(ctx, || turn(ctx)),
         Alarm::Due => {
             alarms::due_has_come(ctx);
@@ -73,7 +73,6 @@ fn tick(ctx: &Context<'_>) {
     let now = clock::now();
     time::detect_stall(ctx, now);
     time::grace(ctx).on_tick(now);
-    time::log_grace_end(ctx, now);
     failover::warn_of_short_grace(ctx);
     // A timer that should fire at once waits for the wall clock if that clock has stepped back meanwhile.
     if alarms::any_at_once(ctx) {
@@ -195,11 +194,6 @@ fn urgent(ctx: &Context<'_>, now: Instant) -> bool {
         || settle_key::grant_next(ctx)
 }
 
-/// Whether there is nothing to do but to wake clients.
-fn only_wakes(ctx: &Context<'_>) -> bool {
-    queue::only_wakes(ctx) && !waiting::boxes(ctx).any_closing()
-}
-
 /// Whether urgent work is left, other than what is due by time.
 fn is_urgent_left(ctx: &Context<'_>) -> bool {
     [Kind::Wake, Kind::AnswerMail, Kind::Settle, Kind::HeldBack]
@@ -210,10 +204,11 @@ fn is_urgent_left(ctx: &Context<'_>) -> bool {
 
 /// Does one piece of other work. False if there is none that can be done now.
 fn background(ctx: &Context<'_>) -> bool {
-    waiting::boxes(ctx).close_some(ctx) || BACKGROUND.into_iter().any(|kind| do_one(ctx, kind))
+    BACKGROUND.into_iter().any(|kind| do_one(ctx, kind))
 }
 
-const BACKGROUND: [Kind; 8] = [
+const BACKGROUND: [Kind; 9] = [
+    Kind::CloseBoxes,
     Kind::SendTokenClock,
     Kind::Refuse,
     Kind::Scan,
@@ -226,7 +221,7 @@ const BACKGROUND: [Kind; 8] = [
 
 /// Whether there is background work that can be done now.
 fn is_background_left(ctx: &Context<'_>) -> bool {
-    waiting::boxes(ctx).any_closing() || BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
+    BACKGROUND.into_iter().any(|kind| can_do(ctx, kind))
 }
 
 /// Whether there is work of that kind, and the server lets it be done now.
@@ -266,6 +261,11 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
         }
         Work::Refuse(refusal) => return refuse::step(ctx, refusal).map(Work::Refuse),
         Work::Scan(scan) => return scan_step(ctx, scan).map(Work::Scan),
+        Work::CloseBoxes => {
+            return waiting::boxes(ctx)
+                .close_some(ctx)
+                .then_some(Work::CloseBoxes);
+        }
         Work::RetryFailing(last) => {
             let next = settle_key::retry_next(ctx, last)?;
             return Some(Work::RetryFailing(Some(next)));
@@ -278,7 +278,7 @@ fn perform(ctx: &Context<'_>, work: Work) -> Option<Work> {
             settle_key::settle(ctx, &key);
         }
         Work::SendTokenClock => effect::send_token_clock(ctx),
-        Work::WarnOfEvictions => first_lock::warn_of_evictions(ctx),
+        Work::WarnOfEvictions => evictions::warn_of_evictions(ctx),
         Work::DropEnded(key) => drop_ended(ctx, &queue::key_of(ctx, &key)),
         Work::FreeHolds(holds) => return free_one(ctx, holds).map(Work::FreeHolds),
         Work::FreeTables(mut tables) => {

@@ -10,17 +10,6 @@ use crate::types::{Instant, Lease, Mode, Token};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoxId(pub u64);
 
-/// How long a box stays open, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct BoxLimits {
-    /// After the last LOCK.MAIL that named it.
-    pub unasked: u64,
-    /// After the connection of its newest LOCK.MAIL was lost.
-    pub lost: u64,
-    /// After a letter was delivered, while delivered letters are not acknowledged.
-    pub delivered: u64,
-}
-
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

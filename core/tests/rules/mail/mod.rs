@@ -4,7 +4,7 @@
 pub(crate) mod program;
 mod reference;
 
-use mortise_core::mail::{BoxId, BoxLimits, Letter, NotYours, age};
+use mortise_core::mail::{BoxId, Letter, NotYours, age};
 use mortise_core::{Db, Instant, KeyList, Mail, WaiterId};
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn a_letter_with_the_very_next_number_is_not_forgotten() {
         mail.expect(WaiterId(waiter), id, 1);
         mail.post(WaiterId(waiter), number, letter(denied, number));
     }
-    mail.ask(id, Some(2), now);
+    mail.ask(id, Some(2), now, now);
     let left: Vec<u64> = mail.deliver(id, 9, now).map(|it| it.number).collect();
     assert_eq!(left, [3]);
 }
@@ -83,7 +83,7 @@ fn a_letter_that_is_deleted_leaves_the_swap_as_it_is_for_the_others() {
         post(&mut mail, id, number, letter(GRANTED, number));
     }
     mail.swap(Db(0), Db(7));
-    mail.ask(id, Some(2), now);
+    mail.ask(id, Some(2), now, now);
     let left: Vec<_> = mail
         .deliver(id, 9, now)
         .map(|sent| (sent.number, sent.db.0))
@@ -159,70 +159,52 @@ fn a_closed_box_leaves_until_it_is_empty() {
         let mut mail = Mail::new();
         let id = mail.make(b"box", b"", 1, Instant::from_millis(0));
         post(&mut mail, id, 2, letter(GRANTED, 2));
-        assert!(!mail.has_leaving());
         if all {
             mail.close_all();
         } else {
             mail.close(id);
         }
-        assert!(mail.has_leaving());
+        assert!(!mail.is_empty());
         while mail.next_leaving().is_some() {}
-        assert!(!mail.has_leaving() && mail.is_empty());
+        assert!(mail.is_empty());
     }
-}
-
-const NEVER: BoxLimits = BoxLimits {
-    unasked: u64::MAX,
-    lost: u64::MAX,
-    delivered: u64::MAX,
-};
-
-/// A box with letters that were delivered and not deleted.
-fn with_unread(mail: &Mail, now: Instant) -> Option<BoxId> {
-    let limits = BoxLimits {
-        delivered: 0,
-        ..NEVER
-    };
-    mail.overdue(limits, now)
 }
 
 #[test]
 fn a_box_whose_reader_was_lost_is_overdue_until_it_is_asked_for_again() {
     let at = Instant::from_millis;
-    let limits = BoxLimits { lost: 100, ..NEVER };
     let mut mail = Mail::new();
     let (one, other) = (
-        mail.make(b"one", b"", 1, at(0)),
-        mail.make(b"other", b"", 2, at(0)),
+        mail.make(b"one", b"", 1, at(1_000)),
+        mail.make(b"other", b"", 2, at(1_000)),
     );
-    mail.set_lost(one, Some(at(10)));
-    mail.set_lost(other, Some(at(20)));
-    assert_eq!(mail.overdue(limits, at(109)), None);
-    assert_eq!(mail.overdue(limits, at(110)), Some(one));
-    mail.ask(one, None, at(110));
-    assert_eq!(mail.overdue(limits, at(119)), None);
-    assert_eq!(mail.overdue(limits, at(120)), Some(other));
-    mail.set_lost(other, None);
-    assert_eq!(mail.overdue(limits, at(500)), None);
-    mail.set_lost(other, Some(at(500)));
+    mail.set_lost(one, at(110));
+    mail.set_lost(other, at(120));
+    assert_eq!(mail.overdue(at(109)), None);
+    assert_eq!(mail.overdue(at(110)), Some(one));
+    mail.ask(one, None, at(1_110), at(9_000));
+    assert_eq!(mail.overdue(at(119)), None);
+    assert_eq!(mail.overdue(at(120)), Some(other));
     mail.close(other);
-    assert_eq!(mail.overdue(limits, at(900)), None);
+    assert_eq!(mail.overdue(at(900)), None);
+    mail.set_lost(one, at(2_000));
+    assert_eq!(mail.overdue(at(1_110)), Some(one));
 }
 
 #[test]
 fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
-    let read = Instant::from_millis(10);
+    let (read, unread_until) = (Instant::from_millis(10), Instant::from_millis(20));
     // How many of three letters are delivered. The client deletes the first one.
     for (count, overdue) in [(0, false), (1, false), (2, true), (3, true)] {
         let mut mail = Mail::new();
-        let id = mail.make(b"box", b"", 1, read);
+        let id = mail.make(b"box", b"", 1, Instant::NEVER);
         for number in 2..5 {
             post(&mut mail, id, number, letter(GRANTED, number));
         }
         drop(mail.deliver(id, count, read));
-        assert_eq!(with_unread(&mail, read), (count > 0).then_some(id));
-        mail.ask(id, Some(2), read.after(1));
-        let found = with_unread(&mail, read.after(1));
-        assert_eq!(found, overdue.then_some(id), "{count}");
+        assert_eq!(mail.overdue(read), (count > 0).then_some(id));
+        mail.ask(id, Some(2), Instant::NEVER, unread_until);
+        assert_eq!(mail.overdue(read), None);
+        assert_eq!(mail.overdue(unread_until), overdue.then_some(id), "{count}");
     }
 }

@@ -1,14 +1,16 @@
 //! The contract of boxes and letters, written as simply as possible: lists that are searched.
 
-use mortise_core::mail::BoxLimits;
+/// How long a box lives after a LOCK.MAIL, after that lost its connection, and with delivered letters.
+pub(crate) const UNASKED: u64 = 60;
+pub(crate) const LOST: u64 = 20;
+pub(crate) const UNREAD: u64 = 100;
 
 #[derive(Debug)]
 struct Mailbox {
     name: u8,
     since: u64,
-    asked: u64,
-    lost: Option<u64>,
-    delivered_since: Option<u64>,
+    until: u64,
+    unread_until: Option<u64>,
     letters: Vec<Entry>,
 }
 
@@ -57,9 +59,8 @@ impl Reference {
         self.boxes.push(Mailbox {
             name,
             since,
-            asked: now,
-            lost: None,
-            delivered_since: None,
+            until: now + UNASKED,
+            unread_until: None,
             letters: Vec::new(),
         });
     }
@@ -125,8 +126,7 @@ impl Reference {
     /// The numbers of the letters that are forgotten though they were never delivered.
     pub(crate) fn ask(&mut self, name: u8, after: Option<u64>, now: u64) -> Vec<u64> {
         let mailbox = self.get_mut(name);
-        mailbox.asked = now;
-        mailbox.lost = None;
+        mailbox.until = now + UNASKED;
         let Some(after) = after else {
             return Vec::new();
         };
@@ -140,7 +140,7 @@ impl Reference {
         mailbox.letters.retain(|letter| letter.number > after);
         if mailbox.letters.len() < before {
             let delivered = mailbox.letters.iter().any(|letter| letter.delivered);
-            mailbox.delivered_since = delivered.then_some(now);
+            mailbox.unread_until = delivered.then_some(now + UNREAD);
         }
         undelivered
     }
@@ -152,8 +152,8 @@ impl Reference {
             letter.delivered = true;
             delivered.push(letter.number);
         }
-        if !delivered.is_empty() && mailbox.delivered_since.is_none() {
-            mailbox.delivered_since = Some(now);
+        if !delivered.is_empty() {
+            mailbox.unread_until.get_or_insert(now + UNREAD);
         }
         delivered
     }
@@ -173,17 +173,15 @@ impl Reference {
         all.into_iter().for_each(|since| self.close(since));
     }
 
-    pub(crate) fn set_lost(&mut self, name: u8, lost: Option<u64>) {
-        self.get_mut(name).lost = lost;
+    pub(crate) fn set_lost(&mut self, name: u8, now: u64) {
+        let mailbox = self.get_mut(name);
+        mailbox.until = mailbox.until.min(now + LOST);
     }
 
     /// Boxes to be closed at `now`.
-    pub(crate) fn overdue(&self, limits: BoxLimits, now: u64) -> Vec<u64> {
-        let over = |since: Option<u64>, limit: u64| since.is_some_and(|since| now - since >= limit);
+    pub(crate) fn overdue(&self, now: u64) -> Vec<u64> {
         let late = |mailbox: &&Mailbox| {
-            over(Some(mailbox.asked), limits.unasked)
-                || over(mailbox.lost, limits.lost)
-                || over(mailbox.delivered_since, limits.delivered)
+            mailbox.until <= now || mailbox.unread_until.is_some_and(|until| until <= now)
         };
         self.boxes
             .iter()

@@ -1,6 +1,6 @@
 //! Boxes, letters and the LOCK.MAIL calls that wait for them.
 
-use mortise_core::mail::{BoxId, BoxLimits, Leaving, Letter, Outcome, Posted, age};
+use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
 use mortise_core::{Mode, WaiterId};
 
 use super::resp::Out;
@@ -25,8 +25,9 @@ impl Server {
 
     pub(super) fn open_box(&mut self, name: &[u8]) -> BoxId {
         self.find_box(name).unwrap_or_else(|| {
-            let (since, listened) = (self.next_number(), self.listened());
-            self.mail.make(name, USER, since, listened)
+            let since = self.next_number();
+            let until = self.listened().after(MAIL_TIMEOUT);
+            self.mail.make(name, USER, since, until)
         })
     }
 
@@ -56,7 +57,11 @@ impl Server {
         let id = self.open_box(name);
         self.answer_reader(id, Some("UNBLOCKED a newer LOCK.MAIL waits for this box"));
         let listened = self.listened();
-        for id in self.mail.ask(id, after, listened) {
+        let (until, unread_until) = (
+            listened.after(MAIL_TIMEOUT),
+            listened.after(MAIL_TIMEOUT * UNFORGOTTEN),
+        );
+        for id in self.mail.ask(id, after, until, unread_until) {
             self.undelivered.take(id);
         }
         let Some(wait) = call.wait.filter(|_| !has_letters && !is_new) else {
@@ -80,8 +85,9 @@ impl Server {
 
     /// `[since, waited, letters]`.
     fn deliver(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
-        let (now, listened) = (self.now, self.listened());
-        let letters = self.mail.deliver(id, count, listened);
+        let now = self.now;
+        let unread_until = self.listened().after(MAIL_TIMEOUT * UNFORGOTTEN);
+        let letters = self.mail.deliver(id, count, unread_until);
         let mut out = Out::default();
         out.array(3);
         out.int(id.0);
@@ -115,24 +121,19 @@ impl Server {
 
     /// A connection is closed: calls that wait on it end, and their boxes close soon.
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
-        let listened = self.listened();
+        let until = self.listened().after(WITHOUT_READER);
         let mail = &mut self.mail;
         self.readers.retain(|id, it| {
             let stays = it.from != Some(conn);
             if !stays {
-                mail.set_lost(*id, Some(listened));
+                mail.set_lost(*id, until);
             }
             stays
         });
     }
 
     pub(super) fn close_overdue(&mut self) {
-        let limits = BoxLimits {
-            unasked: MAIL_TIMEOUT,
-            lost: WITHOUT_READER,
-            delivered: MAIL_TIMEOUT * UNFORGOTTEN,
-        };
-        while let Some(id) = self.mail.overdue(limits, self.listened()) {
+        while let Some(id) = self.mail.overdue(self.listened()) {
             self.answer_reader(id, None);
             self.mail.close(id);
             let mut requests = Vec::new();
