@@ -144,13 +144,11 @@ pub fn decode_effect<'a>(
         b'C' => Effect::Clock,
         b'H' => {
             let written = input.stamp()?;
-            let Heartbeat {
-                suspect_ms,
-                acknowledged_ms,
-            } = input.heartbeat()?;
+            let suspect_ms = input.number(MAX_MILLIS)?;
             Effect::Heartbeat(Heartbeat {
                 suspect_ms: arrival.left(suspect_ms, &written, here),
-                acknowledged_ms,
+                // 0 stands for none.
+                acknowledged_ms: input.number(MAX_MILLIS)?.checked_sub(1),
             })
         }
         _ => return Err(DecodeError::OutOfBounds),

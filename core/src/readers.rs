@@ -324,35 +324,20 @@ impl Readers {
         behind.map(copied).collect()
     }
 
-    /// Those whose owner begins with `prefix`.
-    pub(crate) fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = (&Owner, Packed)> {
-        let from = OwnerRef::new(prefix).map(OwnerRef::to_owner);
-        let behind = from.map(|from| self.by_owner.range(from..));
-        behind
-            .into_iter()
-            .flatten()
-            .take_while(move |(owner, _)| owner.text().starts_with(prefix))
-            .map(|(owner, stake)| (owner, *stake))
-    }
-
-    /// An owner of `owner`'s task other than `except` reads by a hold that `counts`.
+    /// An owner of `owner`'s task other than `except` reads by a hold that `counts`. The task's owners follow the task's own name, and in a crowd
+    /// only the first ones count.
     pub(crate) fn reads_for_task(
         &self,
         owner: OwnerRef<'_>,
         except: Option<OwnerRef<'_>>,
         counts: impl Fn(Packed) -> bool,
     ) -> bool {
-        let task = owner.task();
-        let of_task = |(reader, stake): (&Owner, Packed)| {
+        let task = owner.task_owner();
+        let mut behind = self.by_owner.range(task.to_owner()..).take(MOST_OF_A_TASK);
+        behind.any(|(reader, stake)| {
             let reader = reader.as_ref();
-            counts(stake) && except != Some(reader) && *reader.task() == *task
-        };
-        if task.ends_with(b"##") {
-            let first = self.beginning_with(&task).take(MOST_OF_A_TASK);
-            return first.into_iter().any(of_task);
-        }
-        let found = self.by_owner.get_key_value(&owner.to_owner());
-        found.is_some_and(|(reader, stake)| of_task((reader, *stake)))
+            counts(*stake) && except != Some(reader) && reader.task_owner() == task
+        })
     }
 
     /// Bytes allocated, this value itself included.

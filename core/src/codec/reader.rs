@@ -100,11 +100,8 @@ impl<'a> Reader<'a> {
             }
             value |= bits << shift;
             if byte < 0x80 {
-                return if value > max {
-                    Err(DecodeError::OutOfBounds)
-                } else {
-                    Ok(value)
-                };
+                let fits = value <= max;
+                return fits.then_some(value).ok_or(DecodeError::OutOfBounds);
             }
         }
         Err(DecodeError::OutOfBounds)
@@ -163,20 +160,8 @@ impl<'a> Reader<'a> {
         Ok((owner, stake))
     }
 
-    pub(super) fn heartbeat(&mut self) -> Result<Heartbeat, DecodeError> {
-        let suspect_ms = self.number(MAX_MILLIS)?;
-        let acknowledged = self.number(MAX_MILLIS)?;
-        Ok(Heartbeat {
-            suspect_ms,
-            acknowledged_ms: acknowledged.checked_sub(1),
-        })
-    }
-
     pub(super) fn end(&self) -> Result<(), DecodeError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(DecodeError::Long)
-        }
+        let is_read = self.rest.is_empty();
+        is_read.then_some(()).ok_or(DecodeError::Long)
     }
 }

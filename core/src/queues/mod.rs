@@ -165,7 +165,7 @@ impl Queues {
         self.waiters.first_limit().map(|(limit, _)| limit)
     }
 
-    /// The longest lease that anybody waits for.
+    /// The longest lease that anybody has asked for since somebody waits; `None` if nobody does.
     pub fn longest_lease(&self) -> Option<Lease> {
         self.waiters.longest_lease()
     }

@@ -72,8 +72,8 @@ pub(crate) struct Waiters {
     /// The requests for several keys that can have all of them, as far as is known.
     pub(super) due: BTreeSet<WaiterId>,
     limits: BTreeSet<(Instant, WaiterId)>,
-    /// For each length of lease, how many ask for it.
-    leases: BTreeMap<Lease, u32>,
+    /// The longest lease that anybody has asked for since the first of them began to wait.
+    longest_lease: Option<Lease>,
     pub(super) head: Head,
     hasher: RandomState,
 }
@@ -101,7 +101,7 @@ impl Waiters {
     pub(super) fn insert(&mut self, waiting: Waiting) {
         let id = waiting.waiter.id;
         let Waiter { terms, until, .. } = waiting.waiter;
-        *self.leases.entry(terms.lease).or_default() += 1;
+        self.longest_lease = self.longest_lease.max(Some(terms.lease));
         if until < Instant::NEVER {
             self.limits.insert((until, id));
         }
@@ -114,11 +114,13 @@ impl Waiters {
         self.change_all(id, false);
         let waiting = self.by_id.remove(&id)?;
         self.moved.remove(&waiting.position);
-        let Waiter { terms, until, .. } = waiting.waiter;
+        let until = waiting.waiter.until;
         if until < Instant::NEVER {
             self.limits.remove(&(until, id));
         }
-        self.forget_lease(terms.lease);
+        if self.by_id.is_empty() {
+            self.longest_lease = None;
+        }
         if waiting.is_for_several() {
             self.due.remove(&id);
         }
@@ -152,23 +154,13 @@ impl Waiters {
         if until < Instant::NEVER {
             self.limits.insert((until, id));
         }
-        *self.leases.entry(terms.lease).or_default() += 1;
-        self.forget_lease(before.lease);
+        self.longest_lease = self.longest_lease.max(Some(terms.lease));
         before != terms
     }
 
-    fn forget_lease(&mut self, lease: Lease) {
-        if let Some(times) = self.leases.get_mut(&lease) {
-            *times -= 1;
-            if *times == 0 {
-                self.leases.remove(&lease);
-            }
-        }
-    }
-
-    /// The longest lease that anybody waits for.
+    /// The longest lease that anybody has asked for since the first of all that wait began.
     pub(crate) fn longest_lease(&self) -> Option<Lease> {
-        self.leases.last_key_value().map(|(lease, _)| *lease)
+        self.longest_lease
     }
 
     /// The waiter whose time is up first, and when that is.
