@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::ffi::Context;
-use crate::keys::{first_lock, leases, tokens};
+use crate::keys::{evictions, leases, tokens};
 use crate::time::{self, clock, failover, lag};
 use crate::totals;
 use crate::waiting;
@@ -38,7 +38,7 @@ pub(crate) fn fields(ctx: &Context<'_>) -> Vec<(String, String)> {
     ];
     let totals = totals::all(ctx);
     let rest = [
-        ("evictable", u64::from(first_lock::may_be_evicted(ctx))),
+        ("evictable", u64::from(evictions::may_be_evicted(ctx))),
         ("longest_stretch_us", slice::longest(ctx)),
         ("grace_left_ms", time::grace(ctx).left(now)),
         (

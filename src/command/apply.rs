@@ -7,7 +7,7 @@ use mortise_core::{Instant, Lock};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Args, Command, Context, Docs, Keys, Value};
-use crate::keys::{effect, first_lock, leases, tokens};
+use crate::keys::{effect, leases, tokens};
 use crate::time::{self, clock};
 use crate::work::queue;
 
@@ -37,7 +37,6 @@ impl Command for Apply {
             (true, false) => Arrival::File,
             (true, true) => Arrival::ReplicaFile,
         };
-        first_lock::subscribe_once(ctx);
         let here = clock::stamp();
         let (effect, last) = codec::decode_effect(bytes.bytes(), arrival, &here)
             .map_err(|error| Error::bad_effect(&error.to_string()))?;

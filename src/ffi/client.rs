@@ -21,36 +21,8 @@ use super::context::{Context, MainThread, number_of};
 use super::handlers::{self, BlockedId};
 use super::log::catch;
 
-static CONNECTIONS: MainThread<Connections> = MainThread::new(Connections::new());
-
 /// The connection for which a carried command runs now, 0 if unknown.
 static CARRIED_FOR: MainThread<Cell<Option<u64>>> = MainThread::new(Cell::new(None));
-
-/// Ids of clients that are connections, not scripts: asking the server costs more than a search
-/// here. An id is never given twice, so an entry stays true.
-struct Connections([Cell<u64>; Self::ROOM]);
-
-impl Connections {
-    const ROOM: usize = 256;
-
-    const fn new() -> Self {
-        Self([const { Cell::new(0) }; Self::ROOM])
-    }
-
-    /// Whether `id` is known to be a connection. 0 never is.
-    fn knows(&self, id: u64) -> bool {
-        id != 0 && self.place(id).get() == id
-    }
-
-    /// Adds `id`, and forgets another one that has the same place.
-    fn learn(&self, id: u64) {
-        self.place(id).set(id);
-    }
-
-    fn place(&self, id: u64) -> &Cell<u64> {
-        &self.0[id as usize % Self::ROOM]
-    }
-}
 
 impl Context<'_> {
     /// Whether a command runs now that another one carries.
@@ -72,17 +44,12 @@ impl Context<'_> {
         if let Some(id) = CARRIED_FOR.get(self).get() {
             return id;
         }
-        // SAFETY: see the module's head.
-        let id = unsafe { api!(RedisModule_GetClientId, self.as_ptr()) };
-        if CONNECTIONS.get(self).knows(id) {
-            return id;
-        }
         // A script's client has an id, too, but never that of a connection.
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0 {
             return 0;
         }
-        CONNECTIONS.get(self).learn(id);
-        id
+        // SAFETY: see the module's head.
+        unsafe { api!(RedisModule_GetClientId, self.as_ptr()) }
     }
 
     /// The ACL user that runs the command, a script's caller in a script; empty if a module runs it for no user.
@@ -142,14 +109,7 @@ impl Context<'_> {
 
 /// The user that a command runs for, or that a reply goes to.
 #[derive(Debug)]
-pub(crate) struct Viewer {
-    rights: Rights,
-    /// The database that was last checked, and whether the user may use it.
-    db: Cell<Option<(Db, bool)>>,
-}
-
-#[derive(Debug)]
-enum Rights {
+pub(crate) enum Viewer {
     /// No user: a link to the primary, or the module itself. It may see everything.
     All,
     Of(NonNull<raw::RedisModuleUser>),
@@ -167,18 +127,13 @@ impl Context<'_> {
 impl Viewer {
     /// The ACL user `name`; an empty name stands for no user, and may see all.
     pub(crate) fn named(name: &[u8]) -> Self {
-        let rights = if name.is_empty() {
-            Rights::All
-        } else {
-            let name = own_string(name);
-            // SAFETY: the string lives for the call; the user that is found is freed once, in `drop`.
-            let user = unsafe { api!(RedisModule_GetModuleUserFromUserName, name.inner) };
-            NonNull::new(user).map_or(Rights::None, Rights::Of)
-        };
-        Self {
-            rights,
-            db: Cell::new(None),
+        if name.is_empty() {
+            return Self::All;
         }
+        let name = own_string(name);
+        // SAFETY: the string lives for the call; the user that is found is freed once, in `drop`.
+        let user = unsafe { api!(RedisModule_GetModuleUserFromUserName, name.inner) };
+        NonNull::new(user).map_or(Self::None, Self::Of)
     }
 
     /// Whether the user may read the key.
@@ -192,41 +147,34 @@ impl Viewer {
     }
 
     fn allows(&self, key: KeyRef<'_>, access: c_int) -> bool {
-        let user = match self.rights {
-            Rights::All => return true,
-            Rights::None => return false,
-            Rights::Of(user) => user.as_ptr(),
+        let user = match self {
+            Self::All => return true,
+            Self::None => return false,
+            Self::Of(user) => user.as_ptr(),
         };
         let name = own_string(key.name);
         // SAFETY: the user lives for as long as this does, the string for the call.
         let checked = unsafe { api!(RedisModule_ACLCheckKeyPermissions, user, name.inner, access) };
-        checked == raw::REDISMODULE_OK as c_int && self.may_use(user, key.db)
+        checked == raw::REDISMODULE_OK as c_int && may_use(user, key.db)
     }
+}
 
-    /// From Valkey 9.1 on a user may be kept out of databases.
-    fn may_use(&self, user: *mut raw::RedisModuleUser, db: Db) -> bool {
-        if let Some((asked, may)) = self.db.get()
-            && asked == db
-        {
-            return may;
-        }
-        let may = check_database().is_none_or(|check| {
-            let (mut reason, db) = (0, number_of(db));
-            let name = own_string(LISTING);
-            let mut command = [name.inner];
-            // SAFETY: the user lives for as long as this does, the command for the call.
-            let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
-            // If the command was refused, that says nothing about the database.
-            checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
-        });
-        self.db.set(Some((db, may)));
-        may
-    }
+/// From Valkey 9.1 on a user may be kept out of databases. `user` lives for the call.
+fn may_use(user: *mut raw::RedisModuleUser, db: Db) -> bool {
+    check_database().is_none_or(|check| {
+        let (mut reason, db) = (0, number_of(db));
+        let name = own_string(LISTING);
+        let mut command = [name.inner];
+        // SAFETY: the user and the command live for the call.
+        let checked = unsafe { check(user, command.as_mut_ptr(), 1, db, &raw mut reason) };
+        // If the command was refused, that says nothing about the database.
+        checked == raw::REDISMODULE_OK as c_int || reason != FOR_DATABASE
+    })
 }
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        if let Rights::Of(user) = self.rights {
+        if let Self::Of(user) = self {
             // SAFETY: it was made by `named`, and nobody else has it.
             unsafe { api!(RedisModule_FreeModuleUser, user.as_ptr()) };
         }

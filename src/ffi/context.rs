@@ -118,25 +118,7 @@ impl Context<'_> {
     }
 
     /// Sends `command key effect` to the AOF and to every replica.
-    pub(crate) fn replicate(&self, command: &CStr, key: Arg<'_>, effect: &[u8]) {
-        let (command, format) = (command.as_ptr(), c"sb".as_ptr());
-        let (key, effect, size) = (key.as_ptr(), effect.as_ptr(), effect.len());
-        // SAFETY: the format names a string of the server and a buffer with its length.
-        unsafe {
-            api!(
-                RedisModule_Replicate,
-                self.ctx,
-                command,
-                format,
-                key,
-                effect,
-                size
-            )
-        };
-    }
-
-    /// Sends `command key effect` to the AOF and to every replica, for a key whose name is not an argument of the command that runs.
-    pub(crate) fn replicate_named(&self, command: &CStr, key: &[u8], effect: &[u8]) {
+    pub(crate) fn replicate(&self, command: &CStr, key: &[u8], effect: &[u8]) {
         self.replicate_as(c"bb", command, key, effect);
     }
 

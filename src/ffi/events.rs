@@ -8,46 +8,31 @@ use super::context::{Context, db_of};
 use super::handlers::{self, Event};
 use super::log::{c_string, catch};
 
-/// Events that are needed from the start: a change of role, the end of a load, the cron.
-const FROM_THE_START: [u64; 3] = [
+const EVENTS: [u64; 7] = [
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_CRON_LOOP,
-];
-/// Events that matter only if there are locks.
-const FOR_LOCKS: [u64; 4] = [
     raw::REDISMODULE_EVENT_FLUSHDB,
     raw::REDISMODULE_EVENT_SWAPDB,
     raw::REDISMODULE_EVENT_FORK_CHILD,
     raw::REDISMODULE_EVENT_CONFIG,
 ];
 
-/// Subscribes to the events that are needed from the start; false if the server refuses.
+/// Subscribes to the events; false if the server refuses.
 pub(super) fn subscribe(ctx: &Context<'_>) -> bool {
-    ctx.subscribe_to(&FROM_THE_START)
-}
-
-impl Context<'_> {
-    /// Subscribes to the events that matter if there are locks; false if the server refuses.
-    pub(crate) fn subscribe_for_locks(&self) -> bool {
-        self.subscribe_to(&FOR_LOCKS)
-    }
-
-    fn subscribe_to(&self, events: &[u64]) -> bool {
-        events.iter().all(|&id| {
-            let event = raw::RedisModuleEvent { id, dataver: 1 };
-            // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
-            let done = unsafe {
-                api!(
-                    RedisModule_SubscribeToServerEvent,
-                    self.as_ptr(),
-                    event,
-                    Some(on_event)
-                )
-            };
-            done == raw::REDISMODULE_OK as c_int
-        })
-    }
+    EVENTS.iter().all(|&id| {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: the callback is a function of ours, good for as long as the module is loaded.
+        let done = unsafe {
+            api!(
+                RedisModule_SubscribeToServerEvent,
+                ctx.as_ptr(),
+                event,
+                Some(on_event)
+            )
+        };
+        done == raw::REDISMODULE_OK as c_int
+    })
 }
 
 unsafe extern "C" fn on_event(

@@ -12,7 +12,7 @@ use mortise_core::codec::{self, Effect};
 use mortise_core::{HomeKey, Instant, KeyId, KeyRef, Lock, Token};
 
 use crate::ffi::{Access, Context, Emit, MainThread, Source, Value};
-use crate::keys::{effect, first_lock, leases, tokens};
+use crate::keys::{effect, leases, tokens};
 use crate::time::{self, clock};
 use crate::work::queue::{self, Work};
 
@@ -34,7 +34,6 @@ pub(crate) fn on_lock_loaded(ctx: &Context<'_>, key: KeyRef<'_>, source: Source)
 
 /// `is_restored`: its leases have to be replicated.
 fn mark(ctx: &Context<'_>, key: KeyRef<'_>, is_restored: bool) {
-    first_lock::subscribe_once(ctx);
     if is_restored {
         let home = queue::home_key(ctx, key);
         RESTORED.get(ctx).borrow_mut().insert(home);

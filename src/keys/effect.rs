@@ -17,7 +17,7 @@ use mortise_core::codec::{self, Effect, Heartbeat, Stamp};
 use mortise_core::{Db, Instant, Lock};
 
 use crate::ffi::{Arg, Context, MainThread};
-use crate::keys::{first_lock, tokens};
+use crate::keys::tokens;
 use crate::time::{self, clock};
 
 /// A buffer in which effects are encoded.
@@ -46,7 +46,7 @@ pub(crate) fn send(ctx: &Context<'_>, key: Arg<'_>, now: Instant, effect: &Effec
     }
     ctx.signal_modified(key);
     let bytes = encode(ctx, effect, &clock::stamp_at(now));
-    ctx.replicate(APPLY, key, &bytes);
+    ctx.replicate(APPLY, key.bytes(), &bytes);
 }
 
 /// The bytes of an effect, in a buffer that is used for all.
@@ -77,14 +77,14 @@ pub(crate) fn replicate_again(ctx: &Context<'_>, name: &[u8], lock: &Lock, now: 
     let stamp = clock::stamp_at(now);
     for (owner, stake) in lock.holds() {
         let bytes = encode(ctx, &Effect::Put(owner.as_ref(), stake), &stamp);
-        ctx.replicate_named(APPLY, name, &bytes);
+        ctx.replicate(APPLY, name, &bytes);
     }
 }
 
 /// Replicates the token clock.
 pub(crate) fn send_token_clock(ctx: &Context<'_>) {
     let bytes = encode(ctx, &Effect::Clock, &clock::stamp());
-    ctx.replicate_named(APPLY, b"", &bytes);
+    ctx.replicate(APPLY, b"", &bytes);
 }
 
 /// Sends a heartbeat to the replicas, and to the AOF if asked to.
@@ -92,7 +92,7 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
     let bytes = encode(ctx, &Effect::Heartbeat(heartbeat), &clock::stamp());
     ctx.select(Db::default());
     if to_aof {
-        ctx.replicate_named(APPLY, b"", &bytes);
+        ctx.replicate(APPLY, b"", &bytes);
     } else {
         ctx.replicate_to_replicas(APPLY, &bytes);
     }
@@ -101,11 +101,7 @@ pub(crate) fn send_heartbeat(ctx: &Context<'_>, heartbeat: Heartbeat, to_aof: bo
 /// Clears `HAS_RECEIVERS` if there are none. The cron calls this.
 pub(crate) fn check_receivers(ctx: &Context<'_>, now: Instant) {
     let asked = ASKED.get(ctx).get();
-    // Without locks the module gets no event of forks.
-    if !HAS_RECEIVERS.get(ctx).get()
-        || !first_lock::is_subscribed(ctx)
-        || now.millis_since(asked) < ASK_EVERY
-    {
+    if !HAS_RECEIVERS.get(ctx).get() || now.millis_since(asked) < ASK_EVERY {
         return;
     }
     ASKED.get(ctx).set(now);
@@ -128,7 +124,7 @@ pub(crate) fn replicate_applied(
 ) {
     match effect {
         Effect::Put(..) | Effect::Sole(..) if ctx.has_aof() => {
-            ctx.replicate(APPLY, name, &encode(ctx, effect, here));
+            ctx.replicate(APPLY, name.bytes(), &encode(ctx, effect, here));
         }
         _ => ctx.replicate_verbatim(),
     }

@@ -31,11 +31,6 @@ pub(crate) fn last_deadline(ctx: &Context<'_>) -> Instant {
     }
 }
 
-/// Bytes of an entry whose key has a name of `name_len` bytes.
-const fn entry_size(name_len: usize) -> usize {
-    LeaseOrder::<ShortBytes>::ENTRY_SIZE + ShortBytes::heap_size_of(name_len)
-}
-
 /// Brings the table in step with a lock that is held.
 pub(crate) fn follow(ctx: &Context<'_>, key: KeyRef<'_>, value: &Value, now: Instant) {
     let Some(mut deadline) = value.lock.next_deadline() else {
@@ -92,10 +87,7 @@ pub(crate) fn count_ended(ctx: &Context<'_>, stake: &Stake) {
 
 /// Bytes of the value and of its entry in the lease order, whose key is `name_len` bytes long.
 pub(crate) fn memory(value: &Value, name_len: usize) -> usize {
-    let entry = if value.listed.get().is_some() {
-        entry_size(name_len)
-    } else {
-        0
-    };
+    let entry = LeaseOrder::<ShortBytes>::ENTRY_SIZE + ShortBytes::heap_size_of(name_len);
+    let entry = value.listed.get().map_or(0, |_| entry);
     size_of::<Value>() + value.lock.heap_size() + entry
 }

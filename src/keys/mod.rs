@@ -8,6 +8,6 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod effect;
-pub(crate) mod first_lock;
+pub(crate) mod evictions;
 pub(crate) mod leases;
 pub(crate) mod tokens;

@@ -41,8 +41,6 @@ pub(crate) struct Grace {
     stalled_until: Cell<Instant>,
     /// Waiters have to be settled when all of it is over.
     pending: Cell<bool>,
-    /// The log says that nothing is granted.
-    pub(super) logged: Cell<bool>,
     /// The last tick of the sweep timer.
     ticked: Cell<Instant>,
     /// How long an old primary may take to stop.
@@ -126,7 +124,6 @@ impl Grace {
             self.stalled_until.set(until);
             self.pending.set(true);
             self.on_tick(now);
-            self.logged.set(true);
             ctx.warn(&format!(
                 "the event loop was away for {away} ms: nothing is granted or renewed for {pause} ms, \
                  in case a replica has taken over. A paused machine, swapping or a slow command (SLOWLOG) \

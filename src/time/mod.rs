@@ -68,18 +68,9 @@ pub(crate) fn detect_stall(ctx: &Context<'_>, now: Instant) {
 pub(crate) fn log_grace_begin(ctx: &Context<'_>, now: Instant, why: &str) {
     let left = grace(ctx).ends().millis_since(now);
     if left > 0 && is_primary(ctx) {
-        grace(ctx).logged.set(true);
         ctx.notice(&format!(
             "{why}: for {left} ms (lock.grace) nothing is granted, because somebody may hold a lock that this server \
              does not know of"
         ));
-    }
-}
-
-/// Logs that the grace is over, once it is.
-pub(crate) fn log_grace_end(ctx: &Context<'_>, now: Instant) {
-    let grace = grace(ctx);
-    if grace.ends() <= now && grace.logged.take() && is_primary(ctx) {
-        ctx.notice("the grace is over: locks are granted");
     }
 }

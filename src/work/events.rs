@@ -1,14 +1,11 @@
 //! What happens to the server as a whole. Nothing here writes, replicates or wakes: it marks.
-//!
-//! From Redis 7.2 and Valkey 8 on the server offers each key that it removes to every listener of any event. So a server without locks
-//! gets only those listeners that it cannot do without.
 
 use mortise_core::KeyRef;
 
 use crate::config;
 use crate::error::Error;
 use crate::ffi::{Context, Event, Value};
-use crate::keys::{arrivals, effect, first_lock, leases, tokens};
+use crate::keys::{arrivals, effect, leases, tokens};
 use crate::time::{self, alarms, clock, failover};
 use crate::waiting::{self, undelivered};
 use crate::work::queue::Scope;
@@ -24,6 +21,7 @@ pub(crate) fn on_load(ctx: &Context<'_>) {
     time::log_grace_begin(ctx, now, "the server has started");
     waiting::boxes(ctx).on_start(now);
     failover::warn_of_short_grace(ctx);
+    queue::push(ctx, Work::WarnOfEvictions);
     alarms::sweep_in(ctx, alarms::SWEEP_EVERY);
 }
 
@@ -56,9 +54,6 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             tokens::clock(ctx).borrow_mut().resume(clock::wall());
             time::grace(ctx).on_tick(clock::now());
             // Waiters need nothing: the flush before the load has queued their keys, and each lock that comes queues its key.
-            if tokens::last(ctx) > 0 {
-                first_lock::subscribe_once(ctx);
-            }
             alarms::at_end_of_turn(ctx);
         }
         Event::Cron => {
@@ -73,7 +68,8 @@ fn on_change(ctx: &Context<'_>, event: Event) {
             effect::may_have_receivers(ctx);
             time::grace(ctx).heartbeats.on_fork();
             // A replica has an AOF of its own, and its replicas get nothing but what its primary sends.
-            if ctx.has_aof() {
+            // Without a token it stays empty, so that the file loads without the module.
+            if ctx.has_aof() && tokens::last(ctx) > 0 {
                 queue::push(ctx, Work::SendTokenClock);
             }
         }

@@ -11,7 +11,7 @@ use mortise_core::{Instant, KeyRef, Live, Lock, Owner, OwnerRef, Stake};
 
 use crate::error::Error;
 use crate::ffi::{Access, Arg, Context, Key, Value};
-use crate::keys::{effect, first_lock, leases};
+use crate::keys::{effect, leases};
 use crate::time::{self, clock};
 use crate::waiting;
 use crate::work::queue;
@@ -65,7 +65,6 @@ impl<'c> OpenLock<'c> {
         step: impl FnOnce(&mut OpenLock<'c>) -> T,
     ) -> Result<T, Error> {
         let key = ctx.open(name, Access::Write)?;
-        first_lock::subscribe_once(ctx);
         time::detect_stall(ctx, now);
         let mut lock = Self {
             ctx,

@@ -234,15 +234,3 @@ fn an_eviction_and_the_hand_off_after_it_reach_a_replica() {
     assert_same_data(&primary, &replica);
     assert_eq!((primary.gauge("locks"), replica.gauge("locks")), (1, 1));
 }
-
-#[test]
-fn full_memory_on_a_server_without_locks_logs_nothing_about_locks() {
-    let server = Server::builder()
-        .config("maxmemory-policy", "allkeys-lru")
-        .start();
-    let mut conn = server.connect();
-    leave_room(&server, 300_000);
-    press(&server, &mut conn, 100);
-    assert_eq!(text(&cmd!(conn, "PING")), "PONG");
-    assert_eq!(warnings(&server), 0);
-}
