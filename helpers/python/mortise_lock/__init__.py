@@ -14,8 +14,8 @@ from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
-from ._values import LATE, Failed, UnconfirmedError, confirmed, is_unconfirmed, milliseconds, now, pool_of
-from ._wire import cause_of, connection_like, packed, wait_for
+from ._values import LATE, Failed, UnconfirmedError, milliseconds, now, pool_of
+from ._wire import cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
            "UnconfirmedError", "close", "revoke"]
@@ -80,7 +80,7 @@ class Lock(BaseLock[Client]):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        run(self._exit(kind, error, trace))
+        run(self._exit(self._taken.leave(), error))
 
     def guard(self, *command: Any) -> Any:
         """Runs a command by this lock's client, if the lock is held when the server runs it: `lock.guard("SET", "stock:42", 17)`. Its
@@ -151,7 +151,7 @@ def session_of(redis, kind, place, replicas):
             if session is not None:  # of this process's parent, or of another loop
                 session.gone()
             session = by_replicas[replicas] = kind(pool, place, replicas)
-            session.gone = weakref.finalize(pool, kind.hang_up, place, session.wires)
+            session.gone = weakref.finalize(pool, kind.hang_up, place, session.opened)
             session.gone.atexit = False
             sessions.add(session)
         return session
@@ -163,11 +163,12 @@ def sessions_of(redis):
 
 
 class Connections:
-    """Connections to one server: each thread uses one while it sends, and while it waits for a lock. A few stay open for the next."""
+    """Connections to one server: each thread uses one while it sends, and while it waits for a lock. A few stay open for the next. With
+    `replicas` so many confirm what is sent."""
 
-    def __init__(self, pool):
+    def __init__(self, pool, replicas):
         """pool: what gives the pool that they are made like."""
-        self.pool, self.idle, self.waiting = pool, [], set()
+        self.pool, self.replicas, self.idle, self.waiting = pool, replicas, [], set()
         self.prober, self.probing, self.probed = None, threading.Lock(), now()
 
     async def call(self, commands, wait=0):
@@ -175,13 +176,12 @@ class Connections:
         connection, known = None, True
         try:
             if wait and self.prober is None:
-                self.prober = self.open()[0]
-            connection, limit = self.take()
+                self.prober = self.open()
+            connection = self.take()
             if wait:
                 self.waiting.add(connection)
             known = False
-            connection.send_packed_command([packed(commands)], check_health=False)
-            replies = [await self.read(connection, max(wait + LATE, limit * 1000) if wait else 0) for _ in commands]
+            replies = self.exchange(connection, commands, max(wait + LATE, connection.socket_timeout * 1000) if wait else 0)
         except BaseException as error:
             self.hang_up_idle()  # which may be as stale
             if connection is not None:
@@ -192,24 +192,35 @@ class Connections:
         finally:
             self.waiting.discard(connection)
         if len(self.idle) < MOST_IDLE:
-            self.idle.append((connection, limit))
+            self.idle.append(connection)
         else:
             connection.disconnect()
         return replies
 
     def take(self):
-        """A connection that nobody else has, and its limit for a reply in seconds."""
+        """A connection that nobody else has."""
         try:
             return self.idle.pop()
         except IndexError:
             return self.open()
 
     def open(self):
-        connection, limit, _ = connection_like(self.pool())
+        connection = connection_like(self.pool())
         connection.connect()
-        return connection, limit
+        if self.replicas:
+            connection.send_command(*wait_for(self.replicas, connection.socket_timeout), check_health=False)
+            check_attached(self.replicas, connection.read_response())
+        return connection
 
-    async def read(self, connection, longest):
+    def exchange(self, connection, commands, longest):
+        if not self.replicas:
+            connection.send_packed_command([packed(commands)], check_health=False)
+            return [self.read(connection, longest) for _ in commands]
+        connection.send_packed_command([packed([*commands, wait_for(self.replicas, connection.socket_timeout)])], check_health=False)
+        *replies, had = [self.read(connection, 0) for _ in range(len(commands) + 1)]
+        return confirmed(self.replicas, replies, had)
+
+    def read(self, connection, longest):
         """One reply, or the error in its place. If it may take longer than usual, the server shows now and then that it still answers."""
         end = now() + longest
         while longest and not connection.can_read(min(BEAT, max(0, end - now())) / 1000):
@@ -240,7 +251,7 @@ class Connections:
 
     def hang_up_idle(self):
         idle, self.idle = self.idle, []
-        for connection, _ in idle:
+        for connection in idle:
             connection.disconnect()
 
     def end_waits(self):
@@ -254,30 +265,10 @@ class Connections:
         self.hang_up_idle()
 
 
-class ConfirmingConnections(Connections):
-    """Connections over which replicas confirm renewals: a thread has one for itself meanwhile."""
-
-    def __init__(self, pool, replicas):
-        super().__init__(pool)
-        self.replicas = replicas
-
-    def open(self):
-        connection, limit = super().open()
-        # Before the connection has written anything, WAIT counts the replicas that are attached.
-        connection.send_command(*wait_for(self.replicas, self.pool()), check_health=False)
-        if (had := connection.read_response()) < self.replicas:
-            connection.disconnect()
-            raise UnconfirmedError(self.replicas, had)
-        return connection, limit
-
-    async def confirm(self, renewals):
-        return confirmed(self.replicas, await self.call([*renewals, wait_for(self.replicas, self.pool())]))
-
-
 class Session(rules.Session):
     """Carries the rules out in the thread that asks: what they wait for blocks it."""
 
-    event = staticmethod(threading.Event)
+    event, wires = staticmethod(threading.Event), Connections
 
     def __init__(self, pool, place, replicas):
         super().__init__(pool, place, replicas)
@@ -293,32 +284,16 @@ class Session(rules.Session):
         return True
 
     @staticmethod
-    def hang_up(_, wires):
-        for connections in list(wires.values()):
+    def hang_up(_, opened):
+        for connections in list(opened.values()):
             run(connections.hang_up())
-
-    async def call(self, node, commands, wait=0):
-        address = node.address
-        if address not in self.wires:
-            self.wires.setdefault(address, Connections(lambda: self.pool_at(address)))
-        return await self.wires[address].call(commands, wait)
-
-    async def confirm(self, node, renewals):
-        address, own = node.address, ("confirm", node.address)
-        if own not in self.wires:
-            self.wires.setdefault(own, ConfirmingConnections(lambda: self.pool_at(address), self.replicas))
-        replies = await self.wires[own].confirm(renewals)
-        if any(map(is_unconfirmed, replies)):  # a primary that has lost its replicas may have a successor
-            for wires in (self.wires[own], self.wires.get(address)):
-                wires and wires.hang_up_idle()
-        return replies
 
     def pool_at(self, address):
         own = self.pool()
         return own if address is None else pool_of(own.get_redis_connection(own.get_node(*address)))
 
     def end_waits(self):
-        for connections in list(self.wires.values()):
+        for connections in list(self.opened.values()):
             connections.end_waits()
 
     async def wait(self, event, ms):

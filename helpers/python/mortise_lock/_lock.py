@@ -4,15 +4,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Union
+from typing import Any, Generic, TypeVar, Union
 
 from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, NoPermissionError, ResponseError, TimeoutError
 
 from ._taken import Local, Taken
-from ._values import LEAST_LEASE, PATIENCE, Failed, Hold, UnconfirmedError, code, lease_of, log, milliseconds, now, pool_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+from ._values import (LEAST_LEASE, PATIENCE, Failed, Hold, UnconfirmedError, changes_nothing, code, is_gone, lease_of, log, milliseconds, now,
+                      pool_of)
 
 Client = TypeVar("Client")
 Name = Union[str, bytes]
@@ -33,32 +31,6 @@ class RefusedError(LockError):
     """The server refused: a key of another type, too many waiters, no permission. The text is its own."""
 
 
-class Options(TypedDict, total=False):
-    """Those of `Lock`, by their names."""
-
-    timeout: float | None
-    sleep: float | None
-    blocking: bool
-    blocking_timeout: float | None
-    thread_local: bool
-    raise_on_release_error: bool
-    lease: float
-    max_hold: float | None
-    at_least: float | None
-    holder: Name | None
-    replicas: int
-    cancel_on_loss: bool  # asyncio only
-
-
-def counted(name, value):
-    """The value, if it is a count."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is an int, not {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more, not {value}")
-    return value
-
-
 class BaseLock(Generic[Client]):
     """What locks for threads and for tasks have in common."""
 
@@ -67,7 +39,8 @@ class BaseLock(Generic[Client]):
 
     def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
                  blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
-                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, replicas: int = 0) -> None:
+                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, replicas: int = 0,
+                 cancel_on_loss: bool = False) -> None:
         """A lock on `name` (str or bytes) by the client `redis`. Takes nothing yet. As `redis.lock.Lock`; all times are seconds.
 
         timeout: after so long the lock is free again, unless extended; 0.003 at least. None: it is renewed until it is
@@ -84,16 +57,23 @@ class BaseLock(Generic[Client]):
         holder: a name for people to read, as in LOCK.INFO: a part of the owner (str or bytes, without ##).
         replicas: how many replicas must have the grant and each renewal before this lock relies on it. If all clients of the lock
             name the number of replicas that may ever be promoted, and each server has `lock.grace`, no failover lets two in.
+        cancel_on_loss: with asyncio, the body of an `async with` block is cancelled when the lock is lost; then the block raises
+            LockNotOwnedError.
 
         Raises TypeError for what is no number, and ValueError for one outside of its bounds.
         """
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
-        self.at_least, self.holder, self.replicas = at_least, holder, replicas
-        self._request(), self._limit(blocking_timeout), self._check(sleep), counted("replicas", replicas)
-        self._taken = self._takes(self.thread_local is False)
-        self._keys, self._holder = [self._bytes(one) for one in (name if self._is_several() else [name])], self._bytes(holder)
+        self.at_least, self.holder, self.replicas, self.cancel_on_loss = at_least, holder, replicas, cancel_on_loss
+        self._times(), self._limit(blocking_timeout), self._check(sleep)
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+            raise ValueError(f"replicas is a count, not {replicas!r}")
+        if cancel_on_loss and not hasattr(self, "__aenter__"):
+            raise ValueError("cancel_on_loss is for tasks: a thread cannot be cancelled")
+        self._taken = self._takes(thread_local is False)
+        self._keys, self._holder = [self._bytes(one) for one in (name if isinstance(name, tuple) else (name,))], self._bytes(holder)
+        self._key = self._keys[0]
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
 
@@ -103,13 +83,6 @@ class BaseLock(Generic[Client]):
 
     def _bytes(self, value):
         return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
-
-    def _is_several(self):
-        return self._command == "LOCK.MACQUIRE"
-
-    @property
-    def _key(self):
-        return self._keys[0]
 
     @property
     def local(self) -> Any:
@@ -121,18 +94,12 @@ class BaseLock(Generic[Client]):
         current = self._taken.current()
         return current and current.hold
 
-    def _request(self):
+    def _times(self):
         """The lease, for how long it is renewed, and how long the lock stays taken, in ms. Refuses what is no time for that."""
-        lease = lease_of("lease", self.lease)
-        if self.timeout is not None:
-            lease = lease_of("timeout", self.timeout)
+        lease = lease_of("lease", self.lease) if self.timeout is None else lease_of("timeout", self.timeout)
         longest = math.inf if self.max_hold is None else milliseconds("max_hold", self.max_hold, LEAST_LEASE)
-        at_least = None if self.at_least is None else lease_of("at_least", self.at_least)
-        return max(lease, at_least or 0), longest, at_least
-
-    def _count(self, _):
-        """The option for its count."""
-        return "HOLDS", 1
+        at_least = -math.inf if self.at_least is None else lease_of("at_least", self.at_least)
+        return max(lease, at_least), longest, at_least
 
     def _limit(self, blocking_timeout):
         """Milliseconds for which to wait. A time that has passed asks once."""
@@ -175,88 +142,78 @@ class BaseLock(Generic[Client]):
         """The acquisition, or None where others held the lock for the whole wait."""
         limit = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout)
         wait = limit if (self.blocking if blocking is None else blocking) else 0
-        session, task, count = await self._session(), self._bytes(token), self._count(permits)
-        end, failing = now() + wait, None
+        session, task, answered = await self._session(), self._bytes(token), now()
+        end = answered + wait
         for tries in itertools.count(1):
+            began = now()
             try:
-                hold = await self._attempt(session, end - now() if wait else 0, task, count)
+                hold = await self._attempt(session, end - began if wait else 0, task, permits)
                 return hold and self._taken.add(task or hold.owner, hold)
             except Failed as failed:
                 cause = ConnectionError("closed") if session.closed else failed.cause
-                failing = cause and (failing or now())
-                if wait == 0:
-                    last_try = tries > 1 or isinstance(cause, (TimeoutError, UnconfirmedError))  # once more, but not after a silence
-                else:
-                    last_try = now() + 20 >= (max(failing, session.node(self._key).answered_at) + PATIENCE if failing and limit == math.inf else end)
-                if session.closed or last_try or isinstance(cause, (AuthenticationError, NoPermissionError)):
-                    if cause is not None:
-                        raise cause
+            if cause is None or isinstance(cause, UnconfirmedError) or now() > began + PATIENCE:
+                answered = now()  # nobody waits for so long at a server that answers nobody
+            if wait == 0:
+                is_over = tries > 1 or isinstance(cause, (TimeoutError, UnconfirmedError))  # once more, but not after a silence
+            else:
+                is_over = now() + 20 >= (answered + PATIENCE if wait == math.inf else end)
+            if is_over or session.closed or isinstance(cause, (AuthenticationError, NoPermissionError)):
+                if cause is None:
                     return None
-                if not failing and tries < 4:
-                    continue
-                if failing:
-                    await session.refresh(session.node(self._key))
+                raise cause
+            if cause is not None:
+                await session.refresh(session.node(self._key))
             await session.pause(min(20 * 2 ** min(tries, 5), max(20, end - now())))
 
-    def _words(self, owner, lease, count):
+    def _request(self, hold, permits):
         """The command that asks for it, without its wait."""
-        if self._is_several():
-            return self._command, owner, lease, len(self._keys), *self._keys
-        return self._command, self._key, owner, lease, *count
+        return self._command, self._key, hold.owner, hold.lease, "HOLDS", 1
 
     def _new_hold(self, session, task=None):
-        lease, max_hold, at_least = self._request()
+        lease, max_hold, at_least = self._times()
         return Hold(self._keys, session.name(task, self._holder), lease, session.event, max_hold, at_least)
 
-    async def _attempt(self, session, left, task, count):
-        """One request under one name. If its outcome is unknown in the end, it is left."""
-        hold = self._new_hold(session, task)
-        session.asked[hold.owner] = hold  # before it is sent: a letter may overtake the reply
-        sent, known = now(), session.closed
-        try:
+    async def _attempt(self, session, left, task, permits):
+        """One request under one name: its hold, or None. If its outcome is unknown in the end, it is left."""
+        hold, unknown = self._new_hold(session, task), False
+        with session.work():
             if session.closed:
                 raise Failed()
-            node, reply = await session.request(hold, self._words(hold.owner, hold.lease, count), left)
-            known = reply is None or getattr(reply, "known", isinstance(reply, ResponseError))
-            if isinstance(reply, Failed):
-                raise reply
-            if isinstance(reply, Exception):
-                raise self._problem(reply)
-            if reply is None:
-                node.answered_at = now()
-                return None
-            hold.granted(reply, max(sent, hold.begin))
-            if session.replicas or hold.until - now() < hold.lease / 2:
-                await self._confirm(session, hold)
-            node.answered_at = now()
-            self._hold_on(node, hold)
-            if session.asked.pop(hold.owner, None) is None:  # `close` was faster
-                raise Failed()
-            known = True
-            return hold
-        finally:
-            session.asked.pop(hold.owner, None)
-            if not known:
-                node = session.node(hold.key)
-                node.holds.discard(hold)
-                node.leave(hold)
+            try:
+                unknown = True
+                reply, begin = await session.request(hold, self._request(hold, permits), left)
+                unknown = not changes_nothing(reply)
+                if isinstance(reply, Exception):
+                    raise reply if isinstance(reply, Failed) else self._problem(reply)
+                if reply is None:
+                    return None
+                hold.granted(reply, begin)
+                if session.replicas or hold.until - now() < hold.lease / 2:
+                    await self._confirm(session, hold)
+                self._hold_on(session, hold)
+                if session.closed:
+                    raise Failed()
+                unknown = False
+                return hold
+            finally:
+                if unknown:
+                    session.leave(hold)
 
     async def _confirm(self, session, hold):
         """Renews what was granted, where replicas have to have it, or where nobody knows how long ago that was: it counts from then on."""
         sent = now()
         for reply in await session.renew(hold, hold.lease):
-            if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-                raise reply if isinstance(reply, Failed) else self._problem(reply)
-            if reply != hold.token:
+            if is_gone(reply):
                 raise Failed()
+            if isinstance(reply, Exception):
+                raise reply if isinstance(reply, Failed) else self._problem(reply)
         hold.granted(hold.token, sent)
 
-    def _hold_on(self, node, hold):
+    def _hold_on(self, session, hold):
         """From here on it is the caller's."""
-        if hold.at_least is not None:
-            hold.rests_until = now() + hold.at_least
+        hold.rests_until = now() + hold.at_least
         if self.timeout is None:
-            node.hold(hold)
+            session.node(hold.key).hold(hold)
 
     async def _holds(self, session, key):
         """Who holds, by the server. None where something else than such a lock has the key."""
@@ -328,27 +285,34 @@ class BaseLock(Generic[Client]):
         `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
         self._check_single()
         heir, lease, current = self._bytes(owner), lease_of("lease", lease), self._taken.current()
-        token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease), current)
-        current.passed = self._taken.remove(current)
+        if current is not None and not self._taken.remove(current):
+            current = None  # another thread was faster
+        try:
+            token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease), current)
+        except BaseException:
+            if current is not None:
+                self._taken.acquisitions.append(current)
+            raise
+        current.is_passed = True
         return token
 
     async def take_over(self, owner: Name, token: int) -> bool:
         """Whether the lock is held here from now on, which was held under the name `owner` by that fencing token: of several who try,
         one gets it. False: it is not held by that name and token, or no longer. Raises RefusedError, and redis-py's own errors."""
         self._check_single()
-        session, owner = await self._session(), self._bytes(owner)
+        session = await self._session()
         hold = self._new_hold(session)
         with session.work():
-            taken = await session.take_over(hold, owner, token)
+            taken = await session.take_over(hold, self._bytes(owner), token)
         if isinstance(taken, Exception):
             raise self._problem(taken)
         if taken:
-            self._hold_on(session.node(self._key), hold)
-            self._taken.add(hold.owner, hold, taken_over=True)
+            self._hold_on(session, hold)
+            self._taken.add(hold.owner, hold).is_taken_over = True
         return taken
 
     def _check_single(self):
-        if self._is_several():
+        if len(self._keys) > 1:
             raise TypeError("only a lock of one name is passed on and taken over")
 
     def _guarded(self, command):
@@ -380,19 +344,18 @@ class BaseLock(Generic[Client]):
     async def _lost(self, taken, end=math.inf):
         """Waits until the acquisition is over, or until `end`. Whether it was lost."""
         session, hold = await self._session(), taken.hold
-        while hold is not None and hold.lasts() and now() < end:
+        while hold is not None and hold.held() and now() < end:
             await session.wait(hold.ended.awaited(), max(0, min(hold.until - now() + 1, end - now(), 1_000)))
-        return hold is not None and not hold.lasts() and taken in self._taken.acquisitions
+        return hold is not None and not hold.held() and taken in self._taken.acquisitions
 
-    async def _enter(self) -> Self:
+    async def _enter(self):
         taken = await self._acquire()
         if taken is None:
             raise self._error(BusyError, "Unable to acquire lock within the time specified")
-        self._taken.enter(taken)
-        return self
+        self._taken.blocks.append(taken)
+        return taken
 
-    async def _exit(self, kind: object, error: BaseException | None, trace: object) -> None:
-        taken = self._taken.leave()
+    async def _exit(self, taken, error):
         if taken is None:
             return
         try:
@@ -421,7 +384,7 @@ class BaseMultiLock(BaseLock[Client]):
 
     _command = "LOCK.MACQUIRE"
 
-    def __init__(self, redis: Client, names: Sequence[Name], **options: Unpack[Options]) -> None:
+    def __init__(self, redis: Client, names: Sequence[Name], **options: Any) -> None:
         """The locks of 1 to 16 names (a sequence of str or bytes) by the client `redis`. Takes nothing yet. In a cluster the names are
         in one slot, as by a {hash tag}.
 
@@ -431,13 +394,16 @@ class BaseMultiLock(BaseLock[Client]):
             raise TypeError(f"names are several names, not {names!r}")
         super().__init__(redis, tuple(names), **options)
 
+    def _request(self, hold, permits):
+        return self._command, hold.owner, hold.lease, len(self._keys), *self._keys
+
 
 class BaseSemaphore(BaseLock[Client]):
     """Up to `limit` permits of a name are out at the same time."""
 
     _command = "LOCK.RLOCK"
 
-    def __init__(self, redis: Client, name: Name, limit: int, permits: int = 1, **options: Unpack[Options]) -> None:
+    def __init__(self, redis: Client, name: Name, limit: int, permits: int = 1, **options: Any) -> None:
         """A semaphore of `limit` permits on `name`. Takes nothing yet. All users of a name give the same limit; the server stores none.
 
         permits: how many `acquire` takes at once where it gets no such argument.
@@ -445,13 +411,9 @@ class BaseSemaphore(BaseLock[Client]):
         """
         super().__init__(redis, name, **options)
         self.limit, self.permits = limit, permits
-        self._count(None)
 
-    def _count(self, permits):
-        permits = self.permits if permits is None else permits
-        if not 1 <= counted("permits", permits) <= counted("limit", self.limit) < 2**31:
-            raise ValueError(f"permits must be 1 to the limit of {self.limit}, not {permits}")
-        return "HOLDS", permits, "LIMIT", self.limit
+    def _request(self, hold, permits):
+        return self._command, self._key, hold.owner, hold.lease, "HOLDS", self.permits if permits is None else permits, "LIMIT", self.limit
 
     async def available(self) -> int:
         """How many permits are free now."""

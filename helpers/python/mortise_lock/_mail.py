@@ -1,45 +1,50 @@
 """How tasks wait: by mail. The server puts the answers to all of them into one box for each node, which one task empties."""
+import asyncio
+import math
 import uuid
 
 from redis.exceptions import MovedError, ResponseError
 
 from . import _rules as rules
 from ._values import LATE, Failed, code, fields, judged, now
-from ._worker import Worker
 
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 
 
+async def done_in(future, ms):
+    """Whether it is done within so many ms, or just after that, when a loop that was busy has read what had come."""
+    for part in (ms, LATE):
+        if (await asyncio.wait({future}, timeout=None if part == math.inf else part / 1000))[0]:
+            return True
+    return False
+
+
 class Node(rules.Node):
-    """One server, and who waits there."""
+    """One server, and who waits there. `queued` has the keys of the requests in its queues, by the futures of their answers."""
 
     def __init__(self, session, address):
         super().__init__(session, address)
-        self.queued, self.doubt = set(), False
-        self.listener = Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
+        self.queued = {}
+        self.listener = rules.Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.new_box()
 
     def new_box(self):
-        """A box of a name that nobody has had. In a cluster the node that serves the name has the box: it gets a hash tag."""
+        """A box of a name that nobody has had. A cluster routes it as a key: it gets a hash tag that this node serves."""
         mine = (f"{{{n}}}" for n in range(16384 * 16) if self.session.address(str(n)) == self.address)
         self.box, self.since, self.number = f"{uuid.uuid4()}{next(mine, '') if self.address else ''}", None, 0
 
     def waiting(self, ms):
         return (*words, "MAIL", self.box) if (words := super().waiting(ms)) else ()
 
-    async def answer(self, hold, since, left):
-        """The letter to a request that was queued."""
-        hold.since, ends = since, now() + left
-        self.queued.add(hold)
-        self.doubt = self.doubt or since != self.since
+    async def letter(self, answer, key, since, left):
+        """The answer to a request that was queued in the box of that number, within `left` ms, and since when it is held."""
+        self.settle_other_boxes(since)
+        self.queued[answer] = key
         self.listener.wake()
         try:
-            answered = hold.answered.awaited()
-            while not answered.is_set() and now() < ends:
-                await self.session.wait(answered, min(ends - now(), 60_000))
-            return hold.answer if await self.session.wait(answered, LATE) else Failed()
+            return answer.result() if await done_in(answer, left) else (Failed(), 0)
         finally:
-            self.queued.discard(hold)
+            self.queued.pop(answer, None)
 
     async def listen(self):
         """Collects the letters of those that wait."""
@@ -51,32 +56,33 @@ class Node(rules.Node):
             return await self.session.pause(50)
         if not isinstance(judged(reply), Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
             reply.known = False
-            return self.settle_queued(reply, lambda hold: True)
+            return self.settle(reply)
         await self.session.pause(50)
         await self.session.refresh(self)
-        moved = isinstance(reply, MovedError)
-        self.settle_queued(Failed(), lambda hold: moved or self.session.node(hold.key) is not self)
-        if moved:
+        self.settle(Failed(), lambda key: self.session.node(key) is not self)
+        if isinstance(reply, MovedError):
+            self.settle(Failed())
             self.new_box()
 
     def deliver(self, sent, since, waited, letters):
-        if since != self.since:
-            self.since, self.number, self.doubt = since, 0, True
+        self.settle_other_boxes(since)
         for letter in map(fields, letters):
             self.number = max(self.number, letter["number"])
-            hold, result = self.session.asked.get(letter["owner"]), letter["result"]
-            if hold is None:
+            result, answer = letter["result"], self.session.awaited.get(letter["owner"])
+            if answer is None or answer.done():
                 continue  # nobody wants it any more: its name was left
             if result == b"granted":
-                hold.settle(letter["token"], sent + waited - letter["age"])
+                answer.set_result((letter["token"], sent + waited - letter["age"]))
             else:
-                hold.settle(judged(ResponseError(letter["error"].decode())) if result == b"refused" else None)
-        if self.doubt:
-            self.doubt = False
-            self.settle_queued(Failed(), lambda hold: hold.since != since)  # what was put into another box is gone
+                answer.set_result((judged(ResponseError(letter["error"].decode())) if result == b"refused" else None, 0))
 
-    def settle_queued(self, answer, which):
-        """Ends waits without a letter: their names are left. A `Failed` makes them ask again."""
-        for hold in [hold for hold in self.queued if which(hold)]:
-            self.queued.discard(hold)
-            hold.settle(answer)
+    def settle_other_boxes(self, since):
+        """Takes the number of the box. What was queued in one of another number is gone."""
+        if since != self.since:
+            self.settle(Failed())
+            self.since, self.number = since, 0
+
+    def settle(self, reply, which=lambda key: True):
+        """Ends waits at keys without a letter: their names are left. A `Failed` makes them ask again."""
+        for answer in [answer for answer, key in self.queued.items() if which(key) and not answer.done()]:
+            answer.set_result((reply, 0))

@@ -1,4 +1,4 @@
-"""What a client of Mortise requests, relies on and leaves. No socket, thread or loop here: `__init__.py` brings them.
+"""What a client of Mortise requests, relies on and leaves. No socket, thread or loop here: `__init__.py` and `asyncio.py` bring them.
 
 One rule stands above the others: *a hold whose state is unknown is never kept*. Every attempt has a name of its own. If its outcome is
 unknown, LOCK.LEAVE … FOR is repeated until the server replies, and late requests of that name change nothing.
@@ -7,85 +7,92 @@ All is written as coroutines. What they wait for suspends them with asyncio; wit
 a coroutine runs to its end in one go. Threads wait for a lock on a connection each, tasks by mail (`_mail.py`).
 """
 import contextlib
+import functools
 import itertools
 import math
 import threading
 import uuid
 import weakref
 
-from redis.exceptions import AskError, LockError, MovedError, RedisClusterException
+from redis.exceptions import AskError, MovedError, RedisClusterException
 
-from ._values import MOST, TICK, Failed, Hold, PendingLeave, code, fields, judged, keys_of, log, now, settled
-from ._worker import Worker
+from ._values import LEAVE_FOR, MOST, TICK, Failed, UnconfirmedError, changes_nothing, code, fields, is_gone, judged, keys_of, log, now, settled
 
 
-def being_passed():
-    return Failed(LockError("The lock is being passed on: whether it is still held is not known yet"), known=True)
+class Worker:
+    """Work in the background, that starts when there is some and ends a while after there is none."""
+
+    def __init__(self, session, work, load):
+        self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
+
+    def wake(self, urgent=True):
+        with self.session.mutex:
+            start, self.running = not self.running, True
+            if urgent:
+                self.event.set()
+        # With the pool, which stays for as long as there is work: with it the connections would go.
+        if start and not self.session.spawn(functools.partial(self.run, self.session.pool())):
+            self.running = False
+
+    async def run(self, _):
+        while self.running:
+            self.event.clear()
+            busy = self.load()
+            try:
+                await (self.work() if busy else self.session.wait(self.event, TICK))
+            except Exception:
+                log.exception("a lock's background work failed; it goes on")
+                await self.session.pause(TICK)
+            with self.session.mutex:
+                self.running = (busy and not self.session.closed) or self.event.is_set() or self.load()
 
 
 class Node:
-    """One server: what is held there, and what has to be left there."""
+    """One server: what is held there, and the LEAVEs that it has not answered."""
 
     def __init__(self, session, address):
-        self.session, self.address = session, address
-        self.holds, self.pending_leaves, self.pause, self.answered_at = set(), set(), 20, -math.inf
-        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.pending_leaves))
+        self.session, self.address, self.holds, self.leaves, self.pause = session, address, set(), set(), 20
+        self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.leaves))
 
     def waiting(self, ms):
         """What makes a request wait for so long."""
         return ("WAIT", 0 if ms == math.inf else max(1, math.ceil(ms))) if ms > 0 else ()
 
     async def keep(self):
-        """Renews held locks, and leaves names of unknown outcome: many in one pipeline."""
-        start, holds = now(), list(self.holds)
-        for hold in holds:
-            if start >= hold.until:
-                self.lose(hold)
-        jobs = [(self.renewed, hold, command) for hold in holds
-                if hold.renew_at <= start + hold.lease / 10 and start < min(hold.last, hold.until)
-                for command in hold.renewals(min(hold.lease, hold.last - start))]
-        leaves = [(self.left, pending, pending.command) for pending in list(self.pending_leaves)[:MOST]]
-        if not jobs and not leaves:
+        """Leaves names of unknown outcome, and renews held locks: many in one pipeline."""
+        start = now()
+        for hold in [hold for hold in list(self.holds) if start >= hold.until]:
+            self.lose(hold)
+        holds = list(self.holds)
+        due, leaves = [hold for hold in holds if hold.is_due(start)][:MOST], list(self.leaves)[:MOST]
+        if not due and not leaves:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
-        if self.session.replicas:  # no LEAVE waits for them
-            failed = await self.exchange(leaves, self.session.call)
-            failed = await self.exchange(jobs, self.session.confirm) or failed
-        else:
-            failed = await self.exchange(jobs + leaves, self.session.call)
+        failed = await self.send_leaves(leaves)
+        failed = await self.renew(due) or failed
         if failed:
             await self.session.refresh(self)
             self.rehome()
             await self.session.pause(min([self.pause] + [hold.lease / 10 for hold in holds]))
         self.pause = min(self.pause * 2, 500) if failed else 20
 
-    async def exchange(self, jobs, call):
-        """Sends the command of each job, and lets it take the reply. Whether one of them has to be sent again."""
-        failed = False
-        while jobs:
-            some, jobs, sent = jobs[:MOST], jobs[MOST:], now()
-            for (take_reply, what, command), reply in zip(some, await call(self, [command for _, _, command in some])):
-                if isinstance(reply, AskError) and not isinstance(reply, MovedError) and call == self.session.call:
-                    reply = (await self.session.ask(*command))[1]
-                failed = take_reply(what, reply, sent, command[1]) or failed
-                if isinstance(reply, Failed):  # so will the rest
-                    jobs = []
-        return failed
+    async def send_leaves(self, leaves):
+        """Whether one of them has to be sent again."""
+        return any([self.left(leave, reply) for leave, reply in zip(leaves, await self.session.pipeline(self, leaves))])
 
-    def renewed(self, hold, reply, sent, key):
-        """Takes the answer to a renewal of a key. Whether it has to be asked again."""
-        if reply is None or code(reply) == "WRONGTYPE":
-            hold.rests_until = -math.inf  # it is gone, or was revoked: then it shall be free
-            self.lose(hold)
-        elif reply == hold.token and now() < hold.until:  # a belief that has run out is never taken up again
-            hold.renewed(key, sent)
-        return isinstance(reply, Exception)
-
-    def left(self, pending, reply, *_):
-        """Takes the reply to a pending LEAVE. Whether to send it again."""
+    def left(self, leave, reply):
+        """Takes the reply to a LEAVE. Whether to send it again."""
         failed = isinstance(reply, Exception) and code(reply) not in ("NOPERM", "WRONGTYPE")
         if not failed:
-            self.pending_leaves.discard(pending)
+            self.leaves.discard(leave)
         return failed
+
+    async def renew(self, holds):
+        """Whether one of these holds has to be renewed again."""
+        sent, send = now(), self.session.confirm if self.session.replicas else self.session.pipeline
+        leases = [min(hold.lease, hold.last - sent) for hold in holds]
+        replies = iter(await send(self, [command for hold, lease in zip(holds, leases) for command in hold.renewals(lease)]))
+        said = [self.session.renewed(hold, sent, lease, [next(replies) for _ in hold.keys]) for hold, lease in zip(holds, leases)]
+        return any(isinstance(one, Exception) for one in said)
 
     def rehome(self):
         """Gives what another node serves by now to that one."""
@@ -93,18 +100,18 @@ class Node:
             if (node := self.session.node(hold.key)) is not self:
                 self.holds.discard(hold)
                 node.hold(hold)
-        for pending in list(self.pending_leaves):
-            if (node := self.session.node(pending.key)) is not self:
-                self.pending_leaves.discard(pending)
-                node.leave(pending.hold, [pending.key])
+        for leave in list(self.leaves):
+            if (node := self.session.node(leave[1])) is not self:
+                self.leaves.discard(leave)
+                node.leave(leave[2], [leave[1]])
 
     def hold(self, hold):
         self.holds.add(hold)
         self.keeper.wake(urgent=hold.due_at() < now() + TICK)
 
-    def leave(self, hold, keys=None):
-        """Leaves its name at these keys; without them at all of its own."""
-        self.pending_leaves.update(PendingLeave(hold, key) for key in keys or hold.keys)
+    def leave(self, owner, keys):
+        """Leaves that name at these keys."""
+        self.leaves.update(("LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR) for key in keys)
         self.keeper.wake()
 
     def lose(self, hold):
@@ -117,12 +124,12 @@ class Node:
         if not hold.ended.sent:
             hold.ended.send()
             if not hold.rests():  # then its lease ends it
-                self.leave(hold)
+                self.leave(hold.owner, hold.keys)
 
 
 class Session:
     """What all locks of one pool of connections share that as many replicas confirm; of a cluster, of one client. A driver adds `event`,
-    `wait`, `spawn` (whether it could), `call`, `confirm` and `hang_up`."""
+    `wait`, `spawn` (whether it could), `wires` (the class of connections to one server), `pool_at`, `end_waits` and `hang_up`."""
 
     node_kind = Node
 
@@ -130,8 +137,7 @@ class Session:
         self.replicas = replicas
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.in_cluster = hasattr(pool, "nodes_manager")
-        self.mutex, self.asked, self.nodes, self.wires, self.refreshed = threading.RLock(), {}, {}, {}, -math.inf
-        self.working = 0
+        self.mutex, self.nodes, self.opened, self.refreshed, self.working = threading.RLock(), {}, {}, -math.inf, 0
 
     def name(self, task=None, holder=None):
         """A name that nobody has had. `holder` is for people; by `task` the server finds deadlocks."""
@@ -154,21 +160,30 @@ class Session:
         address = at or self.address(key)
         return self.nodes.get(address) or self.nodes.setdefault(address, self.node_kind(self, address))
 
+    def wire(self, node, use=None):
+        """The connections to a node for one use: for commands; "mail"; "confirm", where a command that waits for replicas blocks others."""
+        place, address = (node.address, use), node.address
+        if place not in self.opened:
+            self.opened.setdefault(place, self.wires(lambda: self.pool_at(address), self.replicas if use == "confirm" else 0))
+        return self.opened[place]
+
     async def call(self, node, commands, wait=0):
         """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting."""
-        raise NotImplementedError
+        return await self.wire(node).call(commands, wait)
 
     async def confirm(self, node, renewals):
-        """The replies to renewals, and a `Failed` for each one that too few replicas have. They go with WAIT in one write, on a connection
-        of their own, because WAIT is about what that connection has written, and blocks it."""
-        raise NotImplementedError
+        """The replies to renewals, and a `Failed` for each one that too few replicas have."""
+        replies = await self.wire(node, "confirm").call(renewals) if renewals else []
+        if any(isinstance(reply, Failed) and isinstance(reply.cause, UnconfirmedError) for reply in replies):
+            for (address, _), wire in list(self.opened.items()):  # a primary that has lost its replicas may have a successor
+                if address == node.address:
+                    wire.hang_up_idle()
+        return list(map(judged, replies))
 
-    async def request(self, hold, words, left):
-        """The node that was asked for this hold, and what came of it within `left` ms."""
-        return await self.ask(*words, wait=left)
-
-    def end_waits(self):
-        """Ends requests that wait on connections."""
+    async def pipeline(self, node, commands):
+        """The replies to commands about keys that the node serves."""
+        replies = await self.call(node, commands) if commands else []
+        return [await self.ask(*command) if type(reply) is AskError else judged(reply) for command, reply in zip(commands, replies)]
 
     async def pause(self, ms):
         await self.wait(self.event(), ms)
@@ -182,18 +197,21 @@ class Session:
             except Exception as error:  # redis-py's own for this is no RedisError
                 log.warning("the cluster does not say who serves what: %s", error)
 
-    async def ask(self, *command, wait=0):
-        """One command about a key, sent to the node that serves it, after the LEAVEs for that node. The node and
-        its reply. `wait`: for how long the request waits."""
+    async def ask(self, *command):
+        """The reply to a command about a key."""
+        return (await self.send(command))[1]
+
+    async def send(self, command, wait=0):
+        """Sends a command about a key to the node that serves it, after the LEAVEs for that key. That node and its reply. `wait`: for how
+        many ms the request waits for a lock."""
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
-            few = list(node.pending_leaves) if len(node.pending_leaves) < 100 else []  # many are left to the keeper
-            first = [pending for pending in few if pending.key in keys]
-            commands = [pending.command for pending in first] + asking + [(*command, *node.waiting(wait))]
-            *replies, reply = await self.call(node, commands, wait)
-            for pending, left in zip(first, replies):
-                node.left(pending, left)
+            few = list(node.leaves) if len(node.leaves) < 100 else []  # many are left to the keeper
+            first = [leave for leave in few if leave[1] in keys]
+            *replies, reply = await self.call(node, [*first, *asking, (*command, *node.waiting(wait))], wait)
+            for leave, left in zip(first, replies):
+                node.left(leave, left)
             if isinstance(reply, MovedError):
                 await self.refresh(node)
                 asking, node = [], self.node(keys[0])
@@ -203,6 +221,11 @@ class Session:
             else:
                 break
         return node, judged(reply)
+
+    async def request(self, hold, command, wait):
+        """Asks for a hold. The reply within so many ms, and since when what it grants is held at least."""
+        sent = now()
+        return (await self.send(command, wait))[1], sent
 
     @contextlib.contextmanager
     def work(self):
@@ -215,113 +238,114 @@ class Session:
             with self.mutex:
                 self.working -= 1
 
-    async def extend(self, hold, lease):
-        """Whether the lock is held, for `lease` ms more from now on at least; the error if that is unknown."""
-        sent = now()
-        if hold.passing:
-            return being_passed()
-        for reply in await self.renew(hold, lease) if hold.held() else [None]:
-            if isinstance(reply, Exception) and code(reply) != "WRONGTYPE":
-                return reply
-            if reply != hold.token or not hold.lasts():  # a pass that began meanwhile may be refused
-                hold.rests_until = -math.inf
-                self.node(hold.key).lose(hold)
-                return False
-        hold.believe(sent, lease)
-        return True
+    def leave(self, hold):
+        """Leaves what may be held, and nobody wants."""
+        node = self.node(hold.key)
+        node.holds.discard(hold)
+        node.leave(hold.owner, hold.keys)
 
     async def renew(self, hold, lease):
         """The replies to a renewal of each of its keys."""
         if self.replicas:
-            return map(judged, await self.confirm(self.node(hold.key), [hold.renewal(key, lease) for key in hold.keys]))
-        return [(await self.ask(*hold.renewal(key, lease)))[1] for key in hold.keys]
+            return await self.confirm(self.node(hold.key), hold.renewals(lease))
+        return [await self.ask(*command) for command in hold.renewals(lease)]
+
+    def renewed(self, hold, sent, lease, replies):
+        """Takes the replies to a renewal of each of its keys. Whether it is held now, or an error if that is unknown."""
+        gone, failed = any(map(is_gone, replies)), next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if gone:
+            hold.rests_until = -math.inf  # if it was revoked, it shall be free
+        elif failed is not None:
+            return failed
+        if gone or not hold.held():  # a belief that has run out is never taken up again
+            self.node(hold.key).lose(hold)
+            return False
+        hold.believe(sent, lease)
+        return True
+
+    async def extend(self, hold, lease):
+        """Whether the lock is held, for `lease` ms more from now on at least; the error if that is unknown."""
+        sent = now()
+        return self.renewed(hold, sent, lease, await self.renew(hold, lease) if hold.held() else [])
 
     async def release(self, hold):
         """Whether it was held to the end; the error where it must not be released. Where that is unknown at a key, it is left there,
         without anybody waiting for that; but what has to stay taken for a while stays until its lease is over."""
-        node, held, barred, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
+        node, held, refused, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
         node.holds.discard(hold)
         hold.ended.send()
         try:
             for key in hold.keys:
-                node, reply = await self.end(hold, key)
-                if reply is None or code(reply) == "WRONGTYPE":
-                    held = False
-                elif code(reply) == "NOPERM":
-                    barred = reply
-                elif isinstance(reply, Exception):
+                reply = await self.end(hold, key)
+                if isinstance(reply, Exception) and code(reply) not in ("WRONGTYPE", "NOPERM"):
                     continue
                 unknown.discard(key)
-            return barred or held
+                held = held and not is_gone(reply)
+                refused = reply if isinstance(reply, Exception) and not is_gone(reply) else refused
+            return refused or held
         finally:
             if unknown and not hold.rests():
-                node.leave(hold, unknown)
+                node.leave(hold.owner, unknown)
 
     async def end(self, hold, key):
-        """Gives one of its keys back, or what is left of `at_least` to a name that nobody uses. The node and its reply."""
+        """Gives one of its keys back, or what is left of `at_least` to a name that nobody uses."""
         if hold.rests():
-            node, reply = await self.ask(*hold.handover(key, b"rest:" + hold.owner[-250:], hold.rests_until - now()))
+            reply = await self.ask(*hold.handover(key, b"rest:" + hold.owner[-250:], hold.rests_until - now()))
             if reply is not None:
-                return node, reply
+                return reply
             hold.rests_until = -math.inf  # it was revoked
         return await self.ask("LOCK.RELEASE", key, hold.owner, "ALL", "TOKEN", hold.token)
 
     async def hand_over(self, hold, heir, lease):
         """The token by which another name holds it from now on; False where it was lost before. An error that came as a reply has
         changed nothing; otherwise an unknown outcome is left under both names."""
-        node, known, unchanged = self.node(hold.key), False, False
-        with self.mutex:
-            if hold.passing:
-                return being_passed()
-            renewed, held, hold.passing = hold in node.holds, hold.held(), True  # nobody relies on it once this is sent
+        if not hold.held():
+            return False
+        node, reply = self.node(hold.key), Failed()
+        renewed = hold in node.holds
         node.holds.discard(hold)
         try:
-            node, reply = await self.ask(*hold.handover(hold.key, heir, lease)) if held else (node, None)
-            known = not isinstance(reply, Failed) or reply.known
-            unchanged = known and isinstance(reply, Exception) and code(reply) != "WRONGTYPE"
-            return reply if isinstance(reply, int) or unchanged or not known else False
+            reply = await self.ask(*hold.handover(hold.key, heir, lease))
+            return False if is_gone(reply) else reply
         finally:
-            hold.passing = False
-            if not unchanged:
-                hold.rests_until = -math.inf
+            if isinstance(reply, int):
                 hold.ended.send()
+            elif is_gone(reply) or not changes_nothing(reply):
+                hold.rests_until = -math.inf
+                node.give_up(hold)
             elif renewed and not hold.ended.sent:  # it may have been released meanwhile
                 node.hold(hold)
-            if not known:
-                node.leave(hold)
-                node.leave(Hold(hold.keys, heir, 0, self.event))
+            if not isinstance(reply, int) and not changes_nothing(reply):
+                node.leave(heir, hold.keys)
 
     async def take_over(self, hold, owner, token):
         """Whether what another name held is held by this one now; the error where it was not given. Where that is unknown, it is left."""
-        sent, known, node = now(), False, self.node(hold.key)
+        sent, unknown = now(), True
         try:
-            node, reply = await self.ask("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
-            known = not isinstance(reply, int) and getattr(reply, "known", True)
+            reply = await self.ask("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
+            unknown = not changes_nothing(reply)
             if not isinstance(reply, int):
                 return reply or False
             hold.granted(reply, sent)
             taken = await self.extend(hold, hold.lease) if self.replicas else hold.held()
-            known = taken is True
+            unknown = taken is not True
             return taken
         finally:
-            if not known:
-                node.leave(hold)
+            if unknown:
+                self.leave(hold)
 
     async def holds(self, key):
         """The holders, by the server, or the error."""
-        reply = (await self.ask("LOCK.INFO", key, "COUNT", 2**31 - 1))[1]
+        reply = await self.ask("LOCK.INFO", key, "COUNT", 2**31 - 1)
         return reply if isinstance(reply, Exception) else [fields(hold) for hold in fields(reply)["holds"]] if reply else []
 
     async def revoke(self, key, owner=None):
         """In how many ms the last of the revoked holds is over; None if there is none, or the error."""
-        owners, latest = [owner], None
-        if owner is None:
-            holds = await self.holds(key)
-            if isinstance(holds, Exception):
-                return holds
-            owners = [hold["owner"] for hold in holds]
-        for one in owners:
-            left = (await self.ask("LOCK.REVOKE", key, one))[1]
+        holds, latest = [{"owner": owner}] if owner is not None else await self.holds(key), None
+        if isinstance(holds, Exception):
+            return holds
+        for hold in holds:
+            left = await self.ask("LOCK.REVOKE", key, hold["owner"])
             if isinstance(left, Exception):
                 return left
             latest = left if latest is None else max(latest, left or 0)
@@ -329,24 +353,21 @@ class Session:
 
     def owes(self):
         """Whether something is under way, or has to be left."""
-        return self.working > 0 or any(node.pending_leaves for node in list(self.nodes.values()))
+        return self.working > 0 or any(node.leaves for node in list(self.nodes.values()))
 
     async def close(self, ms):
         """Leaves all locks that it waits for or renews. Whether all of it was confirmed, and what others have begun."""
         end, self.closed = now() + ms, True
-        for owner in list(self.asked):
-            if hold := self.asked.pop(owner, None):  # else its attempt has come to its end
-                hold.settle(Failed())
-                self.node(hold.key).leave(hold)
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
                 node.give_up(hold)
+        self.end_waits()
         while (owing := self.owes()) and now() < end:
             for node in list(self.nodes.values()):
-                if node.pending_leaves and not node.keeper.running:  # the interpreter ends, and starts no more threads
+                if node.leaves and not node.keeper.running:  # the interpreter ends, and starts no more threads
                     await node.keep()
-            self.end_waits()
             await self.pause(5)
-        for wire in list(self.wires.values()):
+            self.end_waits()
+        for wire in list(self.opened.values()):
             await wire.hang_up()
         return not owing

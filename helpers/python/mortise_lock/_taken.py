@@ -7,16 +7,12 @@ class Acquisition:
     """One acquisition by a lock object. `hold` is None where only the token is known, which another process has taken it by."""
 
     def __init__(self, token, hold, place):
-        self.token, self.hold, self.place, self.pid = token, hold, place, os.getpid()
-        self.passed, self.taken_over, self.here = False, False, True
-
-    def over(self):
-        """Whether its lease has ended, or somebody has ended it."""
-        return self.hold is not None and not self.hold.held()
+        self.token, self.hold, self.place, self.pid, self.watch = token, hold, place, os.getpid(), None
+        self.is_passed, self.is_taken_over = False, False
 
 
 class Taken:
-    """The acquisitions of one lock object, and which of them the `with` blocks give back."""
+    """The acquisitions of one lock object that are not released, and those that the `with` blocks give back."""
 
     def __init__(self, is_common):
         """is_common: whether each thread or task uses what any other has taken."""
@@ -34,35 +30,28 @@ class Taken:
     def current(self):
         """The acquisition that a call is about: the latest one of this thread or task, or else the latest one that it shares."""
         here, pid = self.place(), os.getpid()
-        for one in reversed(self.acquisitions):
-            if one.place is here and one.pid == pid:
-                return one
-        for one in reversed(self.acquisitions):
-            if one.pid == pid and self.is_shared(one):
-                return one
+        for may_use in (lambda one: one.place is here), self.is_shared:
+            for one in reversed(self.acquisitions):
+                if one.pid == pid and may_use(one):
+                    return one
         return None
 
-    def add(self, token, hold, taken_over=False):
+    def add(self, token, hold):
         """Adds an acquisition of this thread or task. Forgets those of its own that were lost and never released."""
         added = Acquisition(token, hold, self.place())
-        added.taken_over = taken_over
         for one in list(self.acquisitions):
-            if one.place is added.place and one.over() and one not in self.blocks:
+            if one.place is added.place and one.hold is not None and not one.hold.held() and one not in self.blocks:
                 self.remove(one)
         self.acquisitions.append(added)
         return added
 
     def remove(self, one):
-        """Whether it was still here."""
+        """Whether it was still here: of several threads that end it, one is told so."""
         try:
             self.acquisitions.remove(one)
         except ValueError:
             return False
-        one.here = False
         return True
-
-    def enter(self, one):
-        self.blocks.append(one)
 
     def leave(self):
         """Ends the innermost block of this thread or task: what it has to give back. None for a block of the process that
@@ -70,12 +59,10 @@ class Taken:
         here = self.place()
         one = next((one for one in reversed(self.blocks) if one.place is here), self.blocks[-1])
         self.blocks.remove(one)
-        if one.pid != os.getpid():
-            return None
-        if one.passed and one not in self.acquisitions:
-            current = self.current()
-            return current if current and current.taken_over else None
-        return one
+        if one.is_passed:
+            one = self.current()
+            return one if one and one.is_taken_over else None
+        return one if one.pid == os.getpid() else None
 
 
 class Local:

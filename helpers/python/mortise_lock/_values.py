@@ -38,19 +38,6 @@ class UnconfirmedError(LockError):
         self.needed, self.had = needed, had
 
 
-def confirmed(needed, replies):
-    """The replies to renewals, of which the last one is WAIT's: a token counts if as many replicas have it as are needed."""
-    *replies, had = replies
-    if isinstance(had, int) and had >= needed:
-        return replies
-    failed = Failed(UnconfirmedError(needed, had), known=True) if isinstance(had, int) else had
-    return [failed if isinstance(reply, int) else reply for reply in replies]
-
-
-def is_unconfirmed(reply):
-    return isinstance(reply, Failed) and isinstance(reply.cause, UnconfirmedError)
-
-
 def now():
     """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""
     return (time.clock_gettime(CLOCKS[0]) if CLOCKS else time.perf_counter()) * 1000
@@ -83,6 +70,16 @@ def fields(reply):
 def judged(reply):
     """The reply; a `Failed` if it is an error that only says "not here", or "not now"."""
     return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
+
+
+def changes_nothing(reply):
+    """Whether the request of this reply surely has changed nothing."""
+    return reply is None or isinstance(reply, Exception) and getattr(reply, "known", True)
+
+
+def is_gone(reply):
+    """Whether the server says that there is no such hold, or that it was revoked."""
+    return reply is None or isinstance(reply, Exception) and code(reply) == "WRONGTYPE"
 
 
 def keys_of(command):
@@ -121,18 +118,10 @@ class Signal:
 class Hold:
     """One acquisition, of one key or several: asked for under a name of its own, granted perhaps, and over in the end."""
 
-    def __init__(self, keys, owner, lease, event, max_hold=None, at_least=None):
-        self.keys, self.owner, self.lease, self.max_hold = keys, owner, lease, max_hold or math.inf
-        self.key, self.renewing, self.renewed_at = keys[0], set(), math.inf
-        self.answered, self.ended, self.passing, self.at_least = Signal(event), Signal(event), False, at_least
-        self.since, self.answer, self.token = None, None, None
-        self.begin, self.until, self.deadline, self.rests_until = -math.inf, -math.inf, -math.inf, -math.inf
-
-    def settle(self, answer, begin=-math.inf):
-        """Takes the answer to a request that was queued."""
-        if not self.answered.sent:
-            self.answer, self.begin = answer, begin
-            self.answered.send()
+    def __init__(self, keys, owner, lease, event, max_hold=math.inf, at_least=-math.inf):
+        self.keys, self.key, self.owner, self.lease, self.max_hold, self.at_least = keys, keys[0], owner, lease, max_hold, at_least
+        self.token, self.ended = None, Signal(event)
+        self.until = self.deadline = self.rests_until = -math.inf
 
     def granted(self, token, begin):
         self.token, self.last = token, begin + self.max_hold
@@ -143,31 +132,20 @@ class Hold:
         self.until = max(self.until, min(begin + lease - lease / 100 - 2, self.last))
         self.renew_at = begin + self.lease / 3
 
-    def lasts(self):
+    def held(self):
         return not self.ended.sent and now() < self.until
 
-    def held(self):
-        """Whether somebody may rely on it: not while it is passed on."""
-        return self.lasts() and not self.passing
+    def is_due(self, at):
+        """Whether to renew it, or soon."""
+        return self.renew_at <= at + self.lease / 10 and at < self.last
 
     def due_at(self):
         """When there is something to do about it."""
         return min(self.until, self.renew_at if self.renew_at < self.last else math.inf)
 
-    def renewal(self, key, lease):
-        return ("LOCK.RENEW", key, self.owner, max(1, int(lease)), "TOKEN", self.token)
-
     def renewals(self, lease):
-        """Those of all its keys. It counts as renewed with the last reply, from the first request on."""
-        self.renewing, self.renewed_at = set(self.keys), math.inf
-        return [self.renewal(key, lease) for key in self.keys]
-
-    def renewed(self, key, sent):
-        """Takes the confirmation of one of its keys."""
-        self.renewing.discard(key)
-        self.renewed_at = min(self.renewed_at, sent)
-        if not self.renewing:
-            self.believe(self.renewed_at, min(self.lease, self.last - self.renewed_at))
+        """The requests that renew it, one for each of its keys."""
+        return [("LOCK.RENEW", key, self.owner, max(1, int(lease)), "TOKEN", self.token) for key in self.keys]
 
     def handover(self, key, heir, lease):
         """Gives it to another name, with that lease."""
@@ -176,11 +154,3 @@ class Hold:
     def rests(self):
         """Whether the lock has to stay taken for a while after this."""
         return now() < self.rests_until
-
-
-class PendingLeave:
-    """A name that has to be left at a key, until the server has answered."""
-
-    def __init__(self, hold, key):
-        self.hold, self.key = hold, key
-        self.command = ("LOCK.LEAVE", key, hold.owner, "FOR", LEAVE_FOR)

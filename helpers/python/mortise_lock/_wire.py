@@ -5,27 +5,37 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, RedisError
 from redis.retry import Retry
 
+from ._values import Failed, UnconfirmedError
+
 TIMEOUT = 2  # seconds without a reply after which all that is in flight on a connection is unknown
 CONFIRM = 1_000  # ms that replicas may take to confirm
 
 
-def limit_of(pool, name="socket_timeout"):
-    """How many seconds a reply, or a connection, may take."""
-    return min(pool.connection_kwargs.get(name) or math.inf, TIMEOUT)
-
-
-def wait_for(replicas, pool):
-    """What waits for replicas, for less time than a reply may take."""
-    return "WAIT", replicas, max(1, min(CONFIRM, int(limit_of(pool) * 500)))
-
-
-def connection_like(pool, **settings):
-    """A connection like those of the pool that never sends anything twice, and its limits for a reply and for connecting, in seconds."""
+def connection_like(pool):
+    """A connection like those of the pool that never sends anything twice."""
     given = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
-    limit, connect_limit = limit_of(pool), limit_of(pool, "socket_connect_timeout")
+    limits = {name: min(given.get(name) or math.inf, TIMEOUT) for name in ("socket_timeout", "socket_connect_timeout")}
     never = {"retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0}
-    limits = {"socket_timeout": limit, "socket_connect_timeout": connect_limit}
-    return pool.connection_class(**{**given, **never, **limits, **settings}), limit, connect_limit
+    return pool.connection_class(**{**given, **never, **limits})
+
+
+def wait_for(replicas, limit):
+    """What waits for replicas, for less time than the `limit` of a reply in seconds."""
+    return "WAIT", replicas, max(1, min(CONFIRM, int(limit * 500)))
+
+
+def check_attached(replicas, had):
+    """Before a connection has written anything, WAIT counts the replicas that are attached."""
+    if had < replicas:
+        raise UnconfirmedError(replicas, had)
+
+
+def confirmed(replicas, replies, had):
+    """The replies to renewals, which count if WAIT has said that as many replicas have them as are needed."""
+    if isinstance(had, int) and had >= replicas:
+        return replies
+    failed = Failed(UnconfirmedError(replicas, had), known=True) if isinstance(had, int) else had
+    return [failed if isinstance(reply, int) else reply for reply in replies]
 
 
 def packed(commands):

@@ -5,7 +5,6 @@ import asyncio
 import collections
 import contextlib
 import contextvars
-import itertools
 import math
 from typing import TYPE_CHECKING, Any, Union
 
@@ -14,11 +13,11 @@ from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from . import session_of, sessions_of
-from ._mail import Node
+from ._mail import Node, done_in
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
-from ._values import LATE, MOST, Failed, UnconfirmedError, confirmed, is_unconfirmed, milliseconds, pool_of
-from ._wire import cause_of, connection_like, packed, wait_for
+from ._values import MOST, Failed, UnconfirmedError, milliseconds, now, pool_of
+from ._wire import cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
            "UnconfirmedError", "close", "revoke"]
@@ -48,10 +47,9 @@ class TakenByTasks(Taken):
         # is over belongs to nobody else, as after `asyncio.wait_for(lock.acquire(), 5)`.
         return self.is_common or one.place is None or one.place.done() or one in taken_here.get()
 
-    def add(self, *arguments, **options):
-        added = super().add(*arguments, **options)
-        before = taken_here.get()
-        taken_here.set((*(other for other in before if other.here), added) if before else (added,))
+    def add(self, token, hold):
+        added = super().add(token, hold)
+        taken_here.set((*(one for one in taken_here.get() if one.hold and not one.hold.ended.sent), added))
         return added
 
 
@@ -86,30 +84,16 @@ class Lock(BaseLock[Client]):
 
     _takes = TakenByTasks
 
-    def __init__(self, redis: Client, name: Name, timeout: float | None = None, sleep: float | None = 0.1, blocking: bool = True,
-                 blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True, *, lease: float = 30.0,
-                 max_hold: float | None = None, at_least: float | None = None, holder: Name | None = None, replicas: int = 0,
-                 cancel_on_loss: bool = False) -> None:
-        """As `mortise_lock.Lock`.
-
-        cancel_on_loss: the body of an `async with` block is cancelled when the lock is lost; then the block raises LockNotOwnedError.
-        """
-        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, thread_local, raise_on_release_error, lease=lease,
-                         max_hold=max_hold, at_least=at_least, holder=holder, replicas=replicas)
-        self.cancel_on_loss, self._watches = cancel_on_loss, {}
-
     async def __aenter__(self) -> Self:
-        await self._enter()
+        taken = await self._enter()
         if self.cancel_on_loss:
-            self._watches.setdefault(asyncio.current_task(), []).append(Watch(self, self._taken.current()))
+            taken.watch = Watch(self, taken)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        here = asyncio.current_task()
-        cancelled = here in self._watches and await self._watches[here].pop().stop(error)
-        if not self._watches.get(here):
-            self._watches.pop(here, None)
-        await self._exit(kind, None if cancelled else error, trace)
+        taken = self._taken.leave()
+        cancelled = taken is not None and taken.watch is not None and await taken.watch.stop(error)
+        await self._exit(taken, None if cancelled else error)
         if cancelled:
             raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
 
@@ -164,20 +148,20 @@ async def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
 async def close_one(session, ms):
     if session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
         session.gone()
-        return not session.asked and not session.owes() and not any(node.holds for node in session.nodes.values())
+        return not session.owes() and not any(node.holds for node in session.nodes.values())
     return await session.close(ms)
 
 
 class Wire:
     """One connection that all tasks share, made anew after any trouble. A task of its own, which no cancelling ends, sends what has gathered
-    in one pipeline, a thousand at most."""
+    in one pipeline, a thousand at most; with `replicas` it ends with what waits for so many to confirm it."""
 
-    def __init__(self, pool):
+    def __init__(self, pool, replicas):
         """pool: what gives the pool that it is made like."""
-        self.pool, self.connection, self.carrier, self.jobs = pool, None, None, collections.deque()
+        self.pool, self.replicas, self.connection, self.carrier, self.jobs = pool, replicas, None, None, collections.deque()
         self.is_doubtful = False  # whether the pool may lead to another server by now
 
-    async def call(self, commands, wait):
+    async def call(self, commands, wait=0):
         future = asyncio.get_running_loop().create_future()
         self.jobs.append((commands, wait, future))
         if self.carrier is None:
@@ -201,7 +185,7 @@ class Wire:
             if self.connection is None:
                 await self.open()
             known = False
-            await self.in_time(self.talk(self.connection, batch), self.limit + max(wait for _, wait, _ in batch) / 1000)
+            await self.in_time(self.talk(self.connection, batch), self.limit * 1000 + max(wait for _, wait, _ in batch))
         except BaseException as error:
             cause = cause_of(error)
             await self.hang_up()
@@ -213,18 +197,31 @@ class Wire:
                     future.set_result([Failed(cause, known)] * len(commands))
 
     async def open(self):
-        self.is_doubtful = False
-        self.connection, self.limit, limit = connection_like(self.pool())
+        self.is_doubtful, self.connection = False, connection_like(self.pool())
+        self.limit, limit = self.connection.socket_timeout, self.connection.socket_connect_timeout
         self.connection.socket_timeout = self.connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
-        await self.in_time(self.connection.connect(), limit)
+        await self.in_time(self.connection.connect(), limit * 1000)
+        if self.replicas:
+            await self.connection.send_command(*wait_for(self.replicas, self.limit), check_health=False)
+            check_attached(self.replicas, await self.in_time(self.connection.read_response(), self.limit * 1000))
 
     async def talk(self, connection, batch):
-        words = packed(command for commands, _, _ in batch for command in commands)
-        await connection.send_packed_command([words], check_health=False)
+        words = [command for commands, _, _ in batch for command in commands]
+        if self.replicas:
+            words.append(wait_for(self.replicas, self.limit))
+        await connection.send_packed_command([packed(words)], check_health=False)
+        answers = []
         for commands, _, future in batch:
-            replies = [await self.read(connection) for _ in commands]
-            if not future.done():
-                future.set_result(replies)
+            answers.append((future, [await self.read(connection) for _ in commands]))
+            if not self.replicas:
+                self.settle(*answers.pop())
+        had = await self.read(connection) if self.replicas else None
+        for future, replies in answers:
+            self.settle(future, confirmed(self.replicas, replies, had))
+
+    def settle(self, future, replies):
+        if not future.done():
+            future.set_result(replies)
 
     async def read(self, connection):
         try:
@@ -232,15 +229,18 @@ class Wire:
         except ResponseError as error:
             return error
 
-    async def in_time(self, work, seconds):
+    async def in_time(self, work, ms):
         working = asyncio.ensure_future(work)
         try:
-            for part in (seconds, LATE / 1000):
-                if (await asyncio.wait({working}, timeout=part))[0]:
-                    return working.result()
+            if await done_in(working, ms):
+                return working.result()
             raise TimeoutError("no reply in time")
         finally:
             working.cancel()
+
+    def hang_up_idle(self):
+        """Does so before its next use."""
+        self.is_doubtful = True
 
     async def hang_up(self):
         connection, self.connection = self.connection, None
@@ -248,48 +248,19 @@ class Wire:
             await connection.disconnect(True)  # and not awaited
 
 
-class ConfirmingWire(Wire):
-    """The connection over which replicas confirm the renewals that have gathered."""
-
-    def __init__(self, pool, replicas):
-        super().__init__(pool)
-        self.replicas = replicas
-
-    async def open(self):
-        await super().open()
-        # Before the connection has written anything, WAIT counts the replicas that are attached.
-        had = (await self.in_time(self.confirm(self.connection, []), self.limit))[-1]
-        if not isinstance(had, int) or had < self.replicas:
-            raise UnconfirmedError(self.replicas, had) if isinstance(had, int) else had
-
-    async def confirm(self, connection, renewals):
-        commands = [*renewals, wait_for(self.replicas, self.pool())]
-        await connection.send_packed_command([packed(commands)], check_health=False)
-        return [await self.read(connection) for _ in commands]
-
-    async def talk(self, connection, batch):
-        renewals = [renewal for renewals, _, _ in batch for renewal in renewals]
-        replies = iter(confirmed(self.replicas, await self.confirm(connection, renewals)))
-        for renewals, _, future in batch:
-            own = list(itertools.islice(replies, len(renewals)))
-            if not future.done():
-                future.set_result(own)
-
-
 class Session(rules.Session):
     """Carries the rules out in the task that asks. Each node has two connections: one for commands, one for mail."""
 
-    event = staticmethod(asyncio.Event)
-    node_kind = Node
+    event, wires, node_kind = staticmethod(asyncio.Event), Wire, Node
 
     def __init__(self, pool, place, replicas):
         super().__init__(pool, place, replicas)
-        self.tasks = set()
+        self.tasks, self.awaited = set(), {}
 
     @staticmethod
-    def hang_up(loop, wires):
+    def hang_up(loop, opened):
         async def hang_up():
-            for wire in list(wires.values()):
+            for wire in list(opened.values()):
                 await wire.hang_up()
         with contextlib.suppress(RuntimeError):  # where the loop is closed, nothing of it is open
             loop.call_soon_threadsafe(lambda: loop.create_task(hang_up()))
@@ -300,15 +271,18 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
         return True
 
-    async def request(self, hold, words, left):
-        node, reply = await super().request(hold, words, left)
-        return node, await node.answer(hold, reply[1], left) if isinstance(reply, list) else reply
+    async def request(self, hold, command, wait):
+        answer, sent = self.place.create_future(), now()
+        self.awaited[hold.owner] = answer  # before it is sent: a letter may overtake the reply
+        try:
+            node, reply = await self.send(command, wait)
+            return await node.letter(answer, hold.key, reply[1], wait) if isinstance(reply, list) else (reply, sent)
+        finally:
+            del self.awaited[hold.owner]
 
     async def call(self, node, commands, wait=0):
-        is_mail, address = commands[0][0] == "LOCK.MAIL", node.address
-        if (address, is_mail) not in self.wires:
-            self.wires[address, is_mail] = Wire(lambda: self.pool_at(address))
-        wire = self.wires[address, is_mail]
+        is_mail = commands[0][0] == "LOCK.MAIL"
+        wire = self.wire(node, "mail" if is_mail else None)
         replies = await wire.call(commands, wait if is_mail else 0)
         if is_mail and self.closed:  # in the midst of this
             await wire.hang_up()
@@ -317,15 +291,10 @@ class Session(rules.Session):
     def pool_at(self, address):
         return self.pool() if address is None else self.pool().get_node(*address)
 
-    async def confirm(self, node, renewals):
-        address, own = node.address, (node.address, "confirm")
-        if own not in self.wires:
-            self.wires[own] = ConfirmingWire(lambda: self.pool_at(address), self.replicas)
-        replies = await self.wires[own].call(renewals, 0)
-        if any(map(is_unconfirmed, replies)):  # a primary that has lost its replicas may have a successor
-            for (at, _), wire in self.wires.items():
-                wire.is_doubtful = wire.is_doubtful or at == address
-        return replies
+    def end_waits(self):
+        for answer in list(self.awaited.values()):
+            if not answer.done():
+                answer.set_result((Failed(), 0))
 
     async def wait(self, event, ms):
         # Not by asyncio.wait_for: before Python 3.12 that swallows a cancelling that comes together with the event.

@@ -9,6 +9,7 @@ import redis.asyncio
 from servers import Relay, eventually
 
 from mortise_lock import _rules as rules
+from mortise_lock._mail import Node
 from mortise_lock._values import Hold
 from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close
 
@@ -101,22 +102,22 @@ async def test_cancelling_at_any_moment_leaves_nothing(ar, server):
 
 
 async def test_a_task_cancelled_at_the_moment_of_its_grant_does_not_enter(ar, server, monkeypatch):
-    settle, waiting = Hold.settle, []
+    deliver, waiting = Node.deliver, []
 
-    def settle_and_cancel(hold, *answer):
-        settle(hold, *answer)
+    def deliver_and_cancel(node, *mail):
+        deliver(node, *mail)
         asyncio.get_running_loop().call_soon(waiting[0].cancel)  # after the first step of the waiting task
 
-    for how in (settle_and_cancel, lambda hold, *answer: (settle(hold, *answer), waiting[0].cancel())):
+    for how in (deliver_and_cancel, lambda node, *mail: (deliver(node, *mail), waiting[0].cancel())):
         holder = Lock(ar, "stock", thread_local=False)
         await holder.acquire()
         waiting[:] = [asyncio.create_task(Lock(ar, "stock").acquire())]
-        await soon(lambda: server.waiters("stock") == 1)
-        monkeypatch.setattr(Hold, "settle", how)
+        await soon(lambda: server.waiters("stock") == 1 and server.mail_readers() == 1)
+        monkeypatch.setattr(Node, "deliver", how)
         await holder.release()
         with pytest.raises(asyncio.CancelledError):
             await waiting[0]
-        monkeypatch.setattr(Hold, "settle", settle)
+        monkeypatch.setattr(Node, "deliver", deliver)
         await soon(server.nothing_is_left)
 
 

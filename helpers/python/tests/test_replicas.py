@@ -8,6 +8,7 @@ import pytest
 import redis
 import redis.asyncio
 from servers import Cluster, Server, eventually
+from test_lock import in_thread
 
 import mortise_lock
 import mortise_lock.asyncio
@@ -83,6 +84,19 @@ def test_an_acquisition_is_tried_again_until_there_is_a_replica(pair):
     thread.join()
     assert done == [True] and not lock.lost
     lock.release()
+    other.close()
+
+
+def test_an_acquisition_without_a_limit_waits_for_a_replica_beyond_the_patience_with_a_silent_server(pair, monkeypatch):
+    monkeypatch.setattr(mortise_lock._lock, "PATIENCE", 300)
+    lock = Lock(pair.client, "k", replicas=2)
+    waiting = in_thread(lock.acquire)
+    tries = pair.primary.commands("acquire")
+    eventually(lambda: pair.primary.commands("acquire") >= tries + 4)
+    time.sleep(0.5)
+    assert waiting.is_alive()
+    other = Server("--replicaof", f"127.0.0.1 {pair.primary.port}")
+    assert waiting.result() is True
     other.close()
 
 
@@ -163,12 +177,10 @@ def test_locks_of_one_client_may_need_different_numbers_of_replicas(pair):
     eventually(lambda: pair.is_free("a") and pair.is_free("b"))
 
 
-@pytest.mark.parametrize("replicas", ["1", 1.0, True, None])
+@pytest.mark.parametrize("replicas", ["1", 1.0, True, None, -1])
 def test_replicas_are_a_count(replicas):
-    with pytest.raises(TypeError, match="replicas"):
-        Lock(redis.Redis(), "k", replicas=replicas)
     with pytest.raises(ValueError, match="replicas"):
-        Lock(redis.Redis(), "k", replicas=-1)
+        Lock(redis.Redis(), "k", replicas=replicas)
 
 
 @pytest.fixture
