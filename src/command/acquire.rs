@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::totals::{self, Total};
-use crate::waiting::mail::Mailbox;
+use crate::waiting::mail::NamedBox;
 use crate::waiting::pending::{self, How, Waits};
 use crate::work::open_lock::Notices;
 use crate::work::slice::Stretch;
@@ -99,7 +99,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
     }
     let mailbox = call
         .mailbox
-        .map(|name| Mailbox::find(ctx, name))
+        .map(|name| NamedBox::find(ctx, name))
         .transpose()?;
     let _stretch = Stretch::begin(ctx);
     let mut notices = Notices::default();
@@ -112,7 +112,7 @@ fn run(ctx: &Context<'_>, args: Args<'_>, form: Form) -> Result<(), Error> {
 fn decide<'c>(
     ctx: &'c Context<'c>,
     call: &Call<'c>,
-    mailbox: Option<Mailbox<'_>>,
+    mailbox: Option<NamedBox<'_>>,
     notices: &mut Notices<'c>,
 ) -> Result<(), Error> {
     let mut outcome = attempt(ctx, call, false, notices)?;

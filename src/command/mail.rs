@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ffi::{Args, Command, Context, Docs, Keys};
 use crate::time::clock;
 use crate::waiting::clients::MailCall;
-use crate::waiting::mail::Mailbox;
+use crate::waiting::mail::NamedBox;
 use crate::waiting::{self, mail};
 
 /// How many letters are delivered without COUNT.
@@ -38,7 +38,7 @@ impl Command for Mail {
                 || parse.option("WAIT", &mut wait, Parse::wait)?
                 || parse.option("COUNT", &mut count, Parse::shown)?)
         })?;
-        let mailbox = Mailbox::find(ctx, name)?;
+        let mailbox = NamedBox::find(ctx, name)?;
         mailbox.check(ctx, 0, None)?;
         let is_of_it = |since: u64| mailbox.id.is_some_and(|id| id.0 == since);
         // A client that knows another box has to learn that its requests are gone.
@@ -68,14 +68,14 @@ impl Command for Mail {
 }
 
 /// Whether the box has letters behind `after`.
-fn has_letters(ctx: &Context<'_>, mailbox: Mailbox<'_>, after: Option<u64>) -> bool {
+fn has_letters(ctx: &Context<'_>, mailbox: NamedBox<'_>, after: Option<u64>) -> bool {
     let mail = waiting::boxes(ctx).mail.borrow();
     let id = mailbox.id;
     id.is_some_and(|id| mail.has_letters_after(id, after))
 }
 
 /// Checks that one more client may be blocked. An older call that waits for this box ends.
-fn check_room(ctx: &Context<'_>, mailbox: Mailbox<'_>) -> Result<(), Error> {
+fn check_room(ctx: &Context<'_>, mailbox: NamedBox<'_>) -> Result<(), Error> {
     let (clients, max) = (waiting::clients(ctx).borrow(), config::MAX_WAITERS.get());
     let ends = mailbox.id.is_some_and(|id| clients.is_read(id));
     match clients.waiting() as u64 - u64::from(ends) >= max {

@@ -129,13 +129,13 @@ impl Boxes {
 
 /// A box that the user who runs the command may use, whether it is there or not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mailbox<'c> {
+pub(crate) struct NamedBox<'c> {
     name: &'c [u8],
     /// `None` if it is not there.
     pub(crate) id: Option<BoxId>,
 }
 
-impl<'c> Mailbox<'c> {
+impl<'c> NamedBox<'c> {
     /// The box `name`. It is not created yet, because a refused command must not leave one.
     ///
     /// # Errors

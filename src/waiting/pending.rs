@@ -12,7 +12,7 @@ use crate::ffi::{Context, Viewer};
 use crate::time;
 use crate::totals::{self, Total};
 use crate::waiting;
-use crate::waiting::mail::Mailbox;
+use crate::waiting::mail::NamedBox;
 use crate::work::queue as work;
 
 /// How a request may wait.
@@ -21,7 +21,7 @@ pub(crate) enum How<'c> {
     /// Its client is blocked.
     Blocked,
     /// Its answer goes to the box.
-    ByMail(Mailbox<'c>),
+    ByMail(NamedBox<'c>),
     /// It may not wait.
     Never,
 }
@@ -111,7 +111,7 @@ fn expect(
     ctx: &Context<'_>,
     id: WaiterId,
     request: &PendingRequest,
-    mailbox: Mailbox<'_>,
+    mailbox: NamedBox<'_>,
 ) -> Waits {
     let mailbox = mailbox.open(ctx, request.since);
     let mut mail = waiting::boxes(ctx).mail.borrow_mut();
@@ -164,7 +164,7 @@ fn repeat(
     ctx: &Context<'_>,
     id: WaiterId,
     request: &PendingRequest,
-    mailbox: Mailbox<'_>,
+    mailbox: NamedBox<'_>,
 ) -> Result<Waits, Error> {
     mailbox.check(ctx, request.keys.len() as u64, Some(id))?;
     let mut queues = waiting::queues(ctx).borrow_mut();

@@ -128,11 +128,11 @@ pub(super) enum Attempt {
     /// It may only add to a hold: the owner has none by its token, or its limit leaves no room.
     Denied,
     /// It may wait.
-    Busy(Busy),
+    Busy(Unmet),
 }
 
 /// Why a request was not granted.
-pub(super) struct Busy {
+pub(super) struct Unmet {
     pub(super) now: Instant,
     pub(super) busy: mortise_core::Busy,
     /// All its locks would admit it if nobody stood ahead of it.
@@ -142,7 +142,7 @@ pub(super) struct Busy {
     pub(super) keys: Vec<PendingKey>,
 }
 
-impl Busy {
+impl Unmet {
     /// The request as it would wait.
     pub(super) fn into_request(self, call: &Call<'_>) -> PendingRequest {
         let limit = call.wait.filter(|wait| *wait > 0);
@@ -209,7 +209,7 @@ fn one(lock: &mut OpenLock<'_>, call: &Call<'_>, may_overtake: bool) -> Result<A
                 true => vec![pending_key(lock)],
                 false => Vec::new(),
             };
-            Ok(Attempt::Busy(Busy {
+            Ok(Attempt::Busy(Unmet {
                 now,
                 busy,
                 is_free,
@@ -273,7 +273,7 @@ fn several<'c>(
         let token = grant::new(ctx, names, request, may_overtake, notices)?;
         return Ok(Attempt::Granted(token));
     }
-    Ok(Attempt::Busy(Busy {
+    Ok(Attempt::Busy(Unmet {
         now,
         busy: mortise_core::Busy::Held,
         is_free,

@@ -16,12 +16,12 @@ use crate::types::{Instant, Mode};
 pub(super) struct Reach {
     /// All that stand ahead of this position.
     pub(super) ahead_of: Position,
-    pub(super) holders: Holders,
+    pub(super) holders: ReachedHolders,
 }
 
 /// The holders that a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holders {
+pub(super) enum ReachedHolders {
     None,
     /// The only one that reads, if there is only one.
     Only,
@@ -67,7 +67,7 @@ impl<'a> Graph<'a> {
     /// The holders and places in the queue that block the owner at this key.
     pub(super) fn reach_of(&mut self, stand: &Stand, follow: Follow) -> Reach {
         if stand.writes {
-            let (ahead_of, holders) = (stand.position, Holders::All);
+            let (ahead_of, holders) = (stand.position, ReachedHolders::All);
             return Reach { ahead_of, holders };
         }
         self.spend();
@@ -82,14 +82,14 @@ impl<'a> Graph<'a> {
                 Follow::Firm => None,
             });
         if let Some(writer) = writer {
-            let (ahead_of, holders) = (writer.behind(), Holders::All);
+            let (ahead_of, holders) = (writer.behind(), ReachedHolders::All);
             return Reach { ahead_of, holders };
         }
         let held = self.held(stand.key);
         let holders = match held.mode(self.now) {
-            Some(mode) if !compatible(mode, Mode::Read) => Holders::All,
-            _ if self.waits_for_only_reader(stand, held) => Holders::Only,
-            _ => Holders::None,
+            Some(mode) if !compatible(mode, Mode::Read) => ReachedHolders::All,
+            _ if self.waits_for_only_reader(stand, held) => ReachedHolders::Only,
+            _ => ReachedHolders::None,
         };
         let ahead_of = Position::FIRST;
         Reach { ahead_of, holders }
@@ -163,8 +163,8 @@ impl<'a> Graph<'a> {
         let waiter = self.request(stand).map(|request| request.owner.as_ref());
         let (held, reach) = (self.held(stand.key), self.reach_of(stand, Follow::Firm));
         let holds = match reach.holders {
-            Holders::None => false,
-            Holders::Only if held.only_reader(self.now).is_none() => false,
+            ReachedHolders::None => false,
+            ReachedHolders::Only if held.only_reader(self.now).is_none() => false,
             _ if is_own => self.holds(stand.key, owner),
             _ => held.is_held_for_task(owner, waiter, self.now),
         };

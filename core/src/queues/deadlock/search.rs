@@ -6,7 +6,7 @@ use super::super::Queues;
 use super::super::keys::KeyNo;
 use super::super::position::Position;
 use super::super::waiters::{Name, Stand};
-use super::graph::{Graph, Holders, Reach};
+use super::graph::{Graph, Reach, ReachedHolders};
 use super::{Cycle, Follow, Link, Start};
 use crate::owner::{Owner, OwnerRef};
 use crate::types::{Instant, Mode};
@@ -16,14 +16,14 @@ const PAGE: usize = 16;
 
 /// An owner in a queue, and the one whose wait led to it.
 #[derive(Clone, Copy)]
-struct Step {
+struct Node {
     stand: Stand,
     from: Option<usize>,
 }
 
-/// What is still to be followed. `from` is the step that led there.
+/// What is still to be followed. `from` is the node that led there.
 enum Visit {
-    Step(usize),
+    Node(usize),
     /// The owners of a task at other keys than that of `from`, or of the start, after `last`.
     Task {
         from: Option<usize>,
@@ -48,15 +48,15 @@ pub(super) struct Search<'a> {
     start: &'a Start,
     /// Only a wait for the own owner at its own key closes a cycle.
     only_at_own_key: bool,
-    steps: Vec<Step>,
-    /// The owners in `steps`.
+    nodes: Vec<Node>,
+    /// The owners in `nodes`.
     known: HashSet<(KeyNo, Position)>,
     /// The tasks for which others wait, and at which keys.
     reached: HashSet<(KeyNo, u64)>,
     /// What has been followed at each key.
     followed: HashMap<KeyNo, Reach>,
     pending: VecDeque<Visit>,
-    /// The step that closes a cycle.
+    /// The node that closes a cycle.
     closed: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Search<'a> {
             },
             start,
             only_at_own_key: false,
-            steps: Vec::new(),
+            nodes: Vec::new(),
             known: HashSet::new(),
             reached: HashSet::new(),
             followed: HashMap::new(),
@@ -153,8 +153,8 @@ impl<'a> Search<'a> {
     /// The owner that stands there is followed later, if it is new.
     fn add(&mut self, stand: Stand, from: Option<usize>) {
         if self.known.insert((stand.key, stand.position)) {
-            self.pending.push_back(Visit::Step(self.steps.len()));
-            self.steps.push(Step { stand, from });
+            self.pending.push_back(Visit::Node(self.nodes.len()));
+            self.nodes.push(Node { stand, from });
         } else {
             self.graph.spend();
         }
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
             && let Some(visit) = self.pending.pop_front()
         {
             match visit {
-                Visit::Step(step) => self.follow_step(step),
+                Visit::Node(node) => self.follow_node(node),
                 Visit::Task { from, task, last } => self.follow_task(from, task, last),
                 Visit::Queue { from, to, last } => self.follow_queue(from, to, last),
                 Visit::Holders { from, last } => self.follow_holders(from, last),
@@ -174,15 +174,15 @@ impl<'a> Search<'a> {
     }
 
     /// Reaches those for whom the owner waits.
-    fn follow_step(&mut self, step: usize) {
+    fn follow_node(&mut self, node: usize) {
         self.graph.spend();
-        let stand = self.steps[step].stand;
+        let stand = self.nodes[node].stand;
         let before = self.followed.get(&stand.key).copied();
         let before = before.unwrap_or(Reach {
             ahead_of: Position::FIRST,
-            holders: Holders::None,
+            holders: ReachedHolders::None,
         });
-        if before.holders == Holders::All && stand.position <= before.ahead_of {
+        if before.holders == ReachedHolders::All && stand.position <= before.ahead_of {
             return;
         }
         let Some(request) = self.graph.request(&stand) else {
@@ -202,27 +202,27 @@ impl<'a> Search<'a> {
         }
         self.followed.insert(stand.key, after);
         if reach.holders > before.holders && !self.is_over() {
-            self.reach_holders(step, reach.holders);
+            self.reach_holders(node, reach.holders);
         }
         if reach.ahead_of > before.ahead_of && !self.is_over() {
-            self.reach_queue(step, reach.ahead_of);
+            self.reach_queue(node, reach.ahead_of);
         }
     }
 
-    fn reach_holders(&mut self, step: usize, holders: Holders) {
-        let held = self.graph.held(self.steps[step].stand.key);
-        if holders == Holders::Only && held.only_reader(self.graph.now).is_none() {
+    fn reach_holders(&mut self, node: usize, holders: ReachedHolders) {
+        let held = self.graph.held(self.nodes[node].stand.key);
+        if holders == ReachedHolders::Only && held.only_reader(self.graph.now).is_none() {
             return;
         }
-        match self.closes_at_holders(step) {
-            true => self.closed = Some(step),
-            false => self.follow_holders(step, None),
+        match self.closes_at_holders(node) {
+            true => self.closed = Some(node),
+            false => self.follow_holders(node, None),
         }
     }
 
-    /// Whether the own task is among the holders for which `step` waits, so that it closes a cycle.
-    fn closes_at_holders(&self, step: usize) -> bool {
-        let Step { stand, from } = self.steps[step];
+    /// Whether the own task is among the holders for which `node` waits, so that it closes a cycle.
+    fn closes_at_holders(&self, node: usize) -> bool {
+        let Node { stand, from } = self.nodes[node];
         let held = self.graph.held(stand.key);
         let own = self.start.owner.as_ref();
         match stand.key == self.start.key {
@@ -234,7 +234,7 @@ impl<'a> Search<'a> {
 
     /// Reaches some of the holders.
     fn follow_holders(&mut self, from: usize, last: Option<Owner>) {
-        let stand = self.steps[from].stand;
+        let stand = self.nodes[from].stand;
         let mut page = self.graph.held(stand.key).page(last.as_ref(), PAGE);
         for (holder, stake) in &page {
             self.graph.spend();
@@ -251,7 +251,7 @@ impl<'a> Search<'a> {
 
     /// Reaches an owner that holds.
     fn reach_owner(&mut self, from: usize, name: Name) {
-        let key = self.steps[from].stand.key;
+        let key = self.nodes[from].stand.key;
         let mut stands = self.graph.waiters().stands(name.task, KeyNo::MIN, None);
         if name.task == self.start.name.task || stands.next().is_none() {
             return;
@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
 
     /// `from` waits for the task, so it waits for what that waits for at other keys, too.
     fn reach_task(&mut self, from: usize, task: u64) {
-        let key = self.steps[from].stand.key;
+        let key = self.nodes[from].stand.key;
         if task != self.start.name.task && self.reached.insert((key, task)) {
             self.follow_task(Some(from), task, None);
         }
@@ -275,7 +275,7 @@ impl<'a> Search<'a> {
 
     /// Follows some of the owners of the task at other keys than that of `from`, or of the start.
     fn follow_task(&mut self, from: Option<usize>, task: u64, mut last: Option<(KeyNo, u64)>) {
-        let key = from.map_or(self.start.key, |from| self.steps[from].stand.key);
+        let key = from.map_or(self.start.key, |from| self.nodes[from].stand.key);
         let waiters = self.graph.waiters();
         let mut stands = match last {
             None => waiters.stands(task, KeyNo::MIN, None),
@@ -297,8 +297,8 @@ impl<'a> Search<'a> {
     }
 
     /// Reaches those who stand ahead of `to`.
-    fn reach_queue(&mut self, step: usize, to: Position) {
-        let key = self.steps[step].stand.key;
+    fn reach_queue(&mut self, node: usize, to: Position) {
+        let key = self.nodes[node].stand.key;
         let own = match key == self.start.key {
             true => self.graph.waiters().stand(key, self.start.name),
             false if self.only_at_own_key => None,
@@ -308,15 +308,15 @@ impl<'a> Search<'a> {
         };
         let own = own.filter(|own| self.graph.counts(own, self.graph.follow));
         if own.is_some_and(|own| own.position < to) {
-            self.closed = Some(step);
+            self.closed = Some(node);
         } else {
-            self.follow_queue(step, to, None);
+            self.follow_queue(node, to, None);
         }
     }
 
     /// Reaches some of those ahead of `to` that wait at other keys, too.
     fn follow_queue(&mut self, from: usize, to: Position, mut last: Option<u64>) {
-        let key = self.steps[from].stand.key;
+        let key = self.nodes[from].stand.key;
         let mut tasks = self.graph.waiters().spread(key, last);
         for _ in 0..PAGE {
             let Some(task) = tasks.next() else {
@@ -349,8 +349,8 @@ impl<'a> Search<'a> {
         let mut links = Vec::new();
         let (mut to, mut owner) = (self.start.name, self.start.owner.as_ref());
         let mut next = Some(self.closed?);
-        while let Some(step) = next {
-            let Step { stand, from } = self.steps[step];
+        while let Some(node) = next {
+            let Node { stand, from } = self.nodes[node];
             let request = self.graph.request(&stand)?;
             links.push(Link {
                 id: request.id,
