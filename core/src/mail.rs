@@ -17,7 +17,6 @@ use std::rc::Rc;
 pub use letter::{BoxId, Leaving, Letter, NotYours, Numbered, Outcome, Posted, age};
 
 use crate::homes::{Home, Homes};
-use crate::key::Db;
 use crate::queues::WaiterId;
 use crate::types::Instant;
 
@@ -39,8 +38,6 @@ pub struct Mail {
     letters: BTreeMap<(BoxId, u64), Stored>,
     /// The keys of all requests.
     keys: usize,
-    /// Databases that SWAPDB has moved while there were letters.
-    homes: Homes,
     /// Boxes by when their time is up.
     limits: BTreeSet<(Instant, BoxId)>,
 }
@@ -193,7 +190,7 @@ impl Mail {
     }
 
     /// `waiter` was answered. `number` is larger than every one before.
-    pub fn post(&mut self, waiter: WaiterId, number: u64, letter: Letter) -> Posted {
+    pub fn post(&mut self, waiter: WaiterId, number: u64, letter: Letter, homes: &Homes) -> Posted {
         let Some(id) = self.box_of(waiter) else {
             return Posted::NotByMail;
         };
@@ -203,7 +200,7 @@ impl Mail {
         };
         found.len += 1;
         let home = match letter.outcome {
-            Outcome::Granted { .. } => Some(self.homes.home_of(letter.keys.first().db)),
+            Outcome::Granted { .. } => Some(homes.home_of(letter.keys.first().db)),
             Outcome::Denied | Outcome::Refused(_) => None,
         };
         self.letters.insert((id, number), Stored { letter, home });
@@ -257,20 +254,18 @@ impl Mail {
         if let Some(found) = self.boxes.get_mut(&id) {
             found.len -= 1;
         }
-        if self.letters.is_empty() {
-            self.homes = Homes::default();
-        }
         Some(stored.letter.waiter)
     }
 
     /// The first `count` letters, with their numbers, oldest first. They count as delivered from now on, and have to be deleted before
     /// `unread_until`.
-    pub fn deliver(
-        &mut self,
+    pub fn deliver<'m>(
+        &'m mut self,
         id: BoxId,
         count: usize,
         unread_until: Instant,
-    ) -> impl ExactSizeIterator<Item = Numbered<'_>> {
+        homes: &Homes,
+    ) -> impl ExactSizeIterator<Item = Numbered<'m>> + use<'m> {
         let last = self.letters_of(id).take(count).last();
         let last = last.map(|(number, _)| number);
         if let Some(last) = last {
@@ -283,7 +278,7 @@ impl Mail {
         let letters = self.letters_of(id).take(if is_open { count } else { 0 });
         let numbered = letters.map(|(number, Stored { letter, home })| Numbered {
             number,
-            db: home.map_or(letter.keys.first().db, |home| self.homes.db_of(home)),
+            db: home.map_or(letter.keys.first().db, |home| homes.db_of(home)),
             letter,
         });
         numbered.collect::<Vec<_>>().into_iter()
@@ -293,13 +288,6 @@ impl Mail {
     pub fn has_letters_after(&self, id: BoxId, after: Option<u64>) -> bool {
         let last = self.letters_of(id).next_back();
         self.get(id).is_some() && last.is_some_and(|(last, _)| Some(last) > after)
-    }
-
-    /// SWAPDB has exchanged two databases, and with them the locks that letters are about.
-    pub fn swap(&mut self, one: Db, other: Db) {
-        if !self.letters.is_empty() {
-            self.homes.swap(one, other);
-        }
     }
 }
 

@@ -116,7 +116,9 @@ impl Boxes {
     /// Puts the answer to a request by mail into its box. A LOCK.MAIL that waits for it gets it at the end of the turn.
     pub(super) fn post(&self, ctx: &Context<'_>, letter: Letter) {
         let (waiter, number) = (letter.waiter, self.next_number(ctx));
-        let posted = self.mail.borrow_mut().post(waiter, number, letter);
+        let homes = work::homes(ctx).borrow();
+        let posted = self.mail.borrow_mut().post(waiter, number, letter, &homes);
+        drop(homes);
         match posted {
             Posted::In(id) if waiting::clients(ctx).borrow().is_read(id) => {
                 work::push(ctx, Work::AnswerMail(id));
@@ -242,7 +244,8 @@ pub(crate) fn reply(ctx: &Context<'_>, call: MailCall) {
     let (boxes, now) = (waiting::boxes(ctx), clock::now_micros());
     let (_, unread_until) = boxes.limits(Instant::from_millis(now / 1_000));
     let mut mail = boxes.mail.borrow_mut();
-    let letters = mail.deliver(call.id, call.count, unread_until);
+    let homes = work::homes(ctx).borrow();
+    let letters = mail.deliver(call.id, call.count, unread_until, &homes);
     ctx.reply_array(3);
     ctx.reply_integer(call.id.0 as i64);
     ctx.reply_integer((now.saturating_sub(call.arrived) / 1_000) as i64);

@@ -39,8 +39,7 @@ fn on_change(ctx: &Context<'_>, event: Event) {
         }
         Event::SwapDb(one, other) => {
             leases::tables(ctx).borrow_mut().swap(one, other);
-            queue::swap(ctx, one, other);
-            waiting::boxes(ctx).mail.borrow_mut().swap(one, other);
+            queue::homes(ctx).borrow_mut().swap(one, other);
             for db in [one, other] {
                 let mut queues = waiting::queues(ctx).borrow_mut();
                 queues.forget_all_holders(Some(db));

@@ -22,6 +22,9 @@ use crate::time::alarms;
 static QUEUE: MainThread<LazyCell<RefCell<WorkQueue>>> =
     MainThread::new(LazyCell::new(RefCell::default));
 
+static HOMES: MainThread<LazyCell<RefCell<Homes>>> =
+    MainThread::new(LazyCell::new(RefCell::default));
+
 /// A piece of work.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -157,8 +160,6 @@ struct WorkQueue {
     /// The targets of what is queued and has not begun.
     targets: BTreeSet<(Kind, Target)>,
     last: u64,
-    /// Where the databases of keys are now.
-    homes: Homes,
     /// The server has refused a write that a timer tried.
     gate_closed: bool,
 }
@@ -246,19 +247,19 @@ pub(crate) fn only_wakes(ctx: &Context<'_>) -> bool {
         .all(BTreeMap::is_empty)
 }
 
+/// Where the databases of keys are now.
+pub(crate) fn homes(ctx: &Context<'_>) -> &'static RefCell<Homes> {
+    HOMES.get(ctx)
+}
+
 /// The key, in a form that stays true wherever SWAPDB puts its database.
 pub(crate) fn home_key(ctx: &Context<'_>, key: KeyRef<'_>) -> HomeKey {
-    queue(ctx).borrow().homes.home_key(key)
+    homes(ctx).borrow().home_key(key)
 }
 
 /// The key with the number that its database has now.
 pub(crate) fn key_of(ctx: &Context<'_>, key: &HomeKey) -> KeyId {
-    queue(ctx).borrow().homes.key_of(key)
-}
-
-/// Notes that two databases have changed places, and with them their locks.
-pub(crate) fn swap(ctx: &Context<'_>, one: Db, other: Db) {
-    queue(ctx).borrow_mut().homes.swap(one, other);
+    homes(ctx).borrow().key_of(key)
 }
 
 /// Records that the server has refused a write by a timer, or that it may be tried again.

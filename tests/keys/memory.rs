@@ -1,8 +1,8 @@
 //! Full memory: which commands still work, and which locks an eviction policy removes.
 
 use mortise_harness::{
-    Conn, Server, array, assert_same_data, cmd, eventually, granted, hold_of, int, is_nil, text,
-    try_cmd, wait_for_sync, waiter,
+    Conn, Server, array, assert_same_data, cmd, eventually, granted, hold_of, int, is_nil, try_cmd,
+    wait_for_sync, waiter,
 };
 
 /// Makes the server refuse every write that it may refuse for lack of memory.

@@ -3,7 +3,9 @@
 
 use allocation_counter::measure;
 use mortise_core::mail::{BoxId, Letter, Outcome};
-use mortise_core::{Db, Instant, KeyId, KeyList, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId};
+use mortise_core::{
+    Db, Homes, Instant, KeyId, KeyList, KeyRef, Left, Mail, Mode, OwnerRef, WaiterId,
+};
 
 /// A table of this many entries of 16 bytes would double to 8 MB.
 const CROWD: u64 = 300_000;
@@ -40,7 +42,7 @@ fn boxes_requests_and_letters_come_and_go_in_steps() {
             mode: Mode::Write,
             outcome: Outcome::Denied,
         };
-        mail.post(WaiterId(number), CROWD + number, letter);
+        mail.post(WaiterId(number), CROWD + number, letter, &Homes::default());
     });
     let closed = most_at_once(|number| mail.close(BoxId(number)));
     let left = most_at_once(|_| {

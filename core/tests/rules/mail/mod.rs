@@ -5,7 +5,7 @@ pub(crate) mod program;
 mod reference;
 
 use mortise_core::mail::{BoxId, Letter, NotYours, age};
-use mortise_core::{Db, Instant, KeyList, Mail, WaiterId};
+use mortise_core::{Db, Homes, Instant, KeyList, Mail, WaiterId};
 use proptest::prelude::*;
 
 use program::{Kind, key, letter, ops, run};
@@ -19,7 +19,7 @@ const GRANTED: Kind = Kind {
 
 fn post(mail: &mut Mail, id: BoxId, number: u64, letter: Letter) {
     mail.expect(WaiterId(number), id, 1);
-    mail.post(WaiterId(number), number, letter);
+    mail.post(WaiterId(number), number, letter, &Homes::default());
 }
 
 proptest! {
@@ -42,10 +42,18 @@ fn a_letter_with_the_very_next_number_is_not_forgotten() {
     };
     for (waiter, number) in [(1, 2), (2, 3)] {
         mail.expect(WaiterId(waiter), id, 1);
-        mail.post(WaiterId(waiter), number, letter(denied, number));
+        mail.post(
+            WaiterId(waiter),
+            number,
+            letter(denied, number),
+            &Homes::default(),
+        );
     }
     mail.ask(id, Some(2), now, now);
-    let left: Vec<u64> = mail.deliver(id, 9, now).map(|it| it.number).collect();
+    let left: Vec<u64> = mail
+        .deliver(id, 9, now, &Homes::default())
+        .map(|it| it.number)
+        .collect();
     assert_eq!(left, [3]);
 }
 
@@ -61,34 +69,19 @@ fn a_box_of_another_user_is_not_found() {
 #[test]
 fn after_a_swap_a_grant_is_where_its_lock_is_and_a_refusal_where_its_queue_is() {
     let now = Instant::from_millis(0);
-    let mut mail = Mail::new();
+    let (mut mail, mut homes) = (Mail::new(), Homes::default());
     let id = mail.make(b"box", b"", 1, now);
     let kind = |result| Kind { result, ..GRANTED };
     for (number, result) in [(2, 0), (3, 1)] {
         post(&mut mail, id, number, letter(kind(result), number));
     }
-    let dbs =
-        |mail: &mut Mail| -> Vec<u32> { mail.deliver(id, 9, now).map(|sent| sent.db.0).collect() };
-    assert_eq!(dbs(&mut mail), [0, 0]);
-    mail.swap(Db(0), Db(7));
-    assert_eq!(dbs(&mut mail), [7, 0], "as they are sent again");
-}
-
-#[test]
-fn a_letter_that_is_deleted_leaves_the_swap_as_it_is_for_the_others() {
-    let now = Instant::from_millis(0);
-    let mut mail = Mail::new();
-    let id = mail.make(b"box", b"", 1, now);
-    for number in [2, 3] {
-        post(&mut mail, id, number, letter(GRANTED, number));
-    }
-    mail.swap(Db(0), Db(7));
-    mail.ask(id, Some(2), now, now);
-    let left: Vec<_> = mail
-        .deliver(id, 9, now)
-        .map(|sent| (sent.number, sent.db.0))
-        .collect();
-    assert_eq!(left, [(3, 7)]);
+    let mut dbs = |homes: &Homes| -> Vec<u32> {
+        let sent = mail.deliver(id, 9, now, homes);
+        sent.map(|sent| sent.db.0).collect()
+    };
+    assert_eq!(dbs(&homes), [0, 0]);
+    homes.swap(Db(0), Db(7));
+    assert_eq!(dbs(&homes), [7, 0], "as they are sent again");
 }
 
 #[test]
@@ -108,7 +101,7 @@ fn a_request_for_several_keys_counts_once_for_each_until_it_is_answered() {
     };
     mail.expect(WaiterId(1), id, 2);
     assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
-    mail.post(WaiterId(1), 2, refusal);
+    mail.post(WaiterId(1), 2, refusal, &Homes::default());
     assert_eq!((mail.letters(), mail.requests()), (1, 0));
     assert_eq!((mail.len(), mail.box_len(id)), (2, 1));
 }
@@ -134,7 +127,12 @@ fn a_request_by_mail_belongs_to_the_user_of_its_box_until_it_is_answered() {
             result: 1,
             ..GRANTED
         };
-        mail.post(WaiterId(waiter), number, letter(denied, number));
+        mail.post(
+            WaiterId(waiter),
+            number,
+            letter(denied, number),
+            &Homes::default(),
+        );
     }
     assert_eq!((mail.boxes(), mail.letters(), mail.len()), (1, 2, 3));
     assert!(!mail.is_empty());
@@ -201,7 +199,7 @@ fn a_box_is_overdue_only_while_a_delivered_letter_is_in_it() {
         for number in 2..5 {
             post(&mut mail, id, number, letter(GRANTED, number));
         }
-        drop(mail.deliver(id, count, read));
+        drop(mail.deliver(id, count, read, &Homes::default()));
         assert_eq!(mail.overdue(read), (count > 0).then_some(id));
         mail.ask(id, Some(2), Instant::NEVER, unread_until);
         assert_eq!(mail.overdue(read), None);

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted};
-use mortise_core::{Db, Instant, KeyId, KeyList, Lease, Mail, Mode, OwnerRef, Token, WaiterId};
+use mortise_core::{
+    Db, Homes, Instant, KeyId, KeyList, Lease, Mail, Mode, OwnerRef, Token, WaiterId,
+};
 use proptest::prelude::*;
 
 use super::reference::{LOST, Reference, Sent, UNASKED, UNREAD};
@@ -190,7 +192,7 @@ impl Run {
                 let (id, unread_until) = (self.open(mailbox), self.after(UNREAD));
                 let delivered: Vec<u64> = self
                     .mail
-                    .deliver(id, count, unread_until)
+                    .deliver(id, count, unread_until, &Homes::default())
                     .map(|delivered| delivered.number)
                     .collect();
                 assert_eq!(delivered, self.model.deliver(mailbox, count, self.now));
@@ -230,9 +232,12 @@ impl Run {
     fn post(&mut self, waiter: u64, kind: Kind) {
         // An answer that becomes no letter leaves its number to the next.
         let number = self.number + 1;
-        let posted = self
-            .mail
-            .post(WaiterId(waiter), number, letter(kind, number));
+        let posted = self.mail.post(
+            WaiterId(waiter),
+            number,
+            letter(kind, number),
+            &Homes::default(),
+        );
         let expected = self.model.post(waiter, number);
         match (posted, expected) {
             (Posted::In(id), Sent::In(since)) => {

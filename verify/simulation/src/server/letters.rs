@@ -1,7 +1,7 @@
 //! Boxes, letters and the LOCK.MAIL calls that wait for them.
 
 use mortise_core::mail::{BoxId, Leaving, Letter, Outcome, Posted, age};
-use mortise_core::{Mode, WaiterId};
+use mortise_core::{Homes, Mode, WaiterId};
 
 use super::resp::Out;
 use super::{MAIL_TIMEOUT, Reader, Server, UNFORGOTTEN, WITHOUT_READER};
@@ -33,7 +33,7 @@ impl Server {
 
     pub(super) fn post(&mut self, waiter: WaiterId, letter: Letter) {
         let number = self.next_number();
-        match self.mail.post(waiter, number, letter) {
+        match self.mail.post(waiter, number, letter, &Homes::default()) {
             Posted::In(id) => self.answer_reader(id, None),
             Posted::Returned => self.undo(waiter),
             Posted::NotByMail => {}
@@ -87,7 +87,9 @@ impl Server {
     fn deliver(&mut self, id: BoxId, arrived: u64, count: usize) -> Vec<u8> {
         let now = self.now;
         let unread_until = self.listened().after(MAIL_TIMEOUT * UNFORGOTTEN);
-        let letters = self.mail.deliver(id, count, unread_until);
+        let letters = self
+            .mail
+            .deliver(id, count, unread_until, &Homes::default());
         let mut out = Out::default();
         out.array(3);
         out.int(id.0);
