@@ -4,36 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 )
 
-// Client is what the locks need of a Redis client; goredisconn and rueidisconn have one each. Every command is routed by the
-// word at KeyAt.
+// Client makes connections to the servers with the settings of a Redis client; goredisconn and rueidisconn have one each.
 type Client interface {
-	// Do sends the commands in one pipeline and returns a reply for each, as RESP2 has them: int64, string, nil, []any, a *Refused if the
-	// server replied an error, any other error when the outcome is unknown.
-	Do(ctx context.Context, commands [][]string) []any
-	// Mail sends one command that may block for seconds, over a connection that Do does not use.
-	Mail(ctx context.Context, command []string) any
-	// Confirm sends renewals and then WAIT for so many replicas and ConfirmLimit, in one write, over a connection that nothing else uses: WAIT
-	// is about what its connection has written, and blocks it. It returns the replies, that to WAIT last. A new connection sends WAIT alone first;
-	// if too few replicas are attached, it is closed, and all replies are an *Unconfirmed. There is one call at a time for each server.
-	Confirm(ctx context.Context, renewals [][]string, replicas int) []any
 	// Node names the server that serves the key: its address in a cluster, else always the same.
 	Node(ctx context.Context, key string) (string, error)
 	// Refresh finds out again which server serves which key.
 	Refresh(ctx context.Context)
-	// Close closes the connections; what is in flight ends.
+	// Connect makes one connection to the server of that name. It opens at once or with its first commands, and never again.
+	Connect(node string) (Conn, error)
+	// Close closes what the client itself has opened.
 	Close() error
 }
 
-// KeyAt says which word of a command is the key that it is routed by.
-func KeyAt(command []string) int {
-	if command[0] == "LOCK.MACQUIRE" {
-		return 4
-	}
-	return 1
+// Conn is one connection to a server, which nothing else uses.
+type Conn interface {
+	// Do sends the commands in one write and returns a reply for each, as RESP2 has them: int64, string, nil, []any, a *Refused if the
+	// server replied an error, any other error when the outcome is unknown. There is one call at a time.
+	Do(ctx context.Context, commands [][]string) []any
+	// Close closes it, also while Do runs, which ends then.
+	Close()
 }
 
 // Refused is an error that the server replied.
@@ -56,39 +50,30 @@ func NewRefused(text string) *Refused {
 	return &Refused{code, message}
 }
 
-// ConfirmLimit is how long replicas may take to confirm.
-const ConfirmLimit = time.Second
+// target is the server at which to repeat a command after this reply, because its slot is moving there, if so. The server at replied has
+// sent "ASK slot host:port": of IPv6 it writes no brackets, and without a host, or where that is unknown, it means its own.
+func target(reply any, replied string) string {
+	refused, ok := reply.(*Refused)
+	if !ok || refused.Code != "ASK" {
+		return ""
+	}
+	_, named, _ := strings.Cut(refused.Message, " ")
+	colon := max(strings.LastIndex(named, ":"), 0)
+	host := strings.Trim(named[:colon], "[]")
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(replied)
+	}
+	return net.JoinHostPort(host, strings.TrimPrefix(named[colon:], ":"))
+}
+
+// confirmLimit is how long replicas may take to confirm.
+const confirmLimit = time.Second
 
 // Unconfirmed: too few replicas had the lock in time. A new one was given back.
 type Unconfirmed struct{ Needed, Had int }
 
 func (e *Unconfirmed) Error() string {
 	return fmt.Sprintf("mortise: %d replicas have the lock, and %d have to", e.Had, e.Needed)
-}
-
-// confirmed are the replies to renewals, of which the last one is WAIT's: a token counts if as many replicas have it as are needed.
-func confirmed(replicas int, replies []any) []any {
-	renewals, had := replies[:len(replies)-1], replies[len(replies)-1]
-	count, counted := had.(int64)
-	if counted && count >= int64(replicas) {
-		return renewals
-	}
-	few := &Unconfirmed{replicas, int(count)}
-	for i, reply := range renewals {
-		err, failed := reply.(error)
-		switch renewed := !failed && reply != nil; {
-		case renewed && counted, failed && isReplicas(err):
-			renewals[i] = few
-		case renewed:
-			renewals[i] = had
-		}
-	}
-	return renewals
-}
-
-// isReplicas reports whether a replica refused WAIT: its primary is another server.
-func isReplicas(err error) bool {
-	return isRefused(err, "") && strings.Contains(err.Error(), "WAIT cannot be used with replica")
 }
 
 // IsDeadlock reports whether waiting would have closed a cycle of owners that wait for each other.
@@ -103,11 +88,30 @@ func isRefused(err error, code string) bool {
 	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }
 
+// isUnknown says that this is no reply: what became of the command is unknown.
+func isUnknown(reply any) bool {
+	err, failed := reply.(error)
+	return failed && !isRefused(err, "")
+}
+
+// isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
+// was overwritten.
+func isGone(reply any) bool {
+	err, _ := reply.(error)
+	return reply == nil || isRefused(err, "WRONGTYPE")
+}
+
+// isFailure says that this reply proves nothing about a hold.
+func isFailure(reply any) bool {
+	_, failed := reply.(error)
+	return failed && !isGone(reply)
+}
+
 // passing reports whether an error may be over soon: a failover, a slot that moves, a broken connection.
 func passing(err error) bool {
 	var refused *Refused
 	if !errors.As(err, &refused) {
-		return err != ErrBusy && !errors.Is(err, errNoMail)
+		return err != ErrBusy && err != ErrLost && !errors.Is(err, errNoMail)
 	}
 	switch refused.Code {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":

@@ -65,7 +65,7 @@ func (k *Lock) Unlock() error {
 	} else if over != nil {
 		return nil
 	}
-	replies := n.commands.callAll(k.locks.stopped, k.each(func(key string) []any { return []any{"LOCK.RELEASE", key, k.owner, "ALL", "TOKEN", k.token} })...)
+	replies := n.commands.callAll(k.locks.stopped, k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", k.token)...)
 	if slices.ContainsFunc(replies, isFailure) {
 		k.locks.leave(k.keys, k.owner)
 	}
@@ -76,25 +76,12 @@ func (k *Lock) Unlock() error {
 }
 
 // each is a command for each of the keys.
-func (k *Lock) each(command func(key string) []any) [][]any {
-	commands := make([][]any, len(k.keys))
+func (k *Lock) each(command string, more ...any) [][]string {
+	commands := make([][]string, len(k.keys))
 	for i, key := range k.keys {
-		commands[i] = command(key)
+		commands[i] = append(words(command, key), words(more...)...)
 	}
 	return commands
-}
-
-// isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
-// was overwritten.
-func isGone(reply any) bool {
-	err, _ := reply.(error)
-	return reply == nil || isRefused(err, "WRONGTYPE")
-}
-
-// isFailure says that this reply proves nothing about a hold.
-func isFailure(reply any) bool {
-	_, failed := reply.(error)
-	return failed && !isGone(reply)
 }
 
 // granted takes the server's answer: the token, and when the lease began at the earliest.
@@ -167,7 +154,7 @@ func (k *Lock) confirm(ctx context.Context) error {
 		return nil
 	}
 	sent := now()
-	for _, reply := range k.node.renewals.callAll(ctx, k.each(k.renewal)...) {
+	for _, reply := range k.node.renewals.callAll(ctx, k.renewal()...) {
 		if err, failed := reply.(error); failed {
 			return err
 		}
@@ -179,8 +166,8 @@ func (k *Lock) confirm(ctx context.Context) error {
 	return nil
 }
 
-func (k *Lock) renewal(key string) []any {
-	return []any{"LOCK.RENEW", key, k.owner, k.lease, "TOKEN", k.token}
+func (k *Lock) renewal() [][]string {
+	return k.each("LOCK.RENEW", k.owner, k.lease, "TOKEN", k.token)
 }
 
 // keep renews what is due, all of one server together, and notices lost locks. It checks once a second at least:
@@ -198,14 +185,7 @@ func (l *Locks) keep() {
 		}
 		if sent := now(); sent >= k.next-k.lease/12 {
 			k.next = forever
-			var replies []any
-			for _, command := range k.each(k.renewal) {
-				k.node.renewals.send(func(reply any) {
-					if replies = append(replies, reply); len(replies) == len(k.keys) { // one goroutine delivers them
-						k.renewed(sent, replies)
-					}
-				}, command...)
-			}
+			k.node.renewals.send(func(replies []any) { k.renewed(sent, replies) }, k.renewal()...)
 		}
 		l.look = min(l.look, k.next, k.until)
 	}

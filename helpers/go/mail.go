@@ -24,25 +24,37 @@ type pending struct {
 	answer     chan answer
 }
 
-// answer is a letter's content: a token and when its lease began, no token for denied, or why nothing can come.
+// answer is a request's outcome: a token and when its lease began, if that is known; no token for denied; or why nothing can come.
 type answer struct {
-	token int64
-	begun time.Duration
-	err   error
+	token  int64
+	begun  time.Duration
+	err    error
+	queued bool // it had to wait
+}
+
+// grant sends a request and waits for its outcome.
+func (n *node) grant(ctx context.Context, request []string, p *pending) (a answer) {
+	switch reply := n.commands.callAll(ctx, request)[0].(type) {
+	case int64:
+		a.token = reply
+	case error:
+		a.err = reply
+	case []any:
+		n.queued(p, reply)
+		select {
+		case a = <-p.answer:
+		case <-ctx.Done():
+			a.err = ended(ctx)
+		}
+		a.queued = true
+	}
+	return a
 }
 
 // expect awaits a letter for the owner, before its request is sent: a letter may come before the request's reply.
-func (n *node) expect(ctx context.Context, owner string) *pending {
+func (n *node) expect(owner string) *pending {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
-	if n.box == "" {
-		n.locks.mu.Unlock()
-		box := n.newBox(ctx)
-		n.locks.mu.Lock()
-		if n.box == "" { // nobody was faster
-			n.box, n.since, n.last = box, 0, 0
-		}
-	}
 	p := &pending{node: n, box: n.box, owner: owner, answer: make(chan answer, 1)}
 	n.pending[owner] = p
 	return p
@@ -76,10 +88,24 @@ func (n *node) queued(p *pending, reply []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	p.since, _ = reply[len(reply)-1].(int64)
-	n.doubts = n.doubts || p.since != n.since
+	n.reopened(p.since)
 	if !n.listens {
 		n.listens = true
 		go n.listen()
+	}
+}
+
+// reopened takes the box's number. If it is a new one, the requests to the box before are gone. Another primary may count from a lower number.
+// The mutex is held.
+func (n *node) reopened(since int64) {
+	if since == n.since {
+		return
+	}
+	n.since, n.last = since, 0
+	for _, p := range n.pending {
+		if p.since != 0 && p.since != since {
+			p.settle(answer{err: errUnsure})
+		}
 	}
 }
 
@@ -93,7 +119,7 @@ func (n *node) listen() {
 		}
 		sent := now()
 		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
-		reply := l.client.Mail(ctx, command)
+		reply := n.letters.do(ctx, [][]string{command})[0]
 		cancel()
 		if mail, ok := reply.([]any); ok && len(mail) == 3 {
 			n.read(sent, mail)
@@ -114,20 +140,18 @@ func (n *node) collect() []string {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	n.listens = len(n.pending) > 0 && n.locks.stopped.Err() == nil
-	switch {
-	case !n.listens:
+	if !n.listens {
 		return nil
-	case n.since == 0:
-		return words("LOCK.MAIL", n.box, "WAIT", mailWait)
 	}
 	return words("LOCK.MAIL", n.box, "WAIT", mailWait, "AFTER", n.since, n.last)
 }
 
 // giveUp ends all waits for letters, and makes the next one wait at another box.
 func (n *node) giveUp(err error) {
+	box := n.newBox(n.locks.stopped)
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
-	n.box = ""
+	n.box = box
 	for _, p := range n.pending {
 		p.settle(answer{err: err})
 	}
@@ -139,14 +163,12 @@ func (p *pending) settle(a answer) {
 	p.answer <- a
 }
 
-// read hands letters out. A request that was made to another box than this is gone.
+// read hands letters out.
 func (n *node) read(sent time.Duration, mail []any) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	since, _ := mail[0].(int64)
-	if since != n.since { // another primary may count from a lower number
-		n.since, n.last, n.doubts = since, 0, true
-	}
+	n.reopened(since)
 	waited, _ := mail[1].(int64)
 	letters, _ := mail[2].([]any)
 	for _, l := range letters {
@@ -155,15 +177,6 @@ func (n *node) read(sent time.Duration, mail []any) {
 		owner, _ := letter["owner"].(string)
 		if p := n.pending[owner]; p != nil { // else nobody wants it any more, and its name has left
 			p.settle(letterAnswer(letter, sent+time.Duration(waited)*time.Millisecond))
-		}
-	}
-	if !n.doubts { // not checked with every letter: there may be tens of thousands
-		return
-	}
-	n.doubts = false
-	for _, p := range n.pending {
-		if p.since != 0 && p.since != n.since {
-			p.settle(answer{err: errUnsure})
 		}
 	}
 }

@@ -14,10 +14,11 @@
 //	return sell(held, lock.Token())
 //
 // This file takes locks; lock.go is a held lock, pass.go hands it over, others.go has the calls about locks of others, semaphore.go permits,
-// node.go a server, mail.go its later answers, client.go the interface to Redis clients.
+// node.go a server, mail.go its later answers, client.go the interface to Redis clients, and what replies mean.
 package mortise
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -86,11 +87,14 @@ type Setting func(*Locks)
 func Replicas(n int) Setting { return func(l *Locks) { l.replicas = max(n, 0) } }
 
 type request struct {
-	command, task, holder string
-	keys                  []string // one, or several that are taken at once
-	lease, wait, maxHold  time.Duration
-	permits, limit        int  // of a semaphore: none of a lock
-	busy                  bool // somebody else held the lock at the server's last answer
+	task, holder         string
+	keys                 []string // one, or several that are taken at once
+	lease, wait, maxHold time.Duration
+	owner                string                      // the name to ask under, if not a new one for each attempt
+	words                func(owner string) []string // of the command, which replies a token
+	queues               bool                        // the command takes WAIT
+	none                 error                       // what it means that the server replies no token
+	said                 error                       // by the server, of its last answer: ErrBusy or an *Unconfirmed
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -104,19 +108,16 @@ func (r *request) check() error {
 	if strings.Contains(r.holder, "##") {
 		return fmt.Errorf("mortise: Holder is a name without ##, not %q", r.holder)
 	}
-	if r.limit != 0 && (r.permits < 1 || r.permits > r.limit) {
-		return fmt.Errorf("mortise: permits must be between 1 and the limit of %d, got %d", r.limit, r.permits)
-	}
 	return nil
 }
 
-// newRequest is how locks are asked for with these options.
-func newRequest(command string, keys []string, options []Option) (*request, error) {
-	r := &request{command: command, keys: keys, lease: 30 * time.Second, wait: forever, maxHold: forever}
+// newRequest is how locks are asked for with these options, after others by default.
+func newRequest(keys []string, options []Option) *request {
+	r := &request{keys: keys, lease: 30 * time.Second, wait: forever, maxHold: forever, queues: true, none: ErrBusy}
 	for _, option := range options {
 		option(r)
 	}
-	return r, r.check()
+	return r
 }
 
 // Locks takes locks over one client. Make one for the program and share it.
@@ -159,12 +160,12 @@ func New(client Client, settings ...Setting) *Locks {
 // Lock takes the lock to write, exclusively. The context that it returns is cancelled when the lock is lost or unlocked, and when ctx ends.
 // Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.take(ctx, "LOCK.WLOCK", []string{key}, options)
+	return l.takeOne(ctx, "LOCK.WLOCK", key, options, "HOLDS", 1)
 }
 
 // RLock takes the lock to read, beside other readers.
 func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.take(ctx, "LOCK.RLOCK", []string{key}, options)
+	return l.takeOne(ctx, "LOCK.RLOCK", key, options, "HOLDS", 1)
 }
 
 // TryLock takes the lock to write if that is possible at once, else it returns ErrBusy.
@@ -183,7 +184,11 @@ func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (
 	if len(keys) == 0 {
 		return nil, nil, errors.New("mortise: LockAll needs a key")
 	}
-	return l.take(ctx, "LOCK.MACQUIRE", slices.Clone(keys), options)
+	r := newRequest(slices.Clone(keys), options)
+	r.words = func(owner string) []string {
+		return append(words("LOCK.MACQUIRE", owner, r.lease, len(keys)), r.keys...)
+	}
+	return l.take(ctx, r)
 }
 
 // TryLockAll takes the locks if that is possible at once, else it returns ErrBusy.
@@ -229,57 +234,46 @@ func (l *Locks) job(more int64) {
 	}
 }
 
-func (l *Locks) take(ctx context.Context, command string, keys []string, options []Option) (*Lock, context.Context, error) {
-	r, err := newRequest(command, keys, options)
-	if err != nil {
+// takeOne takes one lock; more is how many holds of it.
+func (l *Locks) takeOne(ctx context.Context, command, key string, options []Option, more ...any) (*Lock, context.Context, error) {
+	r := newRequest([]string{key}, options)
+	r.words = func(owner string) []string {
+		return append(words(command, key, owner, r.lease), words(more...)...)
+	}
+	return l.take(ctx, r)
+}
+
+// take asks until the lock is granted, or the wait is over.
+func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, error) {
+	if err := r.check(); err != nil {
 		return nil, nil, err
 	}
 	l.job(+1)
 	defer l.job(-1)
-	waiting, cancel, end := r.limited(ctx)
+	began := now()
+	end := began + r.wait
+	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
-	began := now()
-	var few *Unconfirmed
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		lock, err := l.attempt(waiting, r, left(end))
+		lock, err := l.attempt(waiting, r, max(end-now(), 0))
 		if held := l.start(ctx, lock, err); held != nil {
 			return lock, held, nil
 		}
-		errors.As(err, &few)
 		if over := l.over(ctx); over != nil {
-			if few != nil {
-				over = fmt.Errorf("%w: %w", few, over)
-			} else if r.busy && over != ErrClosed {
-				over = fmt.Errorf("%w: %w", ErrBusy, over)
+			if r.said != nil && over != ErrClosed {
+				over = fmt.Errorf("%w: %w", r.said, over)
 			}
 			return nil, nil, over
 		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
-		if !isThere || !passing(err) || left(end) <= pause {
+		mayAsk := r.queues || isRefused(err, "")               // again: a pass or renewal may have been carried out
+		if !isThere || !mayAsk || !passing(err) || end-now() <= pause {
 			return nil, nil, err
 		}
 		sleep(waiting, pause)
 		l.lookForServers(waiting)
 	}
-}
-
-// limited is the context of a wait, and when the wait is over.
-func (r *request) limited(ctx context.Context) (context.Context, context.CancelFunc, time.Duration) {
-	if r.wait == forever {
-		waiting, cancel := context.WithCancel(ctx)
-		return waiting, cancel, forever
-	}
-	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
-	return waiting, cancel, now() + r.wait
-}
-
-// left is for how long to wait still, if the wait is over then.
-func left(end time.Duration) time.Duration {
-	if end == forever {
-		return forever
-	}
-	return max(end-now(), 0)
 }
 
 // attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.
@@ -288,54 +282,35 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	if err != nil {
 		return nil, err
 	}
-	k := &Lock{locks: l, node: n, request: r, owner: l.name(r)}
+	k := &Lock{locks: l, node: n, request: r, owner: cmp.Or(r.owner, l.name(r))}
 	command := r.words(k.owner)
 	var letter *pending
-	if left > 0 {
-		letter = n.expect(ctx, k.owner)
+	if r.queues && left > 0 {
+		letter = n.expect(k.owner)
 		defer letter.forget()
-		limit := left
-		if r.wait == forever {
-			limit = 0 // none
-		}
-		command = append(command, "WAIT", limit, "MAIL", letter.box)
+		command = append(command, words("WAIT", left, "MAIL", letter.box)...)
 	}
 	sent := now()
-	token, begun, err := n.grant(ctx, command, letter)
-	if err == nil || letter != nil && letter.since != 0 {
-		r.busy = token == 0
+	answer := n.grant(ctx, command, letter)
+	if answer.token == 0 && (answer.queued || answer.err == nil) {
+		r.said = ErrBusy
 	}
-	if err == nil && token == 0 {
-		return nil, ErrBusy
-	}
-	if isRefused(err, "") {
+	switch err = answer.err; {
+	case err == nil && answer.token == 0:
+		return nil, r.none
+	case isRefused(err, ""):
 		return nil, err // an error changes nothing
-	}
-	if err == nil {
-		k.granted(token, max(sent, begun))
+	case err == nil:
+		k.granted(answer.token, max(sent, answer.begun))
 		err = k.confirm(ctx)
 	}
-	if err != nil {
+	if few := (*Unconfirmed)(nil); errors.As(err, &few) {
+		r.said = few
+	}
+	if err != nil && r.owner == "" {
 		l.leave(r.keys, k.owner)
-		return nil, err
 	}
-	return k, nil
-}
-
-// words are those of the command that asks for it, without its wait.
-func (r *request) words(owner string) []any {
-	if r.command == "LOCK.MACQUIRE" {
-		words := []any{r.command, owner, r.lease, len(r.keys)}
-		for _, key := range r.keys {
-			words = append(words, key)
-		}
-		return words
-	}
-	words := []any{r.command, r.keys[0], owner, r.lease, "HOLDS", max(1, r.permits)}
-	if r.limit > 0 {
-		words = append(words, "LIMIT", r.limit)
-	}
-	return words
+	return k, err
 }
 
 // over returns why no more locks may be taken, if so.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// A server: commands go out in pipelines over one connection, whatever the number of locks. It leaves names that are no longer wanted.
+// A server: commands go out in pipelines over one connection, whatever the number of locks; with replicas, renewals over another. It leaves
+// names that are no longer wanted.
 
 const (
 	// timeout is how long a server may take to answer a command.
@@ -18,8 +21,10 @@ const (
 	late = time.Second
 	// away is for how long late requests under a name that has left change nothing.
 	away = time.Minute
-	// mostCommands is how many go out in one pipeline.
-	mostCommands = 512
+	// idle is for how long a connection counts as whole without a reply.
+	idle = time.Second
+	// mostRequests is how many go out in one pipeline.
+	mostRequests = 512
 )
 
 // errUnsure: a request's outcome is unknown, or came too late to be of use.
@@ -28,28 +33,15 @@ var errUnsure = errors.New("mortise: the server lost the request, or answered to
 type node struct {
 	locks              *Locks
 	name               string
+	links              []*link
 	commands, renewals *pipeline // the same, where no replica confirms renewals
 
+	letters *link
 	box     string              // where the server puts the answers of this program's requests
 	since   int64               // distinguishes the box from an earlier one of the same name
 	last    int64               // the number of the last letter that was read
-	doubts  bool                // somebody's request may have been put to another box than this
 	listens bool                // somebody collects letters
 	pending map[string]*pending // who may get one, by owner
-}
-
-// pipeline sends what is queued in one pipeline, and then what was queued meanwhile.
-type pipeline struct {
-	locks *Locks
-	do    func(ctx context.Context, commands [][]string) []any
-	queue []command
-	runs  bool       // there is a pump
-	more  *sync.Cond // there is more in the queue, or nothing is sent any more
-}
-
-type command struct {
-	words []string
-	reply func(any)
 }
 
 // node is the server that serves the key now.
@@ -58,35 +50,31 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.named(ctx, name), nil
+}
+
+// named is the server of that name.
+func (l *Locks) named(ctx context.Context, name string) *node {
+	l.mu.Lock()
+	n := l.nodes[name]
+	l.mu.Unlock()
+	if n != nil {
+		return n
+	}
+	n = &node{locks: l, name: name, pending: map[string]*pending{}}
+	n.commands, n.letters = l.pipeline(n, n.link(0).do), n.link(0)
+	n.renewals = n.commands
+	if l.replicas > 0 {
+		confirming := n.link(l.replicas)
+		n.renewals = l.pipeline(n, func(ctx context.Context, renewals [][]string) []any { return n.confirm(ctx, confirming, renewals) })
+	}
+	n.box = n.newBox(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.nodes[name]
-	if n == nil {
-		n = &node{locks: l, name: name, commands: l.pipeline(l.client.Do), pending: map[string]*pending{}}
-		n.renewals = n.commands
-		if l.replicas > 0 {
-			n.renewals = l.pipeline(l.confirm)
-		}
+	if l.nodes[name] == nil { // nobody was faster
 		l.nodes[name] = n
 	}
-	return n, nil
-}
-
-func (l *Locks) pipeline(do func(ctx context.Context, commands [][]string) []any) *pipeline {
-	made := &pipeline{locks: l, do: do, more: sync.NewCond(&l.mu)}
-	context.AfterFunc(l.stopped, made.wake)
-	return made
-}
-
-// confirm has replicas confirm renewals. The reply is an *Unconfirmed to each that too few of them have.
-func (l *Locks) confirm(ctx context.Context, renewals [][]string) []any {
-	return confirmed(l.replicas, l.client.Confirm(ctx, renewals, l.replicas))
-}
-
-func (p *pipeline) wake() {
-	p.locks.mu.Lock()
-	defer p.locks.mu.Unlock()
-	p.more.Broadcast()
+	return l.nodes[name]
 }
 
 // lookForServers asks which server serves which key now, ten times a second at most.
@@ -97,9 +85,129 @@ func (l *Locks) lookForServers(ctx context.Context) {
 	}
 }
 
-// send queues the command, and delivers its reply, or an error if the server has none. The mutex is held.
-func (p *pipeline) send(reply func(any), args ...any) {
-	p.queue = append(p.queue, command{words(args...), reply})
+// confirm sends renewals and then WAIT, in one write: WAIT is about what its connection has written. The reply to each renewal that too few
+// replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead.
+func (n *node) confirm(ctx context.Context, confirming *link, renewals [][]string) []any {
+	needed := n.locks.replicas
+	replies := confirming.do(ctx, append(renewals, words("WAIT", needed, confirmLimit)))
+	had, counted := replies[len(renewals)].(int64)
+	replies = replies[:len(renewals)]
+	if counted && int(had) >= needed {
+		return replies
+	}
+	for _, k := range n.links {
+		k.stale.Store(true)
+	}
+	for i, reply := range replies {
+		if _, failed := reply.(error); !failed && reply != nil {
+			replies[i] = &Unconfirmed{needed, int(had)}
+		}
+	}
+	return replies
+}
+
+// link is one connection to a server. It opens when it is needed, and anew after any trouble.
+type link struct {
+	node     *node
+	replicas int // that have to be attached to the server when it opens
+	open     Conn
+	forget   func() bool   // ends that it is closed when all is
+	used     time.Duration // when the last reply came
+	stale    atomic.Bool   // it shall open anew
+}
+
+func (n *node) link(replicas int) *link {
+	k := &link{node: n, replicas: replicas}
+	n.links = append(n.links, k)
+	return k
+}
+
+// do sends the commands in one write. There is one call at a time. A connection that was not used for a second may be gone: PING shows that,
+// and costs no command its reply.
+func (k *link) do(ctx context.Context, commands [][]string) []any {
+	if k.open != nil && k.stale.Swap(false) {
+		k.close()
+	} else if k.open != nil && now() > k.used+idle {
+		k.ask(ctx, [][]string{{"PING"}})
+	}
+	if k.open == nil {
+		if err := k.connect(ctx); err != nil {
+			return slices.Repeat([]any{err}, len(commands))
+		}
+	}
+	return k.ask(ctx, commands)
+}
+
+func (k *link) ask(ctx context.Context, commands [][]string) []any {
+	replies := k.open.Do(ctx, commands)
+	k.used = now()
+	if slices.ContainsFunc(replies, isUnknown) {
+		k.close()
+	} else {
+		k.node.locks.answered.Store(true)
+	}
+	return replies
+}
+
+// connect opens it. Before it has written anything, WAIT counts the replicas that are attached.
+func (k *link) connect(ctx context.Context) error {
+	l := k.node.locks
+	open, err := l.client.Connect(k.node.name)
+	if err != nil {
+		return err
+	}
+	k.open, k.forget = open, context.AfterFunc(l.stopped, open.Close)
+	if k.replicas == 0 {
+		return nil
+	}
+	reply := k.ask(ctx, [][]string{words("WAIT", k.replicas, confirmLimit)})[0]
+	had, counted := reply.(int64)
+	if int(had) >= k.replicas {
+		return nil
+	}
+	k.close()
+	if err, _ := reply.(error); !counted && !isRefused(err, "ERR") { // else it is a replica by now
+		return err
+	}
+	return &Unconfirmed{k.replicas, int(had)}
+}
+
+func (k *link) close() {
+	if k.open != nil {
+		k.forget()
+		k.open.Close()
+		k.open = nil
+	}
+}
+
+// pipeline sends what is queued in one write, and then what was queued meanwhile.
+type pipeline struct {
+	node  *node
+	do    func(ctx context.Context, commands [][]string) []any
+	queue []group
+	runs  bool       // there is a pump
+	more  *sync.Cond // there is more in the queue, or nothing is sent any more
+}
+
+// group is commands that are sent one after the other.
+type group struct {
+	commands [][]string
+	reply    func([]any)
+}
+
+func (l *Locks) pipeline(n *node, do func(ctx context.Context, commands [][]string) []any) *pipeline {
+	p := &pipeline{node: n, do: do, more: sync.NewCond(&l.mu)}
+	context.AfterFunc(l.stopped, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		p.more.Broadcast()
+	})
+	return p
+}
+
+// send queues the commands, and delivers their replies, or errors where the server has none. The mutex is held.
+func (p *pipeline) send(reply func([]any), commands ...[]string) {
+	p.queue = append(p.queue, group{commands, reply})
 	if !p.runs {
 		p.runs = true
 		go p.pump()
@@ -110,74 +218,75 @@ func (p *pipeline) send(reply func(any), args ...any) {
 // pump sends what is queued, then what was queued meanwhile, until nothing may be sent any more.
 func (p *pipeline) pump() {
 	for batch := p.next(); batch != nil; batch = p.next() {
-		commands := make([][]string, len(batch))
-		for i, c := range batch {
-			commands[i] = c.words
+		var commands [][]string
+		for _, queued := range batch {
+			commands = append(commands, queued.commands...)
 		}
-		ctx, cancel := context.WithTimeout(p.locks.stopped, timeout)
+		ctx, cancel := context.WithTimeout(p.node.locks.stopped, timeout)
 		replies := p.do(ctx, commands)
 		cancel()
-		for i, c := range batch {
-			if err, failed := replies[i].(error); !failed || isRefused(err, "") {
-				p.locks.answered.Store(true)
-			}
-			c.reply(replies[i])
+		for _, queued := range batch {
+			n := len(queued.commands)
+			p.deliver(queued, replies[:n:n])
+			replies = replies[n:]
 		}
 	}
 }
 
+// deliver hands the replies out. Commands whose slot is moving are repeated where it moves to; of renewals that replicas confirm, none is.
+func (p *pipeline) deliver(queued group, replies []any) {
+	for i, reply := range replies {
+		to := target(reply, p.node.name)
+		if to == "" || p != p.node.commands {
+			continue
+		}
+		go func() {
+			l := p.node.locks
+			ctx, cancel := context.WithTimeout(l.stopped, timeout)
+			defer cancel()
+			replies[i] = l.named(ctx, to).commands.callAll(ctx, []string{"ASKING"}, queued.commands[i])[1]
+			p.deliver(queued, replies)
+		}()
+		return
+	}
+	queued.reply(replies)
+}
+
 // next waits for commands and takes them from the queue; none if the queue is empty and nothing may be sent any more. A goroutine of its own
 // for each would have to grow its stack each time.
-func (p *pipeline) next() []command {
-	p.locks.mu.Lock()
-	defer p.locks.mu.Unlock()
+func (p *pipeline) next() []group {
+	l := p.node.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for len(p.queue) == 0 {
-		if p.locks.stopped.Err() != nil {
+		if l.stopped.Err() != nil {
 			p.runs = false
 			return nil
 		}
 		p.more.Wait()
 	}
-	batch := p.queue[:min(len(p.queue), mostCommands)]
+	batch := p.queue[:min(len(p.queue), mostRequests)]
 	p.queue = p.queue[len(batch):]
 	return batch
 }
 
 // call sends the command and waits for its reply until ctx ends.
 func (n *node) call(ctx context.Context, args ...any) any {
-	return n.commands.callAll(ctx, args)[0]
+	return n.commands.callAll(ctx, words(args...))[0]
 }
 
-// callAll sends the commands, in one pipeline, and waits for their replies until ctx ends.
-func (p *pipeline) callAll(ctx context.Context, commands ...[]any) []any {
-	type numbered struct {
-		number int
-		reply  any
+// callAll sends the commands, one after the other, and waits for their replies until ctx ends.
+func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
+	arrived := make(chan []any, 1)
+	p.node.locks.mu.Lock()
+	p.send(func(replies []any) { arrived <- replies }, commands...)
+	p.node.locks.mu.Unlock()
+	select {
+	case replies := <-arrived:
+		return replies
+	case <-ctx.Done():
+		return slices.Repeat([]any{ended(ctx)}, len(commands))
 	}
-	arrived := make(chan numbered, len(commands))
-	p.locks.mu.Lock()
-	for number, args := range commands {
-		p.send(func(reply any) { arrived <- numbered{number, reply} }, args...)
-	}
-	p.locks.mu.Unlock()
-	replies := make([]any, len(commands))
-	for i := range replies {
-		replies[i] = errUnsure
-	}
-	for range commands {
-		select {
-		case one := <-arrived:
-			replies[one.number] = one.reply
-		case <-ctx.Done():
-			for i := range replies {
-				if replies[i] == any(errUnsure) {
-					replies[i] = ended(ctx)
-				}
-			}
-			return replies
-		}
-	}
-	return replies
 }
 
 // ended is why the context has ended. Its cause may be a server's refusal of another request, and must not pass for a reply to this one.
@@ -187,27 +296,6 @@ func ended(ctx context.Context) error {
 		return fmt.Errorf("%w: %v", ctx.Err(), cause)
 	}
 	return cause
-}
-
-// grant sends a request and waits for its outcome: the token and when its lease began, if that is known; or no
-// token, for denied.
-func (n *node) grant(ctx context.Context, request []any, p *pending) (int64, time.Duration, error) {
-	switch reply := n.call(ctx, request...).(type) {
-	case int64:
-		return reply, 0, nil
-	case nil:
-		return 0, 0, nil
-	case error:
-		return 0, 0, reply
-	case []any:
-		n.queued(p, reply)
-	}
-	select {
-	case answer := <-p.answer:
-		return answer.token, answer.begun, answer.err
-	case <-ctx.Done():
-		return 0, 0, ended(ctx)
-	}
 }
 
 // leave sends LOCK.LEAVE for that name until it is answered, for each key.

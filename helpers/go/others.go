@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"time"
@@ -10,85 +9,19 @@ import (
 // TakeOver goes on with a lock that was passed on to the name owner by that token: see Lock.PassTo. Of several that try, one gets it.
 // The error is ErrLost if the lock is not held by that name and token, or no longer.
 func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
-	r, err := newRequest("LOCK.PASS", []string{key}, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	l.job(+1)
-	defer l.job(-1)
-	waiting, cancel := context.WithTimeoutCause(ctx, patience, errUnsure)
-	defer cancel()
-	defer context.AfterFunc(l.ended, cancel)()
-	k := &Lock{locks: l, request: r, owner: l.name(r)}
-	err = k.takeOver(waiting, owner, token)
-	if err == nil && l.replicas > 0 {
-		if err = k.confirm(waiting); err != nil {
-			l.leave(k.keys, k.owner)
-		}
-	}
-	if held := l.start(ctx, k, err); held != nil {
-		return k, held, nil
-	}
-	return nil, nil, cmp.Or(l.over(ctx), err)
+	r := newRequest([]string{key}, options)
+	r.wait, r.queues, r.none = patience, false, ErrLost
+	r.words = func(own string) []string { return words("LOCK.PASS", key, owner, own, r.lease, "TOKEN", token) }
+	return l.take(ctx, r)
 }
 
 // Resume goes on with a lock that another program holds by the name owner and that token, under the same name: to unlock it here, say. The
 // other one must not go on with it. The error is ErrLost if that hold is over.
 func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
-	r, err := newRequest("LOCK.RENEW", []string{key}, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	l.job(+1)
-	defer l.job(-1)
-	n, err := l.node(ctx, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	k, sent := &Lock{locks: l, node: n, request: r, owner: owner, token: token}, now()
-	reply := n.renewals.callAll(ctx, k.renewal(key))[0]
-	if err, _ = reply.(error); err != nil {
-		l.lookForServers(ctx)
-	} else if reply == nil {
-		err = ErrLost
-	}
-	k.granted(token, sent)
-	if held := l.start(ctx, k, err); held != nil {
-		return k, held, nil
-	}
-	return nil, nil, cmp.Or(err, l.over(ctx))
-}
-
-// takeOver asks again where the server has refused only for now. If the outcome is unknown, the new name leaves.
-func (k *Lock) takeOver(ctx context.Context, owner string, token int64) error {
-	l := k.locks
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		sent := now()
-		n, err := l.node(ctx, k.Key())
-		if err != nil {
-			return err
-		}
-		reply := n.call(ctx, "LOCK.PASS", k.Key(), owner, k.owner, k.lease, "TOKEN", token)
-		switch reply := reply.(type) {
-		case int64:
-			k.node = n
-			k.granted(reply, sent)
-			return nil
-		case nil:
-			return ErrLost
-		case error:
-			err = reply
-		}
-		if !isRefused(err, "") {
-			l.leave(k.keys, k.owner)
-			return err
-		}
-		if !passing(err) || ctx.Err() != nil {
-			return err
-		}
-		sleep(ctx, pause)
-		l.lookForServers(ctx)
-	}
+	r := newRequest([]string{key}, options)
+	r.wait, r.queues, r.none, r.owner = patience, false, ErrLost, owner
+	r.words = func(own string) []string { return words("LOCK.RENEW", key, own, r.lease, "TOKEN", token) }
+	return l.take(ctx, r)
 }
 
 // Revoke makes the holds of the lock, or that of owner if it is not empty (a name as LOCK.INFO shows it), end with their leases: their

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// prompt is a client whose server answers at once.
+// prompt is a connection to a server that answers at once.
 type prompt struct{ tokens int64 }
 
 func (p *prompt) Do(_ context.Context, commands [][]string) []any {
@@ -21,22 +21,19 @@ func (p *prompt) Do(_ context.Context, commands [][]string) []any {
 	return replies
 }
 
-func (p *prompt) Mail(ctx context.Context, _ []string) any {
-	<-ctx.Done()
-	return ctx.Err()
-}
+func (p *prompt) Close() {}
 
-func (p *prompt) Confirm(ctx context.Context, renewals [][]string, _ int) []any {
-	return p.Do(ctx, append(renewals, []string{"WAIT"}))
-}
+// promptClient connects to it.
+type promptClient struct{}
 
-func (p *prompt) Node(context.Context, string) (string, error) { return "", nil }
-func (p *prompt) Refresh(context.Context)                      {}
-func (p *prompt) Close() error                                 { return nil }
+func (promptClient) Node(context.Context, string) (string, error) { return "", nil }
+func (promptClient) Refresh(context.Context)                      {}
+func (promptClient) Connect(string) (Conn, error)                 { return &prompt{}, nil }
+func (promptClient) Close() error                                 { return nil }
 
 // What the library itself needs for an acquisition and a release.
 func BenchmarkOwnTime(b *testing.B) {
-	locks := New(&prompt{})
+	locks := New(promptClient{})
 	defer locks.Close(context.Background())
 	b.ReportAllocs()
 	for b.Loop() {
@@ -50,7 +47,7 @@ func BenchmarkOwnTime(b *testing.B) {
 
 func TestTheGoroutineThatSendsEndsWithClose(t *testing.T) {
 	before := runtime.NumGoroutine()
-	locks := New(&prompt{})
+	locks := New(promptClient{})
 	for range 3 {
 		lock, _, err := locks.Lock(context.Background(), "key")
 		if err != nil {

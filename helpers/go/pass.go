@@ -22,7 +22,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	if err != nil || k.locks.replicas == 0 {
 		return err
 	}
-	for _, reply := range k.node.renewals.callAll(ctx, k.each(func(key string) []any { return []any{"LOCK.RENEW", key, nobody, d} })...) {
+	for _, reply := range k.node.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, d)...) {
 		failed, _ := reply.(error)
 		err = errors.Join(err, failed)
 	}
@@ -40,9 +40,7 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 	if over != nil {
 		return 0, over
 	}
-	replies := n.commands.callAll(ctx, k.each(func(key string) []any {
-		return []any{"LOCK.PASS", key, k.owner, owner, lease, "TOKEN", k.token}
-	})...)
+	replies := n.commands.callAll(ctx, k.each("LOCK.PASS", k.owner, owner, lease, "TOKEN", k.token)...)
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
 	k.passes = false

@@ -22,10 +22,22 @@ type between struct {
 	reply func(words []string, real func() any) any
 }
 
-func (b between) Do(ctx context.Context, commands [][]string) []any {
+type connBetween struct {
+	mortise.Conn
+	between
+}
+
+func (b between) Connect(node string) (mortise.Conn, error) {
+	conn, err := b.Client.Connect(node)
+	return connBetween{conn, b}, err
+}
+
+func (b connBetween) Close() { b.Conn.Close() }
+
+func (b connBetween) Do(ctx context.Context, commands [][]string) []any {
 	replies := make([]any, len(commands))
 	for i, words := range commands {
-		replies[i] = b.reply(words, func() any { return b.Client.Do(ctx, [][]string{words})[0] })
+		replies[i] = b.reply(words, func() any { return b.Conn.Do(ctx, [][]string{words})[0] })
 	}
 	return replies
 }

@@ -1,10 +1,6 @@
 package mortise
 
-import (
-	"context"
-	"fmt"
-	"math"
-)
+import "context"
 
 // Semaphore limits the number of permits that are out at the same time, in all programs together. A permit is a shared hold: Lock of
 // the same key drains the pool. All users of a key pass the same limit; the server stores none.
@@ -21,10 +17,7 @@ func (l *Locks) Semaphore(key string, limit int) *Semaphore {
 
 // Acquire takes n permits at once, or none. Unlock of the returned lock gives all of them back.
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Lock, context.Context, error) {
-	if s.limit < 1 || s.limit > math.MaxInt32 {
-		return nil, nil, fmt.Errorf("mortise: the limit must be between 1 and %d, got %d", math.MaxInt32, s.limit)
-	}
-	return s.locks.take(ctx, "LOCK.RLOCK", []string{s.key}, append(options[:len(options):len(options)], func(r *request) { r.permits, r.limit = n, s.limit }))
+	return s.locks.takeOne(ctx, "LOCK.RLOCK", s.key, options, "HOLDS", n, "LIMIT", s.limit)
 }
 
 // TryAcquire takes n permits if that is possible at once, else it returns ErrBusy.

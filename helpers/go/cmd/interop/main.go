@@ -56,7 +56,7 @@ func run(name, addr, key, seconds, path string) error {
 		return err
 	}
 	defer ledger.Close()
-	client, err := connect(name, addr)
+	client, run, err := connect(name, addr)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func run(name, addr, key, seconds, path string) error {
 	}()
 	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS"))
 	locks := mortise.New(client, mortise.Replicas(replicas))
-	w := &worker{client: client, locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
+	w := &worker{run: run, locks: locks, key: key, ledger: ledger, who: fmt.Sprintf("%s:%d", name, os.Getpid())}
 	var running sync.WaitGroup
 	for _, take := range []task{w.alone, w.alone, w.alone, w.alone, w.reading, w.reading, w.permits, w.permits, w.several, w.several} {
 		running.Go(func() {
@@ -88,24 +88,26 @@ func run(name, addr, key, seconds, path string) error {
 }
 
 // connect retries until it reaches the server: the worker may be started while it is cut off.
-func connect(name, addr string) (mortise.Client, error) {
+func connect(name, addr string) (client mortise.Client, run func(ctx context.Context, command []any), err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	run = func(ctx context.Context, command []any) { _ = rdb.Do(ctx, command...).Err() }
 	switch name {
 	case "go-redis":
-		return goredisconn.New(redis.NewClient(&redis.Options{Addr: addr})), nil
+		return goredisconn.New(rdb), run, nil
 	case "rueidis":
 		for {
 			client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{addr}})
 			if err == nil {
-				return client, nil
+				return client, run, nil
 			}
 			time.Sleep(pause)
 		}
 	}
-	return nil, errors.New("no worker has the name " + name)
+	return nil, nil, errors.New("no worker has the name " + name)
 }
 
 type worker struct {
-	client   mortise.Client
+	run      func(ctx context.Context, command []any) // over a client of its own
 	locks    *mortise.Locks
 	key, who string
 	ledger   *os.File
@@ -196,13 +198,9 @@ func (w *worker) handOver(lock *mortise.Lock) {
 // guarded appends to a list under LOCK.GUARD. It ignores errors: the lock may be lost, or the reply.
 func (w *worker) guarded(lock *mortise.Lock) {
 	name, _, _ := strings.Cut(w.who, ":")
-	var words []string
-	for _, word := range lock.Guard("RPUSH", "list:{"+w.key+"}", fmt.Sprintf("write:%d:%s", lock.Token(), name)) {
-		words = append(words, fmt.Sprint(word))
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease)
 	defer cancel()
-	_ = w.client.Do(ctx, [][]string{words})
+	w.run(ctx, lock.Guard("RPUSH", "list:{"+w.key+"}", fmt.Sprintf("write:%d:%s", lock.Token(), name)))
 }
 
 func (w *worker) write(what string, lock held, at int64, share string) {

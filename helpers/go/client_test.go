@@ -1,4 +1,4 @@
-package goredisconn
+package mortise
 
 import "testing"
 
@@ -10,7 +10,7 @@ func TestTheTargetOfAnAskIsTheServerThatRepliedWhereItNamesNoHost(t *testing.T) 
 		{"866 ?:7001", "10.0.0.1:7000", "10.0.0.1:7001"},
 		{"866 node-2.example:7001", "10.0.0.1:7000", "node-2.example:7001"},
 	} {
-		if got := target(c.ask, c.replied); got != c.want {
+		if got := target(&Refused{"ASK", c.ask}, c.replied); got != c.want {
 			t.Errorf("%q from %s: %s, not %s", c.ask, c.replied, got, c.want)
 		}
 	}
