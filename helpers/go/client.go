@@ -18,7 +18,7 @@ type Client interface {
 	// Connect makes one connection to the server of that name. It opens at once or with its first commands, and never again.
 	Connect(node string) (Conn, error)
 	// Close closes what the client itself has opened.
-	Close() error
+	Close()
 }
 
 // Conn is one connection to a server, which nothing else uses.
@@ -81,9 +81,6 @@ func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
 
 // isRefused reports whether the server replied an error, of that code if one is given.
 func isRefused(err error, code string) bool {
-	if err == nil {
-		return false
-	}
 	var refused *Refused
 	return errors.As(err, &refused) && (code == "" || refused.Code == code)
 }

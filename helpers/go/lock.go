@@ -17,6 +17,7 @@ type Lock struct {
 	node   *node         // that granted it, or where it has moved to
 	until  time.Duration // it counts as held until then
 	next   time.Duration // when it is to be renewed
+	keeper *time.Timer   // calls keep
 	passes bool          // it is being passed on: nobody may rely on it
 	over   error         // ErrLost, ErrUnlocked or ErrPassed
 	cancel context.CancelCauseFunc
@@ -86,10 +87,7 @@ func (k *Lock) each(command string, more ...any) [][]string {
 
 // granted takes the server's answer: the token, and when the lease began at the earliest.
 func (k *Lock) granted(token int64, begun time.Duration) {
-	k.token, k.limit = token, forever
-	if k.maxHold != forever {
-		k.limit = now() + k.maxHold
-	}
+	k.token, k.limit = token, now()+k.maxHold
 	k.extend(begun)
 }
 
@@ -108,14 +106,14 @@ func (l *Locks) start(ctx context.Context, k *Lock, err error) context.Context {
 	k.cancel = cancel
 	l.job(+1)
 	l.holds[k] = struct{}{}
-	k.keep()
+	k.keeper = time.AfterFunc(k.pause(), k.keep)
 	return held
 }
 
 // extend counts the lock as held until a lease after begun, less what clocks may differ by. It never shortens that.
 func (k *Lock) extend(begun time.Duration) {
 	k.until = min(max(k.until, begun+k.lease-k.lease/100-2*time.Millisecond), k.limit)
-	k.next = begun + k.lease/3
+	k.next = (begun + k.lease/3).Truncate(k.lease / 12) // so that locks are renewed together
 	if k.until == k.limit {
 		k.next = forever
 	}
@@ -142,6 +140,7 @@ func (k *Lock) finish(why error) {
 	}
 	k.over = why
 	k.cancel(why)
+	k.keeper.Stop()
 	delete(k.locks.holds, k)
 	k.locks.job(-1)
 }
@@ -170,35 +169,22 @@ func (k *Lock) renewal() [][]string {
 	return k.each("LOCK.RENEW", k.owner, k.lease, "TOKEN", k.token)
 }
 
-// keep renews what is due, all of one server together, and notices lost locks. It checks once a second at least:
-// time in which the machine slept counts.
-func (l *Locks) keep() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopped.Err() != nil && len(l.holds) == 0 {
+// keep renews the lock when that is due, and notices that it was lost.
+func (k *Lock) keep() {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	if k.state() != nil {
 		return
 	}
-	l.look = now() + time.Second
-	for k := range l.holds {
-		if k.state() != nil {
-			continue
-		}
-		if sent := now(); sent >= k.next-k.lease/12 {
-			k.next = forever
-			k.node.renewals.send(func(replies []any) { k.renewed(sent, replies) }, k.renewal()...)
-		}
-		l.look = min(l.look, k.next, k.until)
+	if sent := now(); sent >= k.next {
+		k.next = forever
+		k.node.renewals.send(func(replies []any) { k.renewed(sent, replies) }, k.renewal()...)
 	}
-	l.keeper.Reset(l.look - now())
+	k.keeper.Reset(k.pause())
 }
 
-// keep makes the keeper check in time for this lock. The mutex is held.
-func (k *Lock) keep() {
-	if at := min(k.next, k.until); at < k.locks.look {
-		k.locks.look = at
-		k.locks.keeper.Reset(at - now())
-	}
-}
+// pause is for how long there is nothing to do: a second at most, because time in which the machine slept counts.
+func (k *Lock) pause() time.Duration { return min(min(k.next, k.until)-now(), time.Second) }
 
 // renewed acts on the replies to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost.
 func (k *Lock) renewed(sent time.Duration, replies []any) {
@@ -219,7 +205,7 @@ func (k *Lock) renewed(sent time.Duration, replies []any) {
 	default:
 		k.extend(sent)
 	}
-	k.keep()
+	k.keeper.Reset(k.pause())
 }
 
 // follow finds the lock's node: in a cluster its slot may move.

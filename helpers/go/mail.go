@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -69,7 +70,7 @@ func (p *pending) forget() {
 // newBox makes up a name that is routed to this server: in a cluster a box has to be where the locks are.
 func (n *node) newBox(ctx context.Context) (box string) {
 	for range 100_000 {
-		box = "{" + random() + "}"
+		box = "{" + rand.Text() + "}"
 		if n.serves(ctx, box) {
 			break
 		}

@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -135,25 +134,19 @@ type Locks struct {
 	stopped context.Context // nothing is sent any more
 	stop    context.CancelFunc
 
-	mu     sync.Mutex // of all below, of every node and of every lock
-	nodes  map[string]*node
-	holds  map[*Lock]struct{}
-	keeper *time.Timer
-	look   time.Duration // when the keeper does
+	mu    sync.Mutex // of all below, of every node and of every lock
+	nodes map[string]*node
+	holds map[*Lock]struct{}
 }
 
 // New makes locks over the client. Close ends them, and the client.
 func New(client Client, settings ...Setting) *Locks {
-	l := &Locks{client: client, uuid: random(), nodes: map[string]*node{}, holds: map[*Lock]struct{}{}}
+	l := &Locks{client: client, uuid: rand.Text(), nodes: map[string]*node{}, holds: map[*Lock]struct{}{}}
 	for _, set := range settings {
 		set(l)
 	}
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(context.Background())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.keeper = time.AfterFunc(time.Second, l.keep)
-	l.look = now() + time.Second
 	return l
 }
 
@@ -224,7 +217,8 @@ func (l *Locks) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	l.stop()
-	return errors.Join(err, l.client.Close())
+	l.client.Close()
+	return err
 }
 
 // job counts what Close waits for.
@@ -327,12 +321,7 @@ func (l *Locks) over(ctx context.Context) error {
 
 // name is one that nobody has had.
 func (l *Locks) name(r *request) string {
-	own := strconv.FormatUint(l.count.Add(1), 36)
-	if r.task != "" {
-		own = l.uuid[:12] + own
-	} else {
-		own = l.uuid + ":" + own
-	}
+	own := l.uuid + ":" + strconv.FormatUint(l.count.Add(1), 36)
 	if r.holder != "" {
 		own = r.holder + ":" + own
 	}
@@ -340,10 +329,4 @@ func (l *Locks) name(r *request) string {
 		own = r.task + "##" + own
 	}
 	return own
-}
-
-func random() string {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	return hex.EncodeToString(id)
 }

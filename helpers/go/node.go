@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -23,8 +22,6 @@ const (
 	away = time.Minute
 	// idle is for how long a connection counts as whole without a reply.
 	idle = time.Second
-	// mostRequests is how many go out in one pipeline.
-	mostRequests = 512
 )
 
 // errUnsure: a request's outcome is unknown, or came too late to be of use.
@@ -62,11 +59,11 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		return n
 	}
 	n = &node{locks: l, name: name, pending: map[string]*pending{}}
-	n.commands, n.letters = l.pipeline(n, n.link(0).do), n.link(0)
+	n.commands, n.letters = n.pipeline(n.link(0).do), n.link(0)
 	n.renewals = n.commands
 	if l.replicas > 0 {
 		confirming := n.link(l.replicas)
-		n.renewals = l.pipeline(n, func(ctx context.Context, renewals [][]string) []any { return n.confirm(ctx, confirming, renewals) })
+		n.renewals = n.pipeline(func(ctx context.Context, renewals [][]string) []any { return n.confirm(ctx, confirming, renewals) })
 	}
 	n.box = n.newBox(ctx)
 	l.mu.Lock()
@@ -185,8 +182,7 @@ type pipeline struct {
 	node  *node
 	do    func(ctx context.Context, commands [][]string) []any
 	queue []group
-	runs  bool       // there is a pump
-	more  *sync.Cond // there is more in the queue, or nothing is sent any more
+	more  chan struct{} // has something if there is more in the queue
 }
 
 // group is commands that are sent one after the other.
@@ -195,34 +191,39 @@ type group struct {
 	reply    func([]any)
 }
 
-func (l *Locks) pipeline(n *node, do func(ctx context.Context, commands [][]string) []any) *pipeline {
-	p := &pipeline{node: n, do: do, more: sync.NewCond(&l.mu)}
-	context.AfterFunc(l.stopped, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		p.more.Broadcast()
-	})
+func (n *node) pipeline(do func(ctx context.Context, commands [][]string) []any) *pipeline {
+	p := &pipeline{node: n, do: do, more: make(chan struct{}, 1)}
+	go p.pump()
 	return p
 }
 
 // send queues the commands, and delivers their replies, or errors where the server has none. The mutex is held.
 func (p *pipeline) send(reply func([]any), commands ...[]string) {
 	p.queue = append(p.queue, group{commands, reply})
-	if !p.runs {
-		p.runs = true
-		go p.pump()
+	select {
+	case p.more <- struct{}{}:
+	default:
 	}
-	p.more.Signal()
 }
 
-// pump sends what is queued, then what was queued meanwhile, until nothing may be sent any more.
+// pump sends what is queued, until nothing may be sent any more. A goroutine of its own for each time would have to grow its stack each time.
 func (p *pipeline) pump() {
-	for batch := p.next(); batch != nil; batch = p.next() {
+	l := p.node.locks
+	for {
+		select {
+		case <-p.more:
+		case <-l.stopped.Done():
+			return
+		}
+		l.mu.Lock()
+		batch := p.queue
+		p.queue = nil
+		l.mu.Unlock()
 		var commands [][]string
 		for _, queued := range batch {
 			commands = append(commands, queued.commands...)
 		}
-		ctx, cancel := context.WithTimeout(p.node.locks.stopped, timeout)
+		ctx, cancel := context.WithTimeout(l.stopped, timeout)
 		replies := p.do(ctx, commands)
 		cancel()
 		for _, queued := range batch {
@@ -252,29 +253,6 @@ func (p *pipeline) deliver(queued group, replies []any) {
 	queued.reply(replies)
 }
 
-// next waits for commands and takes them from the queue; none if the queue is empty and nothing may be sent any more. A goroutine of its own
-// for each would have to grow its stack each time.
-func (p *pipeline) next() []group {
-	l := p.node.locks
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(p.queue) == 0 {
-		if l.stopped.Err() != nil {
-			p.runs = false
-			return nil
-		}
-		p.more.Wait()
-	}
-	batch := p.queue[:min(len(p.queue), mostRequests)]
-	p.queue = p.queue[len(batch):]
-	return batch
-}
-
-// call sends the command and waits for its reply until ctx ends.
-func (n *node) call(ctx context.Context, args ...any) any {
-	return n.commands.callAll(ctx, words(args...))[0]
-}
-
 // callAll sends the commands, one after the other, and waits for their replies until ctx ends.
 func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 	arrived := make(chan []any, 1)
@@ -286,6 +264,8 @@ func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 		return replies
 	case <-ctx.Done():
 		return slices.Repeat([]any{ended(ctx)}, len(commands))
+	case <-p.node.locks.stopped.Done():
+		return slices.Repeat([]any{ErrClosed}, len(commands))
 	}
 }
 
@@ -313,7 +293,8 @@ func (l *Locks) leaveOne(key, owner string) {
 	for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
 		n, err := l.node(l.stopped, key)
 		if err == nil {
-			if err, _ = n.call(l.stopped, "LOCK.LEAVE", key, owner, "FOR", away).(error); err == nil || !passing(err) {
+			reply := n.commands.callAll(l.stopped, words("LOCK.LEAVE", key, owner, "FOR", away))[0]
+			if err, _ = reply.(error); err == nil || !passing(err) {
 				return
 			}
 		}

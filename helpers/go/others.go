@@ -76,11 +76,9 @@ func (l *Locks) ask(ctx context.Context, key string, command ...any) (any, error
 	if err != nil {
 		return nil, err
 	}
-	reply := n.call(ctx, command...)
+	reply := n.commands.callAll(ctx, words(command...))[0]
 	if err, failed := reply.(error); failed {
-		if isRefused(err, "MOVED") {
-			l.lookForServers(ctx)
-		}
+		l.lookForServers(ctx)
 		return nil, err
 	}
 	return reply, nil

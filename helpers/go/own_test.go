@@ -29,7 +29,7 @@ type promptClient struct{}
 func (promptClient) Node(context.Context, string) (string, error) { return "", nil }
 func (promptClient) Refresh(context.Context)                      {}
 func (promptClient) Connect(string) (Conn, error)                 { return &prompt{}, nil }
-func (promptClient) Close() error                                 { return nil }
+func (promptClient) Close()                                       {}
 
 // What the library itself needs for an acquisition and a release.
 func BenchmarkOwnTime(b *testing.B) {

@@ -49,33 +49,29 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 
 // passed acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. The mutex is
 // held.
-func (k *Lock) passed(replies []any, owner string, why error) (int64, error) {
-	token, refused := int64(0), true
-	var err error
+func (k *Lock) passed(replies []any, owner string, why error) (token int64, err error) {
 	for _, reply := range replies {
 		switch reply := reply.(type) {
 		case int64:
-			token, refused = max(token, reply), false
+			token = max(token, reply)
 		case error:
 			err = reply
-			refused = refused && isRefused(reply, "") && !isGone(reply)
 		}
 	}
 	switch {
 	case slices.ContainsFunc(replies, isGone):
-		err = ErrLost
+		k.finish(ErrLost)
+		return 0, ErrLost
 	case err == nil:
 		k.finish(why)
 		return token, nil
-	case refused && k.over == nil: // it has changed nothing
+	case token == 0 && !slices.ContainsFunc(replies, isUnknown) && k.over == nil: // it has changed nothing
 		k.next = min(k.next, now())
-		k.keep()
+		k.keeper.Reset(0)
 		return 0, err
 	}
 	k.finish(ErrLost)
-	if err != ErrLost {
-		k.locks.leave(k.keys, k.owner)
-		k.locks.leave(k.keys, owner)
-	}
+	k.locks.leave(k.keys, k.owner)
+	k.locks.leave(k.keys, owner)
 	return 0, err
 }

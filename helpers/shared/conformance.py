@@ -322,7 +322,7 @@ def a_lock_counts_once_a_replica_has_it(place):
 
 
 def a_primary_that_has_lost_its_replicas_is_left_for_its_successor(place):
-    if place.folder.name not in CONFIRMING or place.name == "rueidis":  # which follows what Sentinel and the cluster say, and nothing else
+    if place.folder.name not in CONFIRMING:
         return
     primary, heir = place.server(), place.server()
     replica = place.server("--replicaof", "127.0.0.1", str(primary.port))

@@ -78,11 +78,10 @@ func (c *client) Connect(node string) (mortise.Conn, error) {
 	return &conn{rdb, rdb.Conn()}, nil
 }
 
-func (c *client) Close() error {
-	if c.cluster == nil {
-		return nil
+func (c *client) Close() {
+	if c.cluster != nil {
+		_ = c.cluster.Close()
 	}
-	return c.cluster.Close()
 }
 
 type conn struct {

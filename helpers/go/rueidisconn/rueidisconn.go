@@ -48,6 +48,7 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		c.Do(ctx, c.B().Arbitrary("TYPE").Keys(key).Build()) // so that rueidis finds the server, too
 		known = &loaded
 		c.known.Store(known)
 	}
@@ -90,38 +91,22 @@ var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
 
 func (c *client) Refresh(context.Context) { c.known.Store(nil) }
 
-func (c *client) Close() error {
-	c.Client.Close()
-	return nil
-}
-
-// Connect dedicates a connection of rueidis's own client to that server, or of another client where rueidis does not know the server yet.
 func (c *client) Connect(node string) (mortise.Conn, error) {
 	server := c.Client
 	if node != "" {
 		server = c.Nodes()[node]
 	}
-	made := &conn{}
 	if server == nil {
-		option := c.option
-		option.InitAddress, option.ForceSingleClient = []string{node}, true
-		var err error
-		if server, err = rueidis.NewClient(option); err != nil {
-			return nil, err
-		}
-		made.server = server
+		return nil, fmt.Errorf("rueidisconn: rueidis does not know %s yet", node)
 	}
-	made.DedicatedClient, _ = server.Dedicate()
-	return made, nil
+	dedicated, _ := server.Dedicate()
+	return conn{dedicated}, nil
 }
 
-type conn struct {
-	rueidis.DedicatedClient
-	server rueidis.Client // if it has no other connection
-}
+type conn struct{ rueidis.DedicatedClient }
 
 // Do marks all commands as blocking, so that the context alone limits them.
-func (c *conn) Do(ctx context.Context, commands [][]string) []any {
+func (c conn) Do(ctx context.Context, commands [][]string) []any {
 	cmds := make([]rueidis.Completed, len(commands))
 	for i, words := range commands {
 		cmds[i] = c.B().Arbitrary(words...).Blocking()
@@ -131,13 +116,6 @@ func (c *conn) Do(ctx context.Context, commands [][]string) []any {
 		replies[i] = reply(result)
 	}
 	return replies
-}
-
-func (c *conn) Close() {
-	c.DedicatedClient.Close()
-	if c.server != nil {
-		c.server.Close()
-	}
 }
 
 func reply(result rueidis.RedisResult) any {
