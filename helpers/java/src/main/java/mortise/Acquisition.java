@@ -1,7 +1,9 @@
 package mortise;
 
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import mortise.Node.Answer;
 
 /**
  * A request until it is granted, or cannot be: it asks, and asks again where that may help, each time under a name that was never used
@@ -9,24 +11,14 @@ import java.util.concurrent.TimeUnit;
  */
 final class Acquisition {
     /** For how long a server that has never answered is asked again, in ms: more likely it has a wrong address than a problem. */
-    private static final long PATIENCE = 10_000;
+    static final long PATIENCE = 10_000;
 
     private final Locks locks;
     private final Locks.Request r;
     private final long began = Clock.now();
-    private final CompletableFuture<Outcome> outcome = new CompletableFuture<>();
+    private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
-    private volatile CompletableFuture<Node.Answer> asked; // in the attempt that goes on
-
-    /** What became of it: a lock, or why there is none. */
-    private record Outcome(Held held, RuntimeException error) {
-        Held get() {
-            if (error != null) {
-                throw error;
-            }
-            return held;
-        }
-    }
+    private volatile CompletableFuture<Answer> asked; // in the attempt that goes on
 
     private Acquisition(Locks locks, Locks.Request r) {
         this.locks = locks;
@@ -36,32 +28,41 @@ final class Acquisition {
     static Acquisition start(Locks locks, Locks.Request r) {
         var started = new Acquisition(locks, r);
         locks.job(+1);
-        started.outcome.thenRun(() -> locks.job(-1));
+        started.outcome.whenComplete((held, error) -> locks.job(-1));
         started.attempt();
         return started;
     }
 
-    /** The lock, when it is granted. A thread that is interrupted leaves nothing behind. */
-    Held await() throws InterruptedException {
+    /** The lock, when it is granted. A thread that is interrupted leaves nothing behind, or waits on. */
+    Held await(boolean interruptible) throws InterruptedException {
         try {
-            return Node.await(outcome, Locks.FOREVER, r.interruptible).get();
+            return await(outcome, interruptible);
         } catch (InterruptedException e) {
             cancel();
             throw e;
         }
     }
 
+    /** The outcome of the future, which fails by nothing else than a LockException. */
+    static <T> T await(CompletableFuture<T> future, boolean interruptible) throws InterruptedException {
+        try {
+            return interruptible ? future.get() : future.join();
+        } catch (ExecutionException | CompletionException e) {
+            throw (LockException) e.getCause();
+        }
+    }
+
     /** The lock as a future, whose dependents run on threads of their own. If that is cancelled, nothing is left behind. */
     CompletableFuture<Held> future() {
         var given = new CompletableFuture<Held>();
-        outcome.thenAcceptAsync(end -> {
-            if (end.error != null) {
-                given.completeExceptionally(end.error);
-            } else if (!given.complete(end.held)) {
-                end.held.release();
+        outcome.whenCompleteAsync((held, error) -> {
+            if (error != null) {
+                given.completeExceptionally(error);
+            } else if (!given.complete(held)) {
+                held.release(0);
             }
         }, locks.listeners);
-        given.whenComplete((held, failure) -> {
+        given.whenComplete((held, error) -> {
             if (given.isCancelled()) {
                 cancel();
             }
@@ -71,15 +72,12 @@ final class Acquisition {
 
     private void cancel() {
         var why = new LockException.Unanswered("nobody waits any more", null);
-        if (!outcome.complete(new Outcome(null, why))) {
-            Held held = outcome.join().held;
-            if (held != null) {
-                held.release();
-            }
+        if (!outcome.completeExceptionally(why)) {
+            outcome.thenAccept(held -> held.release(0));
         }
         var attempt = asked;
         if (attempt != null) {
-            attempt.complete(Node.Answer.failed(why));
+            attempt.complete(Answer.failed(why));
         }
     }
 
@@ -93,27 +91,28 @@ final class Acquisition {
         }
         String owner = locks.newName(r.task, r.holder);
         long sent = Clock.now();
-        var answer = node.ask(r.words(owner), owner, Math.max(0, began + r.wait - sent));
+        var answer = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
         asked = answer;
         if (outcome.isDone()) { // cancelled before it was asked
-            answer.complete(Node.Answer.failed(new LockException.Unanswered("nobody waits any more", null)));
+            answer.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null)));
         }
-        answer.thenAccept(end -> answered(node, owner, sent, end));
+        answer.thenAccept(end -> answered(owner, sent, end));
     }
 
-    private void answered(Node node, String owner, long sent, Node.Answer answer) {
+    private void answered(String owner, long sent, Answer answer) {
         if (answer.error() instanceof LockException.Refused refused) {
             failed(refused); // it has changed nothing
         } else if (answer.error() != null) {
             unsure(owner, answer.error());
         } else if (answer.token() == 0) {
-            failed(new LockException.Busy(r.key));
+            failed(r.heir() ? new LockException.Lost(r.key) : new LockException.Busy(r.key));
         } else {
-            var held = new Held(locks, node, r, owner, answer.token());
-            held.extend(Math.max(sent, answer.begun()));
-            held.confirm().thenAccept(problem -> {
+            var held = new Held(locks, r, owner, answer.token());
+            held.confirm(Math.max(sent, answer.begun())).thenAccept(problem -> {
                 if (problem == null) {
                     granted(held, owner);
+                } else if (problem instanceof LockException.Lost) {
+                    unsure(owner, new LockException.Unanswered("the grant was told too late", problem));
                 } else {
                     unsure(owner, problem);
                 }
@@ -128,25 +127,25 @@ final class Acquisition {
             unsure(owner, e);
             return;
         }
-        if (!outcome.complete(new Outcome(held, null))) { // cancelled meanwhile
-            held.release();
+        if (!outcome.complete(held)) { // cancelled meanwhile
+            held.release(0);
         }
     }
 
-    private void unsure(String owner, RuntimeException error) {
-        locks.leave(r.keys(), owner);
+    private void unsure(String owner, LockException error) {
+        locks.leave(r.keys, owner);
         failed(error.getCause() instanceof LockException.Refused refused ? refused : error); // who may collect no letters, say
     }
 
-    private void failed(RuntimeException error) {
-        boolean passes = error instanceof LockException e && e.passes();
+    private void failed(LockException error) {
+        boolean helps = error.passes() && (!r.heir() || error instanceof LockException.Refused); // the heir may have the lock
         boolean isThere = locks.answered || Clock.now() - began < PATIENCE;
-        if (!passes || !isThere || outcome.isDone() || locks.isClosing() || began + r.wait - Clock.now() <= pause) {
-            outcome.complete(new Outcome(null, error));
+        if (!helps || !isThere || outcome.isDone() || locks.isClosing() || began + r.wait - Clock.now() <= pause) {
+            outcome.completeExceptionally(error);
             return;
         }
         locks.refresh();
-        CompletableFuture.delayedExecutor(pause, TimeUnit.MILLISECONDS).execute(this::attempt);
+        locks.later(pause, this::attempt);
         pause = Math.min(2 * pause, Locks.LAST_PAUSE);
     }
 }

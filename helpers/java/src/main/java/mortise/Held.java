@@ -6,18 +6,21 @@ import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
+import mortise.Node.Answer;
 
 /** A lock that is held, or several that were taken at once, until {@link #unlock} or until it is lost. */
 public final class Held implements AutoCloseable {
+    private static final long NEVER = Long.MAX_VALUE;
+
     private final Locks locks;
     private final List<String> keys;
     private final String owner;
     private final long lease;
     private final long limit; // of maxHold
+    private final boolean isFixed; // it is not renewed
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
 
     // All below under the mutex.
-    private Node node; // that granted it, or where it has moved to
     private volatile long token;
     private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
@@ -26,13 +29,13 @@ public final class Held implements AutoCloseable {
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
-    Held(Locks locks, Node node, Locks.Request r, String owner, long token) {
+    Held(Locks locks, Locks.Request r, String owner, long token) {
         this.locks = locks;
-        this.node = node;
-        this.keys = r.keys();
+        this.keys = r.keys;
         this.owner = owner;
         this.lease = r.lease;
         this.limit = Clock.now() + r.maxHold;
+        this.isFixed = r.isFixed;
         this.token = token;
     }
 
@@ -93,7 +96,7 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Refused if the server's user may not release it: the library leaves the lock, if it may do that
      */
     public void unlock() {
-        settle(release());
+        settle(release(0));
     }
 
     @Override
@@ -101,43 +104,60 @@ public final class Held implements AutoCloseable {
         unlock();
     }
 
-    /** Sends the release, once: null if the lock is over already. What is not answered is left. */
-    CompletableFuture<List<Object>> release() {
-        follow();
+    /** Sends the release of all but so many permits of a semaphore: null if the lock is over already. What is not answered is left. */
+    CompletableFuture<List<Object>> release(int left) {
         return locks.get(() -> {
             if (!state()) {
                 return null;
             }
             locks.job(+1);
-            end();
-            return each(key -> List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)).thenApply(replies -> {
-                if (replies.stream().anyMatch(Held::isFailure)) {
+            var replies = each(key -> left == 0 ? List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)
+                : List.of("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token));
+            if (left == 0) {
+                end();
+            }
+            return replies.thenApply(arrived -> {
+                if (left > 0 && !(arrived.get(0) instanceof Long)) {
+                    locks.with(this::lose);
+                } else if (arrived.stream().anyMatch(Held::isFailure)) {
                     locks.leave(keys, owner);
                 }
                 locks.job(-1);
-                return replies;
+                return arrived;
             });
         });
     }
 
-    /** Awaits the answers to a release, and reports a loss or that it is forbidden. */
+    /** Awaits the replies to a release, and reports that it is refused for good, or a loss. */
     void settle(CompletableFuture<List<Object>> released) {
         List<Object> replies = released == null ? List.of() : released.join();
-        if (released == null ? wasLost : replies.stream().anyMatch(Held::isGone)) {
+        for (Object reply : replies) {
+            if (isRefusal(reply)) {
+                throw (LockException) reply;
+            }
+        }
+        if (wasLost || replies.stream().anyMatch(Held::isGone)) {
             throw gone();
         }
-        replies.stream().filter(Held::isForbidden).findFirst().ifPresent(reply -> {
-            throw (LockException) reply;
-        });
+    }
+
+    /** The locks close: what is renewed is unlocked. */
+    void abandon() {
+        if (isFixed) {
+            locks.with(this::end);
+        } else {
+            release(0);
+        }
     }
 
     /** The replies to a command for each of the keys, which go out together. Under the mutex. */
     private CompletableFuture<List<Object>> each(Function<String, List<String>> command) {
-        return all(keys.stream().map(key -> node.send(command.apply(key).toArray(String[]::new))).toList());
+        return all(keys.stream().map(key -> locks.send(command.apply(key))).toList());
     }
 
-    private CompletableFuture<List<Object>> renew(String owner, long lease) {
-        return all(keys.stream().map(key -> node.renew("LOCK.RENEW", key, owner, "" + lease)).toList());
+    /** The same with a renewal. */
+    private CompletableFuture<List<Object>> renew(Function<String, List<String>> command) {
+        return all(keys.stream().map(key -> locks.renew(command.apply(key))).toList());
     }
 
     private static CompletableFuture<List<Object>> all(List<CompletableFuture<Object>> replies) {
@@ -155,9 +175,32 @@ public final class Held implements AutoCloseable {
      * @throws IllegalStateException while another thread passes it on
      */
     public long passTo(String owner, Duration lease) {
-        long ms = Times.lease(lease);
-        Objects.requireNonNull(owner, "owner");
-        follow();
+        return pass(Objects.requireNonNull(owner, "owner"), lease, false);
+    }
+
+    /**
+     * Unlocks it, but keeps it taken for that long from now: a job then runs once in that time, however short it is. It passes the lock to a
+     * name that nobody uses. If a server does not answer, the library repeats that in the background.
+     *
+     * @throws LockException.Lost if it was lost before
+     * @throws LockException.Refused after which it is held as before
+     * @throws LockException.Unconfirmed if it stays taken, and too few replicas know that
+     */
+    public void keepFor(Duration time) {
+        String nobody = locks.newName(null, null);
+        pass(nobody, time, true);
+        if (locks.replicas > 0) {
+            for (Object reply : locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, nobody, "" + time.toMillis()))).join()) {
+                if (isFailure(reply)) {
+                    throw (LockException) reply;
+                }
+            }
+        }
+    }
+
+    private long pass(String heir, Duration lease, boolean isRepeated) {
+        String ms = "" + Locks.lease(lease);
+        Function<String, List<String>> words = key -> List.of("LOCK.PASS", key, owner, heir, ms, "TOKEN", "" + token);
         locks.job(+1);
         try {
             CompletableFuture<List<Object>> replies = locks.get(() -> {
@@ -165,68 +208,43 @@ public final class Held implements AutoCloseable {
                     throw new IllegalStateException("the lock " + key() + " is being passed on already");
                 }
                 passing = state();
-                return passing ? each(key -> List.of("LOCK.PASS", key, this.owner, owner, "" + ms, "TOKEN", "" + token)) : null;
+                return passing ? each(words) : null;
             });
             if (replies == null) {
                 throw gone();
             }
             List<Object> arrived = replies.join();
-            return locks.get(() -> passed(arrived, owner));
+            return locks.get(() -> passed(arrived, heir, isRepeated ? words : null));
         } finally {
             locks.job(-1);
         }
     }
 
     /**
-     * Unlocks it, but keeps it taken for that long from now: a job then runs once in that time, however short it is. It passes the lock to a
-     * name that nobody uses, and throws what {@link #passTo} does.
-     *
-     * @throws LockException.Unconfirmed if it stays taken, and too few replicas know that
+     * Acts on the replies to a pass. If only some of the locks were passed, or nobody knows, it is repeated by these words; without any both
+     * names leave all of them.
      */
-    public void keepFor(Duration time) {
-        String nobody = locks.newName(null, null);
-        passTo(nobody, time);
-        if (locks.replicas > 0) {
-            locks.get(() -> renew(nobody, Times.lease(time))).join().stream().filter(Held::isFailure).findFirst().ifPresent(reply -> {
-                throw (LockException) reply;
-            });
-        }
-    }
-
-    /** Acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. */
-    private long passed(List<Object> replies, String heir) {
+    private long passed(List<Object> replies, String heir, Function<String, List<String>> words) {
         passing = false;
+        boolean isGone = replies.stream().anyMatch(Held::isGone);
         List<LockException> failures = replies.stream().filter(Held::isFailure).map(LockException.class::cast).toList();
-        boolean isNonePassed = failures.size() == replies.size();
-        if (isNonePassed && failures.get(0) instanceof LockException.Refused refused) { // it has changed nothing
-            renewal = Math.min(renewal, Clock.now());
-            locks.keeper.lookBy(renewal);
-            throw refused;
-        } else if (replies.stream().anyMatch(Held::isGone)) {
-            lose();
-            throw gone();
-        } else if (!failures.isEmpty()) {
+        if (!isGone && failures.isEmpty()) {
+            end();
+            return replies.stream().mapToLong(Long.class::cast).max().orElseThrow();
+        }
+        LockException why = isGone ? gone() : failures.get(0);
+        boolean isNonePassed = failures.size() == replies.size() && why instanceof LockException.Refused;
+        if (isNonePassed && (words == null || !why.passes())) { // it has changed nothing
+            locks.keeper.lookBy(nextLook());
+        } else if (words != null && !isGone) {
+            keys.forEach(key -> locks.insist(words.apply(key)));
+            end();
+            return 0;
+        } else {
             lose();
             locks.leave(keys, heir);
-            throw failures.get(0);
         }
-        if (!over) {
-            end();
-        }
-        return replies.stream().mapToLong(Long.class::cast).max().orElseThrow();
-    }
-
-    /** Keeps only that many permits of a semaphore, and returns as {@link #release}. */
-    CompletableFuture<List<Object>> keepPermits(int left) {
-        follow();
-        return locks.get(() -> !state() ? null
-            : each(key -> List.of("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token)).thenApply(replies -> {
-                if (replies.get(0) instanceof Long) {
-                    return replies;
-                }
-                locks.with(this::lose);
-                return isForbidden(replies.get(0)) ? replies : null;
-            }));
+        throw why;
     }
 
     /** Whether this reply proves that nothing is held: there is no such hold, or the key was overwritten. */
@@ -239,34 +257,37 @@ public final class Held implements AutoCloseable {
         return reply instanceof LockException && !isGone(reply);
     }
 
-    private static boolean isForbidden(Object reply) {
-        return reply instanceof LockException.Refused refused && refused.code().equals("NOPERM");
+    /** Whether this reply says that the server never does that. */
+    private static boolean isRefusal(Object reply) {
+        return isFailure(reply) && reply instanceof LockException.Refused refused && !refused.passes();
     }
 
     /** Keeps only a read hold: waiting readers are granted. */
     void downgrade() {
-        follow();
-        node.send("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token);
-        Object reply = node.send("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token).join();
+        locks.send(List.of("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
+        Object reply = locks.send(List.of("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token)).join();
         if (!Long.valueOf(1).equals(reply)) {
             locks.with(this::lose);
-            throw isForbidden(reply) ? (LockException) reply : gone();
+            throw isRefusal(reply) ? (LockException) reply : gone();
         }
     }
 
     /** Adds a write hold to the read hold. When the outcome is unknown, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
-        follow();
+        Node node = locks.node(key());
         locks.with(() -> upgrading = true);
-        var words = new ArrayList<>(List.of("LOCK.WLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
-        var asked = node.ask(words, owner, left);
+        var asked = node.ask(List.of("LOCK.WLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token), owner, left);
         try {
-            Node.Answer answer = Node.await(asked, Locks.FOREVER, interruptible);
+            Answer answer = Acquisition.await(asked, interruptible);
             if (answer.error() != null) {
                 throw answer.error();
             }
-            confirmUpgrade(answer.token());
+            boolean isConfirmed = answer.token() <= token || locks.replicas == 0;
             locks.with(() -> token = Math.max(token, answer.token()));
+            LockException problem = isConfirmed ? null : prolong(lease).join();
+            if (problem != null) {
+                throw problem;
+            }
             check();
             return answer.token() != 0;
         } catch (LockException.Refused e) { // it has changed nothing
@@ -277,58 +298,60 @@ public final class Held implements AutoCloseable {
             throw e;
         } catch (RuntimeException | InterruptedException e) {
             locks.with(this::lose);
-            asked.complete(Node.Answer.failed(new LockException.Unanswered("nobody waits any more", e)));
+            asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", e)));
             throw e;
         } finally {
             locks.with(() -> upgrading = false);
         }
     }
 
-    /** A writer only once replicas have that: by its new token. */
-    private void confirmUpgrade(long granted) {
-        if (locks.replicas == 0 || granted <= token) {
-            return;
-        }
-        long sent = Clock.now();
-        Object reply = node.renew("LOCK.RENEW", key(), owner, "" + lease, "TOKEN", "" + granted).join();
-        if (reply instanceof LockException.Unconfirmed few) {
-            throw few;
-        } else if (!Long.valueOf(granted).equals(reply)) {
-            throw new LockException.Unanswered("the upgrade is not confirmed", reply instanceof LockException e ? e : null);
-        }
-        locks.with(() -> {
-            if (state()) {
-                extend(sent);
-            }
-        });
-    }
-
     /** Counts the lock as held until a lease after that moment, less what clocks may differ by. */
-    void extend(long begun) {
+    private void believe(long begun, long lease) {
         until = Math.min(Math.max(until, begun + lease - lease / 100 - 2), limit);
-        renewal = until == limit ? limit : begun + lease / 3;
+        renewal = isFixed || until == limit ? NEVER : begun + lease / 3;
     }
 
     /**
-     * Asks once more where replicas have to confirm the lock, or where more than half of the lease has gone by the time the grant is known.
-     * Why it is not held then; null if it is.
+     * Counts a lock as held that was granted at that moment. It asks once more where replicas have to confirm the lock, or where more than
+     * half of the lease has gone by the time the grant is known. Why it is not held then; null if it is.
      */
-    CompletableFuture<LockException> confirm() {
-        long sent = Clock.now();
-        boolean isRecent = until - sent > lease / 2 || until == limit;
-        if (isRecent && locks.replicas == 0) {
-            return CompletableFuture.completedFuture(null);
+    CompletableFuture<LockException> confirm(long granted) {
+        believe(granted, lease);
+        boolean isRecent = until - Clock.now() > lease / 2 || until == limit;
+        return isRecent && locks.replicas == 0 ? CompletableFuture.completedFuture(null) : prolong(lease);
+    }
+
+    /**
+     * Makes the lock last for that long from now on, if it lasts no longer anyway: one that is not renewed by itself.
+     *
+     * @throws LockException.Lost if it was lost
+     * @throws LockException.Unanswered when the outcome is unknown; it is held until it would have been without
+     */
+    public void extend(Duration lease) {
+        check();
+        LockException problem = prolong(Locks.lease(lease)).join();
+        if (problem instanceof LockException.Lost) {
+            locks.with(this::lose);
         }
-        return locks.get(() -> renew(owner, lease)).thenApply(replies -> locks.get(() -> {
+        if (problem != null) {
+            throw problem;
+        }
+    }
+
+    /** Renews it out of turn. Why it is not held then; null if it is. */
+    CompletableFuture<LockException> prolong(long lease) {
+        long sent = Clock.now();
+        return locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token))).thenApply(replies -> locks.get(() -> {
+            if (replies.stream().anyMatch(Held::isGone)) {
+                return gone();
+            }
             for (Object reply : replies) {
-                if (isFailure(reply)) {
-                    return (LockException) reply;
-                } else if (!Long.valueOf(token).equals(reply) || Clock.now() >= until) {
-                    return new LockException.Unanswered("the grant was told too late", null);
+                if (reply instanceof LockException e) {
+                    return e;
                 }
             }
-            extend(sent);
-            return null;
+            believe(sent, lease);
+            return Clock.now() < until ? null : gone();
         }));
     }
 
@@ -336,12 +359,12 @@ public final class Held implements AutoCloseable {
     long keep() {
         long sent = Clock.now();
         if (!state()) {
-            return Long.MAX_VALUE;
+            return NEVER;
         }
-        if (sent >= renewal - lease / 12 && renewal < limit && !passing) {
-            renewal = limit;
+        if (sent >= renewal - lease / 12 && !passing) {
+            renewal = NEVER;
             long known = token;
-            renew(owner, lease).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
+            renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
         }
         return nextLook();
     }
@@ -361,7 +384,7 @@ public final class Held implements AutoCloseable {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
         } else {
-            extend(sent);
+            believe(sent, lease);
         }
         locks.keeper.lookBy(nextLook());
     }
@@ -369,16 +392,6 @@ public final class Held implements AutoCloseable {
     /** Whether it is the hold's token, before an upgrade or after. */
     private boolean isToken(Object reply, long known) {
         return reply instanceof Long now && (now == token || now == known || upgrading && now > token);
-    }
-
-    /** Finds the lock's node: in a cluster its slot may move, and Sentinel may name another primary. */
-    void follow() {
-        try {
-            Node now = locks.node(key());
-            locks.with(() -> node = now);
-        } catch (LockException e) {
-            // Nobody knows now.
-        }
     }
 
     /** Whether it is held at this moment. */

@@ -2,29 +2,17 @@ package mortise;
 
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 
-/**
- * Has every hold renewed in time, all of one server together, and notices lost ones. It sends and never waits: what a client may keep
- * waiting is the janitor's, in {@link Locks#leave}.
- */
-final class Keeper implements AutoCloseable {
+/** Has every hold renewed in time, all of one server together, and notices lost ones. It sends and never waits. */
+final class Keeper {
     private static final long LONGEST = 1000; // ms between two looks
 
     private final Locks locks;
-    private final ScheduledThreadPoolExecutor executor = Threads.executor("mortise-keeper");
     private final Set<Held> holds = ConcurrentHashMap.newKeySet();
-    private ScheduledFuture<?> look; // under the mutex
-    private long lookAt; // under the mutex: when it does
+    private long lookAt = Long.MAX_VALUE; // when it looks next; under the mutex
 
     Keeper(Locks locks) {
         this.locks = locks;
-    }
-
-    void start() {
-        executor.execute(this::keep);
     }
 
     /** Makes what was granted the caller's, if the locks are not closed. */
@@ -34,42 +22,36 @@ final class Keeper implements AutoCloseable {
                 throw new LockException.Closed();
             }
             locks.job(+1);
-            lookBy(held.nextLook());
             holds.add(held);
+            lookBy(held.nextLook());
         });
     }
 
     void forget(Held held) {
-        holds.remove(held);
-        locks.job(-1);
-    }
-
-    void releaseAll() {
-        holds.forEach(Held::release);
-    }
-
-    private void keep() {
-        Clock.look();
-        holds.forEach(Held::follow);
-        locks.with(() -> {
-            lookAt = Long.MAX_VALUE;
-            lookBy(holds.stream().mapToLong(Held::keep).reduce(Clock.now() + LONGEST, Math::min));
-        });
-    }
-
-    /** Makes it check at that moment at the latest. Under the mutex. */
-    void lookBy(long at) {
-        if (at < lookAt && !locks.isStopped()) {
-            lookAt = at;
-            if (look != null) {
-                look.cancel(false);
-            }
-            look = executor.schedule(this::keep, Math.max(1, at - Clock.now()), TimeUnit.MILLISECONDS);
+        if (holds.remove(held)) {
+            locks.job(-1);
         }
     }
 
-    @Override
-    public void close() {
-        executor.shutdownNow();
+    void endAll() {
+        holds.forEach(Held::abandon);
+    }
+
+    /** Makes it look at that moment at the latest. Under the mutex. */
+    void lookBy(long at) {
+        if (at < lookAt) {
+            lookAt = at;
+            locks.later(Math.max(1, at - Clock.now()), this::look);
+        }
+    }
+
+    private void look() {
+        Clock.look();
+        locks.with(() -> {
+            if (Clock.now() >= lookAt) { // else an earlier look has made this one needless
+                lookAt = Long.MAX_VALUE;
+                lookBy(holds.stream().mapToLong(Held::keep).reduce(Clock.now() + LONGEST, Math::min));
+            }
+        });
     }
 }

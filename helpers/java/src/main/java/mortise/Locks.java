@@ -13,6 +13,7 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 
@@ -34,24 +35,26 @@ public final class Locks implements AutoCloseable {
     static final long FIRST_PAUSE = 20;
     static final long LAST_PAUSE = 500;
     private static final Duration LEASE = Duration.ofSeconds(30);
+    /** The shortest lease. Of a shorter one nothing would be left, less what clocks may differ by. */
+    public static final Duration LEAST_LEASE = Duration.ofMillis(3);
+
     private static final String AWAY = "60000"; // for how many ms late requests under a name that has left change nothing
 
     final Client client;
     final int replicas; // that confirm each hold
-    final Others others = new Others(this);
     volatile boolean answered; // a server ever has
     final String uuid = UUID.randomUUID().toString();
     private final AtomicLong count = new AtomicLong();
     private final AtomicLong jobs = new AtomicLong(); // what close waits for: acquisitions, holds, names to leave
     private final AtomicLong refreshed = new AtomicLong();
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
-    private final CompletableFuture<Void> closing = new CompletableFuture<>(); // no lock is taken any more
+    private volatile boolean closing; // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     final Executor listeners = Threads.listeners();
+    private final ScheduledThreadPoolExecutor timer = Threads.timer();
     final Keeper keeper = new Keeper(this);
-    private final ScheduledThreadPoolExecutor janitor = Threads.executor("mortise-janitor"); // of its own, because a client may block it
 
-    private final ReentrantLock mutex = new ReentrantLock(); // of all below, of every node, of every hold and of the keeper
+    final ReentrantLock mutex = new ReentrantLock(); // of all below, of every mailbox, of every hold and of the keeper
     private final Map<String, Node> nodes = new HashMap<>();
 
     public Locks(Client client) {
@@ -61,7 +64,6 @@ public final class Locks implements AutoCloseable {
     private Locks(Client client, int replicas) {
         this.client = client;
         this.replicas = replicas;
-        keeper.start();
     }
 
     /** Locks over that client, with settings. */
@@ -133,12 +135,28 @@ public final class Locks implements AutoCloseable {
      * before. Returns how long the last of them lasts at most; zero if nobody holds it.
      */
     public Duration revoke(String key) {
-        return others.holds(key).stream().map(hold -> revoke(key, (String) hold.get("owner"))).reduce(Duration.ZERO, Others::later);
+        return holds(key).stream().map(hold -> revoke(key, (String) hold.get("owner"))).max(Duration::compareTo).orElse(Duration.ZERO);
     }
 
     /** The same with the hold of that owner, a name as LOCK.INFO shows it. */
     public Duration revoke(String key, String owner) {
-        return others.revoke(key, owner);
+        return answer(List.of("LOCK.REVOKE", key, owner)) instanceof Long left ? Duration.ofMillis(left) : Duration.ZERO;
+    }
+
+    /** The holders of the lock, by the server. */
+    List<Map<String, Object>> holds(String key) {
+        Object reply = answer(List.of("LOCK.INFO", key, "COUNT", "" + Integer.MAX_VALUE));
+        return reply == null ? List.of()
+            : ((List<?>) Mailbox.fields((List<?>) reply).get("holds")).stream().map(hold -> Mailbox.fields((List<?>) hold)).toList();
+    }
+
+    private Object answer(List<String> words) {
+        Object reply = send(words).join();
+        if (reply instanceof LockException e) {
+            refresh();
+            throw e;
+        }
+        return reply;
     }
 
     /**
@@ -152,42 +170,35 @@ public final class Locks implements AutoCloseable {
 
     /** The same, within that time: locks without an answer by then end with their leases. */
     public void close(Duration limit) {
-        Threads.uninterrupted(() -> end(limit)); // a client may send nothing for a thread that is interrupted
-    }
-
-    private void end(Duration limit) {
-        closing.complete(null);
+        closing = true;
         get(() -> List.copyOf(nodes.values())).forEach(node -> node.giveUp(new LockException.Closed()));
-        keeper.releaseAll();
+        keeper.endAll();
         job(0);
-        try {
-            Node.await(stopped, limit.toMillis(), false);
-        } catch (InterruptedException e) {
-            throw new AssertionError(e); // never
-        }
-        stopped.complete(null);
+        stopped.completeOnTimeout(null, limit.toMillis(), TimeUnit.MILLISECONDS).join();
         with(() -> nodes.values().forEach(Node::end));
-        keeper.close();
-        janitor.shutdownNow();
-        client.close();
+        timer.shutdownNow();
+        CompletableFuture.runAsync(client::close, listeners).join(); // this thread may be interrupted
     }
 
     /** How to take a lock. */
     public final class Request implements Cloneable {
         final String key;
         boolean read;
-        boolean interruptible = true;
         long lease = LEASE.toMillis();
         long wait = FOREVER;
         long maxHold = FOREVER;
+        boolean isFixed;
         int permits = 1;
-        int limit; // of a semaphore; 0 for none
+        Integer limit; // of a semaphore; null for none
         String task;
         String holder;
-        List<String> more = List.of(); // keys that are taken with it
+        String from; // the name that passed it on; null for a lock that is acquired
+        long token; // by which it was passed on
+        List<String> keys; // with those that are taken with it
 
         private Request(String key) {
             this.key = Objects.requireNonNull(key, "key");
+            keys = List.of(key);
         }
 
         /** To read, beside other readers. */
@@ -198,19 +209,28 @@ public final class Locks implements AutoCloseable {
 
         /** How long the lock outlives a holder that is gone: 30 s by default, 3 ms at least. It is renewed at a third of that. */
         public Request lease(Duration lease) {
-            this.lease = Times.lease(lease);
+            this.lease = Locks.lease(lease);
             return this;
         }
 
         /** How long to queue for it; without limit by default. A wait that has passed asks once. */
         public Request wait(Duration wait) {
-            this.wait = wait.isNegative() ? 0 : Times.millis(wait);
+            this.wait = wait.isNegative() ? 0 : millis(wait);
             return this;
         }
 
         /** How long it is held in all, 1 ms at least: it is lost then, however healthy everything is. */
         public Request maxHold(Duration maxHold) {
-            this.maxHold = Times.atLeast("maxHold", 1, maxHold);
+            this.maxHold = atLeast("maxHold", Duration.ofMillis(1), maxHold);
+            return this;
+        }
+
+        /**
+         * Not to be renewed: it is lost when its lease is over, unless {@link Held#extend} makes that longer. {@link Locks#close} does not
+         * unlock it.
+         */
+        public Request fixed() {
+            isFixed = true;
             return this;
         }
 
@@ -236,12 +256,11 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Lost if the lock is not held by that name and token, or no longer
          */
         public Held takeOver(String owner, long token) throws InterruptedException {
-            job(+1);
-            try {
-                return others.takeOver(this, owner, token);
-            } finally {
-                job(-1);
-            }
+            Request now = copy();
+            now.from = Objects.requireNonNull(owner, "owner");
+            now.token = token;
+            now.wait = Acquisition.PATIENCE;
+            return now.start().await(true);
         }
 
         /**
@@ -251,7 +270,13 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Lost if that hold is over
          */
         public Held resume(String owner, long token) {
-            return others.resume(this, owner, token);
+            var held = new Held(Locks.this, this, owner, token);
+            LockException problem = held.prolong(lease).join();
+            if (problem != null) {
+                throw problem;
+            }
+            keeper.start(held);
+            return held;
         }
 
         /**
@@ -260,7 +285,7 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if it is held by others for that long
          */
         public Held acquire() throws InterruptedException {
-            return start(List.of()).await();
+            return start().await(true);
         }
 
         /**
@@ -268,7 +293,20 @@ public final class Locks implements AutoCloseable {
          * future that is cancelled leaves nothing behind. What depends on it may block: it has threads of its own.
          */
         public CompletableFuture<Held> acquireAsync() {
-            return start(List.of()).future();
+            return start().future();
+        }
+
+        /** The lock, or null if it is held by others for that many milliseconds. */
+        Held within(long wait, boolean interruptible) throws InterruptedException {
+            if (interruptible && Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+            this.wait = wait;
+            try {
+                return start().await(interruptible);
+            } catch (LockException.Busy e) {
+                return null;
+            }
         }
 
         /**
@@ -279,7 +317,7 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if one of them is held by others for that long
          */
         public Held acquireWith(String... keys) throws InterruptedException {
-            return several(keys).await();
+            return several(keys).await(true);
         }
 
         /** The same as a future: see {@link #acquireAsync}. */
@@ -287,37 +325,44 @@ public final class Locks implements AutoCloseable {
             return several(keys).future();
         }
 
-        private Acquisition several(String... keys) {
-            if (read || limit > 0) {
+        private Acquisition several(String... more) {
+            if (read || limit != null) {
                 throw new IllegalArgumentException("several locks are taken to write only");
             }
-            return start(List.of(keys));
+            Request now = copy();
+            now.keys = Stream.concat(Stream.of(key), Stream.of(more)).toList();
+            return now.start();
         }
 
         /** Starts with the options as they are now: the request may be changed and used again meanwhile. */
-        private Acquisition start(List<String> more) {
+        private Acquisition start() {
+            return Acquisition.start(Locks.this, copy());
+        }
+
+        private Request copy() {
             try {
-                var now = (Request) clone();
-                now.more = more;
-                return Acquisition.start(Locks.this, now);
+                return (Request) clone();
             } catch (CloneNotSupportedException e) {
                 throw new AssertionError(e); // it is Cloneable
             }
         }
 
-        List<String> keys() {
-            return Stream.concat(Stream.of(key), more.stream()).toList();
+        /** Whether it takes over what was passed on. */
+        boolean heir() {
+            return from != null;
         }
 
         /** The words of the command that asks for it, without its wait. */
         List<String> words(String owner) {
-            if (!more.isEmpty()) {
-                var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease, "" + (1 + more.size())));
-                words.addAll(keys());
+            if (heir()) {
+                return List.of("LOCK.PASS", key, from, owner, "" + lease, "TOKEN", "" + token);
+            } else if (keys.size() > 1) {
+                var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease, "" + keys.size()));
+                words.addAll(keys);
                 return words;
             }
             var words = new ArrayList<>(List.of(read ? "LOCK.RLOCK" : "LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "" + permits));
-            if (limit > 0) {
+            if (limit != null) {
                 words.addAll(List.of("LIMIT", "" + limit));
             }
             return words;
@@ -330,7 +375,7 @@ public final class Locks implements AutoCloseable {
             String name = client.node(key);
             return get(() -> nodes.computeIfAbsent(name, n -> new Node(this, n)));
         } catch (RuntimeException | Error e) { // a client's Error must not end a thread that serves all locks
-            throw new LockException.Unanswered("no server for the key " + key, e);
+            throw Node.failure("no server for the key " + key, e);
         }
     }
 
@@ -341,29 +386,49 @@ public final class Locks implements AutoCloseable {
         return task == null ? own : task + "##" + own;
     }
 
-    /** Sends LOCK.LEAVE for that name until it is answered, for each key. */
-    void leave(List<String> keys, String owner) {
-        for (String key : keys) {
-            job(+1);
-            janitor.execute(() -> leave(key, owner, FIRST_PAUSE));
+    /** Has the command sent to the server that serves its key, the second word. There always is a reply: a LockException where there is none. */
+    CompletableFuture<Object> send(List<String> words) {
+        return at(words.get(1), node -> node.send(words));
+    }
+
+    /** The same with a renewal, which replicas may have to confirm. */
+    CompletableFuture<Object> renew(List<String> words) {
+        return at(words.get(1), node -> node.renew(words));
+    }
+
+    private CompletableFuture<Object> at(String key, Function<Node, CompletableFuture<Object>> send) {
+        try {
+            return send.apply(node(key));
+        } catch (LockException e) {
+            return CompletableFuture.completedFuture(e);
         }
     }
 
-    private void leave(String key, String owner, long pause) {
-        CompletableFuture<Object> replied;
-        try {
-            replied = node(key).send("LOCK.LEAVE", key, owner, "FOR", AWAY);
-        } catch (LockException e) {
-            replied = CompletableFuture.completedFuture(e);
-        }
-        replied.thenAccept(reply -> {
+    /** Ends all that the name has or waits for at each key. */
+    void leave(List<String> keys, String owner) {
+        keys.forEach(key -> insist(List.of("LOCK.LEAVE", key, owner, "FOR", AWAY)));
+    }
+
+    /** Sends the command until it is answered. */
+    void insist(List<String> words) {
+        job(+1);
+        insist(words, FIRST_PAUSE);
+    }
+
+    private void insist(List<String> words, long pause) {
+        send(words).thenAccept(reply -> {
             if (reply instanceof LockException e && e.passes() && !isStopped()) {
                 refresh();
-                janitor.schedule(() -> leave(key, owner, Math.min(2 * pause, LAST_PAUSE)), pause, TimeUnit.MILLISECONDS);
+                later(pause, () -> insist(words, Math.min(2 * pause, LAST_PAUSE)));
             } else {
                 job(-1);
             }
         });
+    }
+
+    /** Runs it after that many milliseconds, if the locks are not closed by then. It must not block. */
+    void later(long millis, Runnable run) {
+        timer.schedule(run, millis, TimeUnit.MILLISECONDS);
     }
 
     /** Searches for the servers again, by one thread and ten times a second at most. */
@@ -390,7 +455,7 @@ public final class Locks implements AutoCloseable {
     }
 
     boolean isClosing() {
-        return closing.isDone();
+        return closing;
     }
 
     boolean isStopped() {
@@ -412,5 +477,27 @@ public final class Locks implements AutoCloseable {
             run.run();
             return null;
         });
+    }
+
+    static long lease(Duration lease) {
+        return atLeast("lease", LEAST_LEASE, lease);
+    }
+
+    /** Refuses a time by which no lock could be held, such as a computed one that has passed. */
+    private static long atLeast(String name, Duration least, Duration given) {
+        if (given.compareTo(least) < 0) {
+            throw new IllegalArgumentException(name + " must be at least " + least.toMillis() + " ms, got " + given);
+        }
+        return millis(given);
+    }
+
+    /** A wait as those of {@code java.util.concurrent} are given. */
+    static long wait(long wait, TimeUnit unit) {
+        return wait <= 0 ? 0 : Math.min(FOREVER, Math.max(1, unit.toMillis(wait)));
+    }
+
+    /** Rounded up: a wait of 0 would be none. */
+    private static long millis(Duration d) {
+        return d.compareTo(Duration.ofMillis(FOREVER)) < 0 ? d.plusNanos(999_999).toMillis() : FOREVER;
     }
 }

@@ -3,7 +3,6 @@ package mortise;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -28,13 +27,10 @@ public final class Semaphore {
     private final ArrayDeque<Taken> taken = new ArrayDeque<>(); // the last first; under the mutex
 
     Semaphore(Locks locks, String key, int limit, Duration lease) {
-        if (limit < 1) {
-            throw new IllegalArgumentException("limit must be at least 1, got " + limit);
-        }
         this.locks = locks;
         this.key = key;
         this.limit = limit;
-        this.lease = Times.lease(lease);
+        this.lease = Locks.lease(lease);
     }
 
     public void acquire() throws InterruptedException {
@@ -67,7 +63,7 @@ public final class Semaphore {
     }
 
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
-        return take(permits, Times.wait(timeout, unit), true);
+        return take(permits, Locks.wait(timeout, unit), true);
     }
 
     private boolean takeUninterrupted(int permits, long wait) {
@@ -79,32 +75,14 @@ public final class Semaphore {
     }
 
     private boolean take(int permits, long wait, boolean interruptible) throws InterruptedException {
-        if (interruptible && Thread.interrupted()) {
-            throw new InterruptedException();
-        }
-        Locks.Request request = request(permits);
-        request.wait = wait;
-        request.interruptible = interruptible;
-        try {
-            Held held = request.acquire();
-            mutex.lock();
-            taken.push(new Taken(held, permits, Thread.currentThread()));
-            mutex.unlock();
-            return true;
-        } catch (LockException.Busy e) {
+        Held held = take(permits).within(wait, interruptible);
+        if (held == null) {
             return false;
         }
-    }
-
-    private Locks.Request request(int permits) {
-        if (permits < 1 || permits > limit) {
-            throw new IllegalArgumentException("permits must be between 1 and the limit of " + limit + ", got " + permits);
-        }
-        Locks.Request request = locks.take(key).read();
-        request.lease = lease;
-        request.permits = permits;
-        request.limit = limit;
-        return request;
+        mutex.lock();
+        taken.push(new Taken(held, permits, Thread.currentThread()));
+        mutex.unlock();
+        return true;
     }
 
     /**
@@ -112,7 +90,11 @@ public final class Semaphore {
      * {@link Held#unlock}, and not by {@link #release}.
      */
     public Locks.Request take(int permits) {
-        return request(permits);
+        Locks.Request request = locks.take(key).read();
+        request.lease = lease;
+        request.permits = permits;
+        request.limit = limit;
+        return request;
     }
 
     public void release() {
@@ -140,29 +122,14 @@ public final class Semaphore {
                 if (kept > 0) {
                     taken.push(new Taken(last.held, kept, last.by));
                 }
-                var answer = kept > 0 ? last.held.keepPermits(kept) : last.held.release();
+                var answer = last.held.release(kept);
                 released.add(() -> last.held.settle(answer));
                 left -= last.permits;
             }
         } finally {
             mutex.unlock();
         }
-        settleAll(released);
-    }
-
-    /** Awaits the answers to several releases, and reports one failure: a loss, if there is any. */
-    private static void settleAll(List<Runnable> settles) {
-        LockException failed = null;
-        for (Runnable settle : settles) {
-            try {
-                settle.run();
-            } catch (LockException e) {
-                failed = failed instanceof LockException.Lost ? failed : e;
-            }
-        }
-        if (failed != null) {
-            throw failed;
-        }
+        released.forEach(Runnable::run);
     }
 
     /** What this thread gives back next. Under the mutex. */
@@ -174,7 +141,7 @@ public final class Semaphore {
 
     /** How many permits are free now. Asks the server. */
     public int availablePermits() {
-        long out = locks.others.holds(key).stream().mapToLong(hold -> (Long) hold.get("read")).sum();
+        long out = locks.holds(key).stream().mapToLong(hold -> (Long) hold.get("read")).sum();
         return (int) Math.max(0, limit - out);
     }
 

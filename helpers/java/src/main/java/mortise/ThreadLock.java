@@ -36,7 +36,7 @@ public final class ThreadLock implements Lock {
     ThreadLock(Locks locks, String key, Duration lease, boolean read) {
         this.locks = locks;
         this.key = key;
-        this.lease = Times.lease(lease);
+        this.lease = Locks.lease(lease);
         this.read = read;
     }
 
@@ -57,7 +57,7 @@ public final class ThreadLock implements Lock {
 
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        return take(Times.wait(time, unit), Locks.FOREVER, true);
+        return take(Locks.wait(time, unit), Locks.FOREVER, true);
     }
 
     /**
@@ -66,8 +66,8 @@ public final class ThreadLock implements Lock {
      * that it has.
      */
     public boolean tryLock(long wait, long lease, TimeUnit unit) throws InterruptedException {
-        long longest = lease == -1 ? Locks.FOREVER : Times.lease(Duration.ofNanos(unit.toNanos(lease)));
-        return take(Times.wait(wait, unit), longest, true);
+        long longest = lease == -1 ? Locks.FOREVER : Locks.lease(Duration.ofNanos(unit.toNanos(lease)));
+        return take(Locks.wait(wait, unit), longest, true);
     }
 
     private boolean takeUninterrupted(long wait) {
@@ -79,17 +79,16 @@ public final class ThreadLock implements Lock {
     }
 
     private boolean take(long wait, long longest, boolean interruptible) throws InterruptedException {
-        if (interruptible && Thread.interrupted()) {
-            throw new InterruptedException();
-        }
         Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
-            try {
-                hold = new Hold(request(wait, longest, interruptible).acquire());
-            } catch (LockException.Busy e) {
+            Held held = request(longest).within(wait, interruptible);
+            if (held == null) {
                 return false;
             }
+            hold = new Hold(held);
             locks.ofThread.get().put(key, hold);
+        } else if (interruptible && Thread.interrupted()) {
+            throw new InterruptedException();
         } else {
             hold.held.check();
             if (!read && hold.writes == 0 && !hold.held.upgrade(wait, interruptible)) {
@@ -101,13 +100,11 @@ public final class ThreadLock implements Lock {
     }
 
     /** The thread is the task, so threads that wait for each other are a deadlock. */
-    private Locks.Request request(long wait, long longest, boolean interruptible) {
+    private Locks.Request request(long longest) {
         Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId());
         request.read = read;
         request.lease = Math.min(lease, longest);
         request.maxHold = longest;
-        request.wait = wait;
-        request.interruptible = interruptible;
         return request;
     }
 
@@ -172,7 +169,7 @@ public final class ThreadLock implements Lock {
 
     /** How long the lock stays held in this mode if nobody renews it: the longest lease of its holders. Asks the server. */
     public Duration remainingLease() {
-        return Duration.ofMillis(locks.others.holds(key).stream()
+        return Duration.ofMillis(locks.holds(key).stream()
             .filter(hold -> (Long) hold.get(read ? "read" : "write") > 0)
             .mapToLong(hold -> (Long) hold.get("lease")).max().orElse(0));
     }

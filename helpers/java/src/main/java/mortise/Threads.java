@@ -18,23 +18,11 @@ final class Threads {
         return thread;
     }
 
-    static ScheduledThreadPoolExecutor executor(String name) {
-        return new ScheduledThreadPoolExecutor(1, run -> daemon(name, run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
+    static ScheduledThreadPoolExecutor timer() {
+        return new ScheduledThreadPoolExecutor(1, run -> daemon("mortise-timer", run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     }
 
-    /** Runs it as if the thread had not been interrupted before. */
-    static void uninterrupted(Runnable run) {
-        boolean interrupted = Thread.interrupted();
-        try {
-            run.run();
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
-        }
-    }
-
-    /** For what a program does when a lock is lost. It may block: neither the library nor the program's own pools wait for it. */
+    /** For what a program does when a lock is granted or lost. It may block: neither the library nor the program's own pools wait for it. */
     static Executor listeners() {
         var pool = new ThreadPoolExecutor(
             MOST_LISTENERS, MOST_LISTENERS, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), run -> daemon("mortise-lost", run));

@@ -64,8 +64,9 @@ public final class Conform {
         String answer;
         try {
             answer = switch (verb) {
-                case "acquire" -> acquire(handle, words);
-                case "fixed", "extend" -> "none"; // all locks are renewed
+                case "acquire" -> acquire(handle, locks.take(key(words)), words);
+                case "fixed" -> acquire(handle, locks.take(key(words)).fixed(), words);
+                case "extend" -> extend(handle, words);
                 case "held" -> taken.get(handle).isHeld() ? "held" : "lost";
                 case "release" -> release(handle);
                 case "block" -> block(handle, words);
@@ -93,14 +94,23 @@ public final class Conform {
         return Duration.ofMillis(Long.parseLong(word));
     }
 
-    private String acquire(String handle, List<String> words) throws InterruptedException {
+    private static String key(List<String> words) {
+        return words.get(0).split(",")[0];
+    }
+
+    private String acquire(String handle, Locks.Request request, List<String> words) throws InterruptedException {
         String[] keys = words.get(0).split(",", 2);
-        var request = locks.take(keys[0]).lease(millis(words.get(1)));
+        request.lease(millis(words.get(1)));
         if (!words.get(2).equals("ever")) {
             request.wait(millis(words.get(2)));
         }
         taken.put(handle, keys.length > 1 ? request.acquireWith(keys[1].split(",")) : request.acquire());
         return "granted";
+    }
+
+    private String extend(String handle, List<String> words) {
+        taken.get(handle).extend(millis(words.get(0)));
+        return "extended";
     }
 
     private String release(String handle) {

@@ -21,7 +21,7 @@ class HandoverTest extends EachClient {
 
     private List<Map<String, Object>> holds(String key) {
         var info = (List<?>) server.run("LOCK.INFO", key);
-        return info == null ? List.of() : ((List<?>) info.get(info.indexOf("holds") + 1)).stream().map(hold -> Node.fields((List<?>) hold)).toList();
+        return info == null ? List.of() : ((List<?>) info.get(info.indexOf("holds") + 1)).stream().map(hold -> Mailbox.fields((List<?>) hold)).toList();
     }
 
     private String owner(String key) {
@@ -200,9 +200,9 @@ class HandoverTest extends EachClient {
         assertTrue(server.isFree("pool"));
         assertThrows(IllegalMonitorStateException.class, pool::release);
         for (int wrong : new int[] {0, -1, 4}) {
-            assertThrows(IllegalArgumentException.class, () -> pool.tryAcquire(wrong));
+            assertThrows(LockException.Refused.class, () -> pool.tryAcquire(wrong), "the server names the bound");
         }
-        assertThrows(IllegalArgumentException.class, () -> locks.semaphore("pool", 0));
+        assertThrows(LockException.Refused.class, () -> locks.semaphore("pool", 0).tryAcquire());
         pool.acquireUninterruptibly();
         server.run("DEL", "pool");
         assertThrows(LockException.Lost.class, pool::release);

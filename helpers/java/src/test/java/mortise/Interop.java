@@ -36,15 +36,13 @@ final class Interop {
         Inside take(int round) throws InterruptedException;
     }
 
-    private final Client client;
     private final Locks locks;
     private final String key;
     private final String who;
     private final FileChannel ledger;
     private final AtomicLong count = new AtomicLong();
 
-    private Interop(Client client, Locks locks, String key, String who, FileChannel ledger) {
-        this.client = client;
+    private Interop(Locks locks, String key, String who, FileChannel ledger) {
         this.locks = locks;
         this.key = key;
         this.who = who;
@@ -73,7 +71,7 @@ final class Interop {
         };
         try (var ledger = FileChannel.open(Path.of(args[4]), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {
             var locks = Locks.builder(client).replicas(Integer.parseInt(System.getenv().getOrDefault("REPLICAS", "0"))).build();
-            var worker = new Interop(client, locks, args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
+            var worker = new Interop(locks, args[2], args[0] + ":" + ProcessHandle.current().pid(), ledger);
             var threads = new ArrayList<Thread>();
             Task alone = worker::alone, reading = worker::reading, permits = worker::permits, several = worker::several;
             for (Task task : List.of(alone, alone, alone, alone, reading, reading, permits, permits, several, several)) {
@@ -171,11 +169,7 @@ final class Interop {
     /** Appends to a list under {@code LOCK.GUARD}. */
     private void guarded(Held held) {
         var words = held.guard("RPUSH", "list:{" + key + "}", "write:" + held.token() + ":" + who.substring(0, who.indexOf(':')));
-        try {
-            client.send(client.node(key), List.of(words), Client.Use.COMMANDS, Duration.ofSeconds(1));
-        } catch (RuntimeException e) {
-            // the lock is lost, or the reply
-        }
+        locks.node(key).send(words).join(); // an error is ignored: the lock is lost, or the reply
     }
 
     private void write(String what, Inside inside, long at) throws IOException {

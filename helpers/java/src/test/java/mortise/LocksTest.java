@@ -244,6 +244,35 @@ class LocksTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_fixed_lock_lasts_for_its_lease_and_can_be_extended(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("k").lease(Duration.ofSeconds(3)).fixed().acquire();
+        held.extend(Duration.ofSeconds(6));
+        held.extend(Duration.ofSeconds(1)); // which it has anyway
+        assertEquals(2, server.calls("LOCK.RENEW"));
+        Thread.sleep(4000);
+        assertTrue(held.isHeld());
+        held.lost().get();
+        assertEquals(2, server.calls("LOCK.RENEW"));
+        assertThrows(LockException.Lost.class, () -> held.extend(Duration.ofMinutes(1)));
+        Held deleted = locks.take("k").lease(Duration.ofMinutes(1)).fixed().acquire();
+        server.run("DEL", "k");
+        assertThrows(LockException.Lost.class, () -> deleted.extend(Duration.ofMinutes(1)));
+        assertFalse(deleted.isHeld());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void closing_unlocks_no_fixed_lock(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("k").fixed().acquire();
+        locks.close();
+        assertFalse(held.isHeld() || server.isFree("k"));
+        held.unlock(); // is over
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_guarded_command_runs_only_while_the_lock_is_held(Via via) throws Exception {
         Held held = locks(via).take("k").acquire();
         var guarded = held.guard("SET", "stock", "5").toArray(String[]::new);

@@ -56,7 +56,7 @@ class ReplicasTest extends EachClient {
     private boolean has(String key, Held held) {
         var info = (List<?>) replica.run("LOCK.INFO", key);
         return info != null && ((List<?>) info.get(info.indexOf("holds") + 1)).stream()
-            .anyMatch(hold -> Node.fields((List<?>) hold).get("token").equals(held.token()));
+            .anyMatch(hold -> Mailbox.fields((List<?>) hold).get("token").equals(held.token()));
     }
 
     private static void assertUnconfirmed(int needed, int had, org.junit.jupiter.api.function.Executable call) {

@@ -21,39 +21,15 @@ import org.junit.jupiter.api.Test;
 class RepliesTest extends EachClient {
     private final CountDownLatch sent = new CountDownLatch(1);
     private final CountDownLatch late = new CountDownLatch(1);
-    private final AtomicInteger looks = new AtomicInteger(); // for the server of a key
 
-    /** Locks whose commands go through this; it gets what the real client would do with a command. */
-    private Locks between(Relay relay) {
-        Client real = Via.JEDIS.connect(server.port);
-        var locks = new Locks(new Client() {
-            @Override
-            public String node(String key) {
-                looks.incrementAndGet();
-                return real.node(key);
-            }
+    private Between client;
 
-            @Override
-            public List<Object> send(String node, List<List<String>> commands, Use use, Duration timeout) {
-                return commands.stream().map(words -> relay.reply(words, own -> real.send(node, List.of(own), use, timeout).get(0))).toList();
-            }
-
-            @Override
-            public void refresh() {
-                real.refresh();
-            }
-
-            @Override
-            public void close() {
-                real.close();
-            }
-        });
+    /** Locks whose commands go through this. */
+    private Locks between(Between.Relay relay) {
+        client = new Between(Via.JEDIS.connect(server.port), relay);
+        var locks = new Locks(client);
         open.add(locks);
         return locks;
-    }
-
-    private interface Relay {
-        Object reply(List<String> words, Function<List<String>, Object> real);
     }
 
     private Object delay(List<String> words, Function<List<String>, Object> real) {
@@ -109,9 +85,9 @@ class RepliesTest extends EachClient {
         Held held = locks.take("job").lease(Duration.ofMillis(1500)).wait(Duration.ZERO).acquire();
         start(() -> held.passTo("queue", Duration.ofMinutes(1)));
         sent.await();
-        int before = looks.get();
+        int before = client.looks.get();
         held.lost().get(); // a second after its renewal was due
-        int times = looks.get() - before;
+        int times = client.looks.get() - before;
         late.countDown();
         assertTrue(times < 20, times + " times");
     }
@@ -187,7 +163,7 @@ class RepliesTest extends EachClient {
             return real.apply(words);
         });
         locks.take("k").lease(Duration.ofHours(1)).acquire().unlock();
-        assertEquals(4, leaves.get());
+        assertTrue(leaves.get() > 3, "another name may have to leave, too: what is lost together is unknown together");
         eventually("it is free", () -> server.isFree("k"));
     }
 

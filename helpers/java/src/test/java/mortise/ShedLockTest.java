@@ -202,6 +202,29 @@ class ShedLockTest {
     }
 
     @Test
+    void an_unlock_without_a_reply_keeps_the_lock_for_the_least_time() throws Exception {
+        try (var own = new TestServer()) {
+            var far = new MortiseLockProvider(JedisClient.of("127.0.0.1", own.port));
+            SimpleLock lock = far.lock(configuration(HOUR, Duration.ofSeconds(10))).orElseThrow();
+            try (var silence = own.freeze()) {
+                lock.unlock();
+            }
+            eventually("it is passed on", () -> own.calls("LOCK.PASS") > 0);
+            assertFalse(own.isFree("shedlock:report"));
+            eventually("it is free long before an hour", () -> own.isFree("shedlock:report"));
+            far.close();
+        }
+    }
+
+    @Test
+    void closing_the_provider_unlocks_no_job() {
+        var other = new MortiseLockProvider(JedisClient.of("127.0.0.1", server.port));
+        other.lock(configuration(HOUR, Duration.ZERO)).orElseThrow();
+        other.close();
+        assertFalse(isFree());
+    }
+
+    @Test
     void an_unreachable_server_is_an_error_and_nothing_is_left() throws Exception {
         try (var own = new TestServer()) {
             var far = new MortiseLockProvider(JedisClient.of("127.0.0.1", own.port));

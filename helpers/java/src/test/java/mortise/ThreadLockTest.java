@@ -6,10 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
@@ -86,23 +82,17 @@ class ThreadLockTest extends EachClient {
     void a_reader_that_upgrades_while_its_renewal_is_pending_keeps_the_lock(Via via) throws Exception {
         var renewed = new CountDownLatch(1);
         var answered = new CountDownLatch(1);
-        Client late = (Client) Proxy.newProxyInstance(Client.class.getClassLoader(), new Class<?>[] {Client.class}, new InvocationHandler() {
-            private final Client client = via.connect(server.port);
-
-            /** Holds back the reply to a renewal that comes before the upgrade. */
-            @Override
-            public Object invoke(Object proxy, Method method, Object[] args) throws Throwable {
+        var late = new Between(via.connect(server.port), (words, real) -> { // holds back the reply to a renewal that comes before the upgrade
+            Object reply = real.apply(words);
+            if (words.get(0).equals("LOCK.RENEW") && server.waiters("k") == 1) {
+                renewed.countDown();
                 try {
-                    Object reply = method.invoke(client, args);
-                    if (method.getName().equals("send") && args[1].toString().contains("LOCK.RENEW") && server.waiters("k") == 1) {
-                        renewed.countDown();
-                        answered.await();
-                    }
-                    return reply;
-                } catch (InvocationTargetException e) {
-                    throw e.getCause();
+                    answered.await();
+                } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
                 }
             }
+            return reply;
         });
         var locks = new Locks(late);
         open.add(locks);

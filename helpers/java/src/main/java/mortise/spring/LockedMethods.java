@@ -102,7 +102,8 @@ public class LockedMethods {
                 if (both.writeLock().getHoldCount() + both.readLock().getHoldCount() > 0) {
                     throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
                 }
-                return runAsync(call, take(key, locked));
+                Held held = take(key, locked);
+                return run(call, held::check, held::unlock, true);
             } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null) {
                 throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
             }
@@ -111,7 +112,7 @@ public class LockedMethods {
             } else if (!lock.tryLock(locked.waitFor(), TimeUnit.MILLISECONDS)) {
                 throw new LockException.Busy(key);
             }
-            return run(call, lock);
+            return run(call, lock::token, lock::unlock, false);
         }
 
         private Held take(String key, Locked locked) throws InterruptedException {
@@ -122,37 +123,23 @@ public class LockedMethods {
             return (locked.read() ? request.read() : request).acquire();
         }
 
-        /** Holds the lock until the future that the method returns has completed, on whatever thread that is. */
-        private static Object runAsync(MethodInvocation call, Held held) throws Throwable {
-            Object result = null;
-            tokens.get().push(held::check);
+        /** Holds the lock until the method has returned, or the future that it returns has completed, on whatever thread that is. */
+        private static Object run(MethodInvocation call, LongSupplier token, Runnable unlock, boolean isAsync) throws Throwable {
+            Object result;
+            tokens.get().push(token);
             try {
                 result = call.proceed();
             } catch (Throwable e) {
-                unlock(held::unlock, e);
+                unlock(unlock, e);
                 throw e;
             } finally {
                 tokens.get().pop();
             }
-            if (result == null) {
-                held.unlock();
-                return null;
+            if (isAsync && result != null) {
+                return ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(unlock, failure));
             }
-            return ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(held::unlock, failure));
-        }
-
-        private static Object run(MethodInvocation call, ThreadLock lock) throws Throwable {
-            Throwable failure = null;
-            tokens.get().push(lock::token);
-            try {
-                return call.proceed();
-            } catch (Throwable e) {
-                failure = e;
-                throw e;
-            } finally {
-                tokens.get().pop();
-                unlock(lock::unlock, failure);
-            }
+            unlock.run();
+            return result;
         }
 
         /** Reports a lock that was lost meanwhile or cannot be released, beside the method's own failure if it has failed. */

@@ -1,11 +1,8 @@
 package mortise.spring;
 
-import java.lang.ref.ReferenceQueue;
-import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ConcurrentModificationException;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -14,6 +11,7 @@ import mortise.Locks;
 import mortise.ThreadLock;
 import org.springframework.dao.CannotAcquireLockException;
 import org.springframework.integration.support.locks.LockRegistry;
+import org.springframework.util.ConcurrentReferenceHashMap;
 
 /**
  * Spring's {@link LockRegistry}: the locks are those of the keys {@code prefix:lockKey}. They throw what those of Spring's
@@ -25,8 +23,7 @@ public final class MortiseLockRegistry implements LockRegistry {
     private final Locks locks;
     private final String prefix;
     private final Duration lease;
-    private final Map<String, Obtained> obtained = new ConcurrentHashMap<>();
-    private final ReferenceQueue<Lock> dropped = new ReferenceQueue<>();
+    private final Map<String, Lock> obtained = new ConcurrentReferenceHashMap<>(); // for as long as there is memory
 
     /** With a lease of 30 s. */
     public MortiseLockRegistry(Locks locks, String prefix) {
@@ -40,71 +37,50 @@ public final class MortiseLockRegistry implements LockRegistry {
         this.lease = lease;
     }
 
-    /** The lock of that key: the same object for as long as anybody has it. */
+    /** The lock of that key. All objects for it are the same lock. */
     @Override
     public Lock obtain(Object lockKey) {
-        for (Object gone; (gone = dropped.poll()) != null; ) {
-            obtained.remove(((Obtained) gone).key, gone);
-        }
-        String key = prefix + ":" + lockKey;
-        var made = new RegistryLock(key, locks.lock(key, lease));
-        while (true) {
-            Lock lock = obtained.compute(key, (k, there) -> there == null || there.get() == null ? new Obtained(key, made) : there).get();
-            if (lock != null) { // else it was dropped in this moment
-                return lock;
-            }
-        }
-    }
-
-    /** A lock that somebody may have. */
-    private final class Obtained extends WeakReference<Lock> {
-        private final String key;
-
-        Obtained(String key, Lock lock) {
-            super(lock, dropped);
-            this.key = key;
-        }
+        return obtained.computeIfAbsent(prefix + ":" + lockKey, key -> new RegistryLock(key, locks.lock(key, lease)));
     }
 
     private record RegistryLock(String key, ThreadLock ofThread) implements Lock {
+        /** A way to acquire it. */
+        private interface Acquire<E extends Exception> {
+            boolean call() throws E;
+        }
+
+        private <E extends Exception> boolean acquire(Acquire<E> how) throws E {
+            try {
+                return how.call();
+            } catch (LockException e) {
+                throw new CannotAcquireLockException("the lock " + key + " cannot be acquired", e);
+            }
+        }
+
         @Override
         public void lock() {
-            try {
+            acquire(() -> {
                 ofThread.lock();
-            } catch (LockException e) {
-                throw notAcquired(e);
-            }
+                return true;
+            });
         }
 
         @Override
         public void lockInterruptibly() throws InterruptedException {
-            try {
+            acquire(() -> {
                 ofThread.lockInterruptibly();
-            } catch (LockException e) {
-                throw notAcquired(e);
-            }
+                return true;
+            });
         }
 
         @Override
         public boolean tryLock() {
-            try {
-                return ofThread.tryLock();
-            } catch (LockException e) {
-                throw notAcquired(e);
-            }
+            return acquire(ofThread::tryLock);
         }
 
         @Override
         public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-            try {
-                return ofThread.tryLock(time, unit);
-            } catch (LockException e) {
-                throw notAcquired(e);
-            }
-        }
-
-        private CannotAcquireLockException notAcquired(RuntimeException e) {
-            return new CannotAcquireLockException("the lock " + key + " cannot be acquired", e);
+            return acquire(() -> ofThread.tryLock(time, unit));
         }
 
         @Override
