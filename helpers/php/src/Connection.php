@@ -50,9 +50,8 @@ class Refused extends LockException
     /** Whether the server only says "not here" or "not now": it has changed nothing, and a later attempt may succeed. */
     public function isPassing(): bool
     {
-        $elsewhere = ['READONLY', 'MOVED', 'ASK', 'CLUSTERDOWN', 'MASTERDOWN', 'UNBLOCKED', 'LEFT'];
-        return in_array($this->reason, [...$elsewhere, 'TRYAGAIN', 'LOADING', 'NOREPLICAS', 'MISCONF', 'BUSY'], true)
-            || str_starts_with($this->getMessage(), 'ERR max number of clients');
+        $elsewhere = '/^(READONLY|MOVED|ASK|CLUSTERDOWN|MASTERDOWN|UNBLOCKED|LEFT|TRYAGAIN|LOADING|NOREPLICAS|MISCONF|BUSY|ERR max number of clients)\b/';
+        return (bool) preg_match($elsewhere, $this->getMessage());
     }
 }
 
@@ -97,7 +96,6 @@ final class Connection
 
     /** @var \Redis|\Predis\Client|null */
     private ?object $client = null;
-    private float $timeout = 0;
     /** Whether an exchange has begun and not ended: after a signal's handler threw in the middle of one, or while a handler runs there. */
     private bool $busy = false;
     private float $used = 0;
@@ -206,30 +204,29 @@ final class Connection
             throw ($sent ? null : self::said($trouble)) ?? new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
         }
         [$this->busy, $this->used] = [false, Clock::now()];
-        return $reply instanceof Refused ? throw $reply : $reply;
+        if ($reply instanceof Refused) {
+            $reply->isPassing() && $this->close(); // the server may be another one next time
+            throw $reply;
+        }
+        return $reply;
     }
 
     /** Makes sure that there is a connection on which a read fails after so many seconds. */
     private function connect(float $seconds): void
     {
-        $stream = $this->client instanceof \Predis\Client ? $this->client->getConnection()->getResource() : null;
-        if ($this->client === null || ($stream !== null && !is_resource($stream) && $this->timeout !== $seconds)) {
-            $this->close();
+        if ($this->client === null) {
             $this->client = ($this->connect)($seconds);
             if ($this->client instanceof \Redis) {
                 $this->client->setOption(\Redis::OPT_MAX_RETRIES, 0);
                 $this->client->setOption(\Redis::OPT_REPLY_LITERAL, true);
                 $this->client->setOption(\Redis::OPT_TCP_KEEPALIVE, true);
-            } else {
-                $this->client->connect();
             }
-        } elseif (is_resource($stream)) {
-            stream_set_timeout($stream, (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
         }
         if ($this->client instanceof \Redis) {
             $this->client->setOption(\Redis::OPT_READ_TIMEOUT, $seconds);
+        } else {
+            stream_set_timeout($this->client->getConnection()->getResource(), (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
         }
-        $this->timeout = $seconds;
     }
 
     /** The reply, or the error in its place. */

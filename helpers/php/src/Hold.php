@@ -10,8 +10,9 @@ namespace Mortise;
 
 final class Hold
 {
+    private const PATIENCE = 10.0; // seconds for which a refresh bears a server that answers nothing
+
     private readonly int $process;
-    private readonly float $since;
     /** The first lock's name, and the only one but after `Locks::all()`. */
     public readonly string $name;
     /** When it no longer counts as held. Null if another process took it: then only the server knows. */
@@ -34,7 +35,6 @@ final class Hold
     ) {
         $this->name = $names[0];
         $this->process = getmypid();
-        $this->since = Clock::now();
         if ($sent !== null) {
             $this->believe($sent, $lease);
         }
@@ -70,17 +70,13 @@ final class Hold
         return true;
     }
 
-    /** @internal Whether at its grant at least half of the lease was left. */
-    public function isFresh(): bool
-    {
-        return $this->until - $this->since > $this->lease * 500;
-    }
-
-    /** @internal Counts it as held from a renewal on that is sent now, however long ago it was granted. */
+    /** @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. */
     public function confirm(): void
     {
-        $this->until = null;
-        $this->refresh();
+        if ($this->left() < $this->lease / 2) {
+            $this->until = null;
+            $this->refresh();
+        }
     }
 
     /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
@@ -127,9 +123,10 @@ final class Hold
         $lease ??= $this->lease;
         // The belief counts from the first time that it was sent, so that it does not matter which was answered.
         $sent = Clock::now();
+        $end = $sent + 1000 * min(self::PATIENCE, $this->until === null ? INF : $this->left());
         foreach ($this->names as $name) {
             $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
-            if ($this->locks->insist($words, $this->until === null ? INF : $this->left()) !== $this->token) {
+            if ($this->locks->insist(fn () => $this->locks->call($words), $end) !== $this->token) {
                 throw $this->lose('the server knows it no longer');
             }
         }
@@ -149,7 +146,7 @@ final class Hold
         $this->mine('release');
         $this->givenUp = true;
         try {
-            $left = array_map(fn ($name) => $this->locks->call(['LOCK.RELEASE', $name, $this->owner, 'ALL', 'TOKEN', $this->token]), $this->names);
+            $left = $this->each('LOCK.RELEASE', [$this->owner, 'ALL', 'TOKEN', $this->token]);
         } catch (\Throwable $trouble) {
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
             $this->locks->leave($this->owner, ...$this->names);
@@ -182,21 +179,8 @@ final class Hold
     public function passTo(string $owner, float $lease): int
     {
         $this->mine('pass');
+        $tokens = $this->each('LOCK.PASS', [$this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token], $owner);
         $this->givenUp = true;
-        $tokens = [];
-        try {
-            foreach ($this->names as $name) {
-                $tokens[] = $this->locks->call(['LOCK.PASS', $name, $this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token]);
-            }
-        } catch (\Throwable $trouble) {
-            if ($trouble instanceof Refused && $tokens === []) {
-                $this->givenUp = false; // nothing was passed
-                throw $trouble;
-            }
-            $this->locks->leave($this->owner, ...$this->names);
-            $this->locks->leave($owner, ...$this->names);
-            throw $trouble;
-        }
         return in_array(null, $tokens, true) ? throw $this->lose('it was over before it was passed on') : max($tokens);
     }
 
@@ -205,7 +189,7 @@ final class Hold
     {
         $this->mine('upgrade');
         $sent = Clock::now();
-        $token = $this->orLeave(['LOCK.WLOCK', $this->name, $this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        [$token] = $this->each('LOCK.WLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
         if ($token === null) {
             return false;
         }
@@ -218,23 +202,32 @@ final class Hold
     public function downgrade(): void
     {
         $this->mine('downgrade');
-        $token = $this->orLeave(['LOCK.RLOCK', $this->name, $this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
-        if ($token === null || $this->orLeave(['LOCK.RELEASE', $this->name, $this->owner, 'WRITE', 'HOLDS', 0, 'TOKEN', $token]) === null) {
+        [$token] = $this->each('LOCK.RLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        if ($token === null || $this->each('LOCK.RELEASE', [$this->owner, 'WRITE', 'HOLDS', 0, 'TOKEN', $token]) === [null]) {
             throw $this->lose('it was over before its downgrade');
         }
     }
 
-    /** A command whose unknown outcome ends the hold, also one that another process took. */
-    private function orLeave(array $words): mixed
+    /**
+     * Sends a command for each of the locks. If an outcome is unknown, or not that of the others, this hold ends, also one that another
+     * process took, and `$heir` leaves, too.
+     */
+    private function each(string $command, array $more, ?string $heir = null): array
     {
+        $replies = [];
         try {
-            return $this->locks->call($words);
-        } catch (Refused $refused) {
-            throw $refused->reason === 'LEFT' ? $this->lose('its name has left') : $refused;
+            foreach ($this->names as $name) {
+                $replies[] = $this->locks->call([$command, $name, ...$more]);
+            }
+            return $replies;
         } catch (\Throwable $trouble) {
-            $this->lost = true;
-            $this->locks->leave($this->owner, $this->name);
-            throw $trouble;
+            if (!$trouble instanceof Refused || $replies !== []) {
+                $this->lost = true;
+                foreach (array_filter([$this->owner, $heir]) as $owner) {
+                    $this->locks->leave($owner, ...$this->names);
+                }
+            }
+            throw $trouble instanceof Refused && $trouble->reason === 'LEFT' && $heir === null ? $this->lose('its name has left') : $trouble;
         }
     }
 

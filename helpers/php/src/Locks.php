@@ -67,19 +67,19 @@ final class Locks
      */
     public function lock(string $name, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.ACQUIRE', $name, $lease, Lock::task($task));
+        return new Lock($this, 'LOCK.ACQUIRE', [$name], $lease, Lock::task($task));
     }
 
     /** The same lock for readers, who share it; `lock()` is its writer. */
     public function read(string $name, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.RLOCK', $name, $lease, Lock::task($task));
+        return new Lock($this, 'LOCK.RLOCK', [$name], $lease, Lock::task($task));
     }
 
     /** A lock that is shared up to a total of `$limit` permits. All its users have to name the same limit. */
     public function semaphore(string $name, int $limit, int $permits = 1, float $lease = 30.0, ?string $task = null): Lock
     {
-        return new Lock($this, 'LOCK.RLOCK', $name, $lease, Lock::task($task), $permits, $limit);
+        return new Lock($this, 'LOCK.RLOCK', [$name], $lease, Lock::task($task), ['HOLDS', $permits, 'LIMIT', $limit]);
     }
 
     /**
@@ -93,8 +93,7 @@ final class Locks
         if ($names === [] || array_filter($names, fn ($name) => !is_string($name))) {
             throw new \InvalidArgumentException('Several locks have names, which are strings');
         }
-        [$first, $more] = [array_values($names)[0], array_slice(array_values($names), 1)];
-        return new Lock($this, 'LOCK.MACQUIRE', $first, $lease, Lock::task($task), more: $more);
+        return new Lock($this, 'LOCK.MACQUIRE', array_values($names), $lease, Lock::task($task));
     }
 
     /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
@@ -165,33 +164,31 @@ final class Locks
     }
 
     /** @internal Sends one command, after what has to leave. */
-    public function call(array $words, float $seconds = self::REPLY): mixed
+    public function call(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
     {
         $this->here();
         $this->sendLeaves();
-        return $this->ask($words, $seconds);
+        return $this->connection->call($words, $seconds, $sent);
     }
 
-    private function ask(array $words, float $seconds, ?bool &$sent = null): mixed
+    /**
+     * @internal Tries again what failed only for now, until the clock shows `$end`; without an end, until the server has answered nothing
+     *     for 10 s.
+     */
+    public function insist(\Closure $attempt, float $end): mixed
     {
-        try {
-            return $this->connection->call($words, $seconds, $sent);
-        } catch (Refused $refused) {
-            if ($refused->isPassing()) {
-                $this->connection->close(); // the server may be another one next time
-            }
-            throw $refused;
-        }
-    }
-
-    /** @internal Repeats a command whose second time does what its first did, until it is answered or these seconds are over. */
-    public function insist(array $words, float $seconds): mixed
-    {
-        for ($end = Clock::now() + 1000 * min($seconds, self::PATIENCE);; usleep(self::PAUSE)) {
+        for ($silent = null;; usleep(self::PAUSE)) {
             try {
-                return $this->call($words);
-            } catch (Unavailable | Refused $trouble) {
-                if (($trouble instanceof Refused && !$trouble->isPassing()) || Clock::now() > $end) {
+                return $attempt();
+            } catch (Lost) { // granted, and over before it was known
+            } catch (Refused $refused) {
+                if (!$refused->isPassing() || Clock::now() >= $end) {
+                    throw $refused;
+                }
+                $silent = null;
+            } catch (Unavailable $trouble) {
+                $silent ??= Clock::now();
+                if (Clock::now() >= ($end === INF ? $silent + 1000 * self::PATIENCE : $end)) {
                     throw $trouble;
                 }
             }
@@ -205,7 +202,7 @@ final class Locks
         $this->leaves += self::leaving($owner, $names);
         try {
             $this->sendLeaves();
-        } catch (Unavailable | Refused | \InvalidArgumentException) { // the last of a client that nobody can connect
+        } catch (LockException | \InvalidArgumentException) { // the last of a client that nobody can connect
         }
     }
 
@@ -218,7 +215,7 @@ final class Locks
     {
         foreach ($this->leaves as $who => $words) {
             try {
-                $this->ask($words, self::LEAVE);
+                $this->connection->call($words, self::LEAVE);
             } catch (Refused $refused) {
                 if ($refused->isPassing()) {
                     throw $refused;
@@ -239,59 +236,37 @@ final class Locks
         }
     }
 
-    /**
-     * @internal What `Lock::acquire()` does.
-     */
+    /** @internal What `Lock::acquire()` does. */
     public function acquire(Lock $lock, float $wait): ?Hold
     {
-        $now = Clock::now();
-        $end = $now + 1000 * max(0, $wait);
-        for ($silent = null;; usleep(self::PAUSE), $now = Clock::now()) {
-            $left = max(0, $end - $now) / 1000;
-            try {
-                $hold = $this->attempt($lock, min($left, self::SLICE), $now);
-                if ($hold !== null || $left <= self::SLICE) {
-                    return $hold;
-                }
-                $silent = null;
-            } catch (Unavailable $trouble) {
-                $silent ??= Clock::now();
-                if (Clock::now() >= min($end, $wait === INF ? $silent + 1000 * self::PATIENCE : INF)) {
-                    throw $trouble;
-                }
-            } catch (Lost) { // granted, and over before it was known
-            } catch (Refused $refused) {
-                if (!$refused->isPassing() || Clock::now() >= $end) {
-                    throw $refused;
-                }
-                $silent = null;
-            }
-        }
+        $end = Clock::now() + 1000 * max(0, $wait);
+        do {
+            $left = INF;
+            $hold = $this->insist(function () use ($lock, $end, &$left) {
+                $left = max(0, $end - Clock::now()) / 1000;
+                return $this->attempt($lock, min($left, self::SLICE));
+            }, $end);
+        } while ($hold === null && $left > self::SLICE);
+        return $hold;
     }
 
     /** One request, under one name. */
-    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
+    private function attempt(Lock $lock, float $wait): ?Hold
     {
-        $this->here();
-        $this->sendLeaves();
-        $owner = $this->owner($lock->prefix);
-        $leaves = self::leaving($owner, $lock->names());
+        [$owner, $sent, $isSent, $hold] = [$this->owner($lock->prefix), Clock::now(), false, null];
+        $leaves = self::leaving($owner, $lock->names);
         $waits = (int) ($wait * 1000);
-        [$hold, $isSent] = [null, false];
         try {
             $this->asked += $leaves;
-            $token = $this->ask($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
-            if ($token === null) {
-                return null;
-            }
-            $hold = new Hold($this, $lock->names(), $owner, $token, $lock->lease, $sent);
-            if (!$hold->isFresh()) { // a lease begins with the grant, and nobody knows when that was
+            $token = $this->call($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
+            if ($token !== null) {
+                $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
                 $hold->confirm();
             }
             return $hold;
         } catch (\Throwable $trouble) {
             if ($hold || ($isSent && !$trouble instanceof Refused)) {
-                $this->leave($owner, ...$lock->names());
+                $this->leave($owner, ...$lock->names);
             }
             throw $trouble;
         } finally {
@@ -303,24 +278,20 @@ final class Locks
 /** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
 final class Lock
 {
-    /** @internal `$prefix` is what each name begins with, `$more` what is locked beside `$name`. */
+    /**
+     * @internal `$prefix` is what each name begins with, `$options` the command's.
+     *
+     * @param list<string> $names
+     */
     public function __construct(
         private readonly Locks $locks,
         private readonly string $command,
-        public readonly string $name,
+        public readonly array $names,
         public readonly float $lease,
         public readonly string $prefix = '',
-        private readonly int $permits = 1,
-        private readonly ?int $limit = null,
-        private readonly array $more = [],
+        private readonly array $options = [],
     ) {
         self::milliseconds($lease);
-        if (strlen($prefix) > 202) {
-            throw new \InvalidArgumentException("The name of who asks has 200 bytes at most, unlike $prefix");
-        }
-        if ($permits < 1 || ($limit !== null && $permits > $limit)) {
-            throw new \InvalidArgumentException("There are between 1 and $limit permits to be taken, and not $permits");
-        }
     }
 
     /** @internal To the server, owners that are the same up to their last ## are one task. */
@@ -343,22 +314,15 @@ final class Lock
         return (int) round($lease * 1000);
     }
 
-    /** @internal @return list<string> */
-    public function names(): array
-    {
-        return [$this->name, ...$this->more];
-    }
-
     /** @internal @return list<string|int> */
     public function words(string $owner, int $wait): array
     {
         // WAIT 0 would be without a limit.
-        $waits = $wait > 0 ? ['WAIT', $wait] : [];
-        if ($this->command === 'LOCK.MACQUIRE') {
-            return [$this->command, $owner, self::milliseconds($this->lease), count($this->names()), ...$this->names(), ...$waits];
-        }
-        $limit = $this->limit === null ? [] : ['LIMIT', $this->limit];
-        return [$this->command, $this->name, $owner, self::milliseconds($this->lease), 'HOLDS', $this->permits, ...$limit, ...$waits];
+        $options = $wait > 0 ? [...$this->options, 'WAIT', $wait] : $this->options;
+        $lease = self::milliseconds($this->lease);
+        return $this->command === 'LOCK.MACQUIRE'
+            ? [$this->command, $owner, $lease, count($this->names), ...$this->names, ...$options]
+            : [$this->command, $this->names[0], $owner, $lease, ...$options];
     }
 
     /**
@@ -381,7 +345,7 @@ final class Lock
      */
     public function run(callable $work, float $wait = 10.0): mixed
     {
-        $hold = $this->acquire($wait) ?? throw new NotGranted('The lock ' . implode(', ', $this->names()) . ' is held by others');
+        $hold = $this->acquire($wait) ?? throw new NotGranted('The lock ' . implode(', ', $this->names) . ' is held by others');
         try {
             $result = $work($hold);
         } catch (\Throwable $failed) {

@@ -369,8 +369,6 @@ final class LockTest extends TestCase
             fn () => $locks->lock('stock', lease: NAN),
             fn () => $locks->lock('stock', lease: INF),
             fn () => $locks->lock('stock', task: ''),
-            fn () => $locks->semaphore('pool', limit: 2, permits: 3),
-            fn () => $locks->semaphore('pool', limit: 2, permits: 0),
             fn () => (new Locks(fn () => self::persistent()))->lock('stock')->acquire(),
             fn () => (new Locks(new \Redis()))->lock('stock')->acquire(),
             fn () => (new Locks(new \Redis()))->hold('stock', 'owner', 1)->release(),
@@ -378,6 +376,9 @@ final class LockTest extends TestCase
             fn () => (new Locks(new \Predis\Client(['tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'], ['cluster' => 'predis'])))->lock('stock')->acquire(),
         ] as $wrong) {
             $this->assertThrows(\InvalidArgumentException::class, $wrong);
+        }
+        foreach ([0, 3] as $permits) {
+            $this->assertThrows(Refused::class, fn () => $locks->semaphore('pool', limit: 2, permits: $permits)->acquire());
         }
     }
 

@@ -51,7 +51,7 @@ final class MortiseLock extends LaravelLock
 
     private function wait(float $seconds): bool
     {
-        $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', $this->name, self::lease($this->seconds), "$this->owner#"))->acquire($seconds);
+        $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', [$this->name], self::lease($this->seconds), "$this->owner#"))->acquire($seconds);
         $this->hold = $hold ?? $this->hold;
         return $hold !== null;
     }
