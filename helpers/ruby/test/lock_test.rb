@@ -195,6 +195,15 @@ module LockTests
     refute server.held?("stock")
   end
 
+  def test_a_lock_held_by_a_given_name_is_taken_over_by_who_knows_the_name
+    2.times { assert_equal "job:7", lock(renew: false).acquire(wait: 0, owner: "job:7").owner }
+    assert_nil lock.acquire(wait: 0, owner: "job:8")
+    hold = lock.take_over("job:7")
+    assert_nil lock.take_over("job:7")
+    hold.release
+    refute server.held?("stock")
+  end
+
   def test_a_lock_taken_elsewhere_is_resumed_under_its_name_and_released
     hold = lock(renew: false).acquire
     other = lock(lease: 3).resume(hold.owner, hold.token)

@@ -3,30 +3,26 @@
 module Mortise
   # A lock that was taken, or several that were taken at once, until it is released or lost.
   class Hold
-    def initialize(session, grant)
-      @session, @grant = session, grant
-    end
-
     # The fencing token, larger than every one granted before: for a store that refuses smaller ones.
-    def token
-      @grant.token
-    end
+    attr_reader :token
+    attr_reader :keys, :owner
 
-    def keys
-      @grant.keys
+    # For the session: the lease in milliseconds, and until when the lock counts as held.
+    attr_reader :lease, :until
+
+    def initialize(session, keys:, owner:, token:, sent:, lease:, max_hold:)
+      @session, @keys, @owner, @token, @lease, @pid = session, keys, owner, token, lease, Process.pid
+      @last, @until, @over = sent + (max_hold || Float::INFINITY), -Float::INFINITY, Event.new
+      believe(sent, lease_at(sent))
     end
 
     def key
       keys.first
     end
 
-    def owner
-      @grant.owner
-    end
-
     # Whether it is held, by this process's own clock. Sends no command.
     def held?
-      !@released && @grant.held?
+      !@released && believed?
     end
 
     # Whether it ended though nobody released it.
@@ -36,7 +32,7 @@ module Mortise
 
     # Whether this process was forked from the one that took it, and still holds it.
     def inherited?
-      @grant.pid != Process.pid
+      @pid != Process.pid
     end
 
     # Raises Lost where it is lost: for the midst of a long job.
@@ -47,15 +43,15 @@ module Mortise
     # Returns when it is lost (true), or when it was released or `timeout` seconds are over (false).
     def wait_lost(timeout = nil)
       ends = Mortise.now + (timeout ? timeout.to_f * 1000 : Float::INFINITY)
-      while @grant.held? && (left = ends - Mortise.now).positive?
-        @grant.over.wait([@grant.until - Mortise.now + 1, left, TICK].min.clamp(0, TICK))
+      while believed? && (left = ends - Mortise.now).positive?
+        @over.wait([@until - Mortise.now + 1, left, TICK].min.clamp(0, TICK))
       end
       lost?
     end
 
     # Holds the lock for `seconds` from now at least. Raises Lost, Unreachable, Refused.
     def extend(seconds)
-      extended = Lock.said(@session.extend(@grant, (seconds.to_f * 1000).to_i))
+      extended = held? && Lock.said(@session.renew([self], (seconds.to_f * 1000).to_i).first)
       raise Lost, "the lock #{name} was lost before it was extended" unless extended
 
       self
@@ -92,7 +88,51 @@ module Mortise
       @session.working { hand_over(owner, seconds * 1000) }
     end
 
+    # For the session: for how many milliseconds it is renewed at that time.
+    def lease_at(time)
+      [@lease, @last - time].min
+    end
+
+    # For the session: whether it has to be renewed by then.
+    def renew?(time)
+      @renew_at <= time + (@lease / 10.0)
+    end
+
+    # For the session: when there is something to do about it.
+    def due_at
+      [@until, @renew_at].min
+    end
+
+    # For the session: the commands that renew it.
+    def renewals(lease)
+      @keys.map { |key| ["LOCK.RENEW", key, @owner, [1, lease.floor].max, "TOKEN", @token] }
+    end
+
+    # For the session: takes the replies to its renewal. A belief that has run out is never taken up again.
+    def renewed(replies, sent, lease)
+      return false if replies.any? { |reply| Mortise.gone?(reply) } || !believed?
+
+      trouble = replies.find { |reply| !reply.is_a?(Integer) }
+      believe(sent, lease) unless trouble
+      trouble || true
+    end
+
+    # For the session: ends it here. Whether it was not over before.
+    def end
+      !@over.set? && @over.set
+    end
+
     private
+
+    def believed?
+      !@over.set? && !inherited? && Mortise.now < @until
+    end
+
+    # The server confirmed at `sent`, or later, that all of it is held for so long.
+    def believe(sent, lease)
+      @until = [@until, [sent + lease - (lease / 100.0) - 2, @last].min].max
+      @renew_at = sent + (@lease / 3.0)
+    end
 
     def name
       keys.join(", ").inspect
@@ -103,22 +143,22 @@ module Mortise
       check_own
       held, known = held?, false
       @released = true
-      @session.stop_renewing(@grant)
-      @grant.over.set
+      @session.stop_renewing(self)
+      self.end
       replies = @session.ask_all(keys.map { |key| ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token] })
-      refused = refusal(replies)
+      refused = replies.find { |reply| reply.is_a?(Refusal) && !Mortise.gone?(reply) }
       known = !refused && replies.none?(Failed)
       raise Refused, refused.text if refused && refused.code == "NOPERM"
       raise Lost, "the lock #{name} was lost before it was released" if !held || replies.any? { |reply| Mortise.gone?(reply) }
     ensure
-      Mortise.uninterrupted { @session.later(@grant.leavings) } if known == false
+      Mortise.uninterrupted { @session.leave(keys, owner) } if known == false
     end
 
     # Passes what is held to another name. If only some of it was passed, or nobody knows, both names leave all of it.
     def hand_over(heir, ms)
       check_own
       check!
-      known, renewed = false, @session.stop_renewing(@grant)
+      known, renewed = false, @session.stop_renewing(self)
       @released = true # nobody relies on it once this is sent
       replies = @session.ask_all(keys.map { |key| ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token] })
       passed, trouble = replies.grep(Integer), replies.find { |reply| !reply.is_a?(Integer) && !Mortise.gone?(reply) }
@@ -131,16 +171,8 @@ module Mortise
 
       Lock.said(trouble || passed.max)
     ensure
-      @grant.over.set if @released
-      leave_all(heir) if known == false
-    end
-
-    def refusal(replies)
-      replies.find { |reply| reply.is_a?(Refusal) && !Mortise.gone?(reply) }
-    end
-
-    def leave_all(heir)
-      Mortise.uninterrupted { @session.later(keys.map { |key| Leaving.new(key, heir) } + @grant.leavings) }
+      self.end if @released
+      Mortise.uninterrupted { [owner, heir].each { |name| @session.leave(keys, name) } } if known == false
     end
 
     def check_own
@@ -151,7 +183,7 @@ module Mortise
     # The server has changed nothing.
     def take_back(renewed)
       @released = false
-      @session.keep_renewed(@grant) || @session.give_up(@grant) if renewed
+      @session.keep_renewed(self) || @session.drop(self) if renewed
     end
   end
 end

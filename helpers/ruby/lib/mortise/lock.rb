@@ -108,14 +108,17 @@ module Mortise
       Lock.during(take, &block)
     end
 
-    # A Hold, or nil where others held it for all of `wait`.
+    # A Hold, or nil where others held it for all of `wait`. `owner`: the name under which to hold it, if it is to be known elsewhere: the
+    # same request under the same name again gets the same lock.
     #
     # Raises Deadlock, Refused, and Unreachable if the server does not answer: at the limit of the wait, or without a limit after 10 s.
-    def acquire(wait: @wait)
+    def acquire(wait: @wait, owner: nil)
       limit, session = limit(wait), Session.of(@redis)
       ends, failing = Mortise.now + limit, nil
       (1..).each do |tries|
-        outcome = session.working { attempt(session, limit.zero? ? 0 : ends - Mortise.now) }
+        outcome = session.working do
+          attempt(session, limit.zero? ? 0 : ends - Mortise.now, owner&.b || session.name(@task)) { |name| request(name) }
+        end
         return outcome unless outcome.is_a?(Failed)
 
         raise Unreachable, "the locks were closed" unless session.open?
@@ -131,26 +134,21 @@ module Mortise
     end
 
     # Goes on with a lock that another process holds by the name `owner` and this token, under a name of its own: see `Hold#pass`.
-    # Nil where that hold is over. Of several that try, one gets it.
-    def take_over(owner, token)
-      session, sent = Session.of(@redis), Mortise.now
-      session.working do
-        grant, known = one_grant(session), false
-        reply = session.ask("LOCK.PASS", grant.keys.first, owner, grant.owner, grant.lease, "TOKEN", token)
-        known = !reply.is_a?(Failed) || reply.known
-        taken(session, grant, Lock.said(reply), sent)
-      ensure
-        Mortise.uninterrupted { session.later(grant.leavings) } if grant && !known
+    # Nil where that hold is over. Of several that try, one gets it. Without a token it is any hold by that name.
+    def take_over(owner, token = nil)
+      session = alone
+      outcome = session.working do
+        attempt(session, 0, session.name(@task)) do |name|
+          ["LOCK.PASS", @keys.first, owner.b, name, @lease, *(["TOKEN", token] if token)]
+        end
       end
+      Lock.said(outcome)
     end
 
     # The hold that another process, or this one, has by the name `owner` and this token, under the same name: to release, pass or extend
     # it here. Nil where it is over. The other must not go on with it.
     def resume(owner, token)
-      session, sent = Session.of(@redis), Mortise.now
-      grant = one_grant(session, owner.b)
-      reply = Lock.said(session.ask("LOCK.RENEW", grant.keys.first, grant.owner, grant.lease, "TOKEN", token))
-      taken(session, grant, reply, sent)
+      Lock.said(confirmed(alone, owner.b, token))
     end
 
     # Makes all holds of the lock end with their leases, or only that of `owner`: holders learn of it at their next renewal, and nobody
@@ -192,47 +190,43 @@ module Mortise
       Mortise.now + 20 >= (silent_since && limit.infinite? ? silent_since + PATIENCE : ends)
     end
 
-    # One request under one name. Whatever is unknown of it in the end is left.
-    def attempt(session, left)
-      grant, sent, settled = Grant.new(@keys, session.name(@task), @lease, @max_hold), Mortise.now, false
-      reply = left.positive? ? session.wait(request(grant.owner), left) : session.ask(*request(grant.owner))
+    # One request under one name: what the server said, or the hold. Whatever is unknown of it in the end is left.
+    def attempt(session, left, owner)
+      sent, settled, hold = Mortise.now, false, nil
+      words = yield owner
+      reply = left.positive? ? session.wait(words, left) : session.ask(*words)
       settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
       return reply if reply.nil? || reply.is_a?(Failed)
 
-      grant.granted(Lock.said(reply), sent)
-      return Failed.new unless grant.until - Mortise.now > @lease / 2 || session.confirm(grant)
-      return Failed.new unless (hold = held(session, grant))
+      token = Lock.said(reply)
+      hold = Mortise.now - sent < @lease / 2 ? held(session, owner, token, sent) : confirmed(session, owner, token)
+      return Failed.new unless hold.is_a?(Hold)
 
       settled = true
       hold
     ensure
-      Mortise.uninterrupted { drop(session, grant) } unless settled
-    end
-
-    def drop(session, grant)
-      session.stop_renewing(grant)
-      session.later(grant.leavings)
+      Mortise.uninterrupted { hold.is_a?(Hold) ? session.drop(hold) : session.leave(@keys, owner) } unless settled
     end
 
     # What is granted becomes its caller's, unless the session was closed meanwhile.
-    def held(session, grant)
-      return if @renew && !session.keep_renewed(grant)
-
-      Hold.new(session, grant)
+    def held(session, owner, token, sent)
+      hold = Hold.new(session, keys: @keys, owner: owner, token: token, sent: sent, lease: @lease, max_hold: @max_hold)
+      hold if !@renew || session.keep_renewed(hold)
     end
 
-    def taken(session, grant, token, sent)
-      return if token.nil?
-
-      grant.granted(token, sent)
-      held(session, grant)
+    # The hold of that name and token, however long ago it was granted: it counts from this renewal on. Otherwise what the server said.
+    def confirmed(session, owner, token)
+      sent = Mortise.now
+      replies = session.ask_all(@keys.map { |key| ["LOCK.RENEW", key, owner, @lease, "TOKEN", token] })
+      other = replies.find { |reply| reply != token }
+      replies.all?(token) ? held(session, owner, token, sent) : other
     end
 
-    # A hold that another process has, of one lock.
-    def one_grant(session, owner = session.name(@task))
+    # The session, if the lock has one key: holds that another process has are taken over one by one.
+    def alone
       raise ArgumentError, "locks are taken over one by one, not #{name.inspect} together" if @keys.size > 1
 
-      Grant.new(@keys, owner, @lease, @max_hold)
+      Session.of(@redis)
     end
 
     def holders(session, key)

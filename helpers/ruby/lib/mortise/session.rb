@@ -14,57 +14,10 @@ module Mortise
   BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   ELSEWHERE = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT].freeze
 
-  # One acquisition of one or several keys: requested under a name of its own, granted perhaps, and over in the end.
-  class Grant
-    attr_reader :keys, :owner, :lease, :token, :over, :until, :pid
-
-    def initialize(keys, owner, lease, max_hold = nil)
-      @keys, @owner, @lease, @max_hold, @pid = keys, owner, lease, max_hold || Float::INFINITY, Process.pid
-      @over, @until = Event.new, -Float::INFINITY
-    end
-
-    # Takes what the server has granted to a request that was sent then.
-    def granted(token, sent)
-      @token, @last = token, sent + @max_hold
-      believe(sent)
-    end
-
-    # The server confirmed at `from`, or later, that all of it is held for so long.
-    def believe(from, lease = [@lease, @last - from].min)
-      @until = [@until, [from + lease - (lease / 100.0) - 2, @last].min].max
-      @renew_at = from + (@lease / 3.0)
-    end
-
-    def held?
-      !@over.set? && @pid == Process.pid && Mortise.now < @until
-    end
-
-    def renew?(at)
-      @renew_at <= at + (@lease / 10.0) && at < [@last, @until].min
-    end
-
-    # When there is something to do about it.
-    def due_at
-      @renew_at < @last ? [@until, @renew_at].min : @until
-    end
-
-    def commands
-      renewals([@lease, @last - Mortise.now].min)
-    end
-
-    def renewals(lease)
-      @keys.map { |key| ["LOCK.RENEW", key, @owner, [1, lease.floor].max, "TOKEN", @token] }
-    end
-
-    def leavings
-      @leavings ||= @keys.map { |key| Leaving.new(key, @owner) }
-    end
-  end
-
   # What has to be sent until the server replies: that an owner leaves a lock.
   Leaving = Struct.new(:key, :owner) do
-    def commands
-      [["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]]
+    def command
+      ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]
     end
   end
 
@@ -145,38 +98,21 @@ module Mortise
 
     # The replies to commands about locks, in one pipeline.
     def ask_all(commands)
-      leave_first(commands)
       @connections.call(*commands).map { |reply| noticed(reply) }
     end
 
     # The reply to a command that may wait for so many milliseconds. The keeper notices when the server does not answer any more.
     def wait(command, limit)
-      @connections.probing? ? leave_first([command]) : check_server
+      check_server unless @connections.probing?
       @keeper.wake(urgent: false)
       noticed(@connections.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], wait: limit).first)
     end
 
-    # Whether the server confirms the hold for so long from now on. If that is unknown, what kept the server from replying.
-    def extend(grant, lease)
-      return false unless grant.held?
-
+    # Renews holds, in one pipeline. For each: true, false if it is not held any more, or what kept the server from replying.
+    def renew(holds, lease = nil)
       sent = Mortise.now
-      replies = ask_all(grant.renewals(lease))
-      unknown = replies.find { |reply| reply.is_a?(Failed) || (reply.is_a?(Refusal) && !Mortise.gone?(reply)) }
-      return unknown if unknown
-      return false unless replies.all?(grant.token) && grant.held?
-
-      grant.believe(sent, lease)
-      true
-    end
-
-    # Whether what was granted is held. However long ago that was, it counts from this renewal on.
-    def confirm(grant)
-      sent = Mortise.now
-      return false unless ask_all(grant.renewals(grant.lease)).all?(grant.token)
-
-      grant.believe(sent)
-      grant.held?
+      replies = ask_all(holds.flat_map { |hold| hold.renewals(lease || hold.lease_at(sent)) })
+      holds.map { |hold| hold.renewed(replies.shift(hold.keys.size), sent, lease || hold.lease_at(sent)) }
     end
 
     # Whether the session is still open, so that the hold is kept.
@@ -192,24 +128,16 @@ module Mortise
       !@mutex.synchronize { @holds.delete(hold) }.nil?
     end
 
-    # Has these names leave, until the server replies.
-    def later(leavings)
-      @mutex.synchronize { @pending |= leavings }
+    # Has that owner leave these locks, until the server replies.
+    def leave(keys, owner)
+      @mutex.synchronize { @pending |= keys.map { |key| Leaving.new(key, owner) } }
       @keeper.wake
     end
 
-    def lose(hold)
-      Mortise.logger.warn("the lock #{hold.keys.join(", ").inspect} was lost") unless hold.over.set?
-      give_up(hold)
-    end
-
-    # Ends it here, and has the owner leave.
-    def give_up(hold)
+    # Ends a hold here, and has its owner leave. Whether it was not over before.
+    def drop(hold)
       stop_renewing(hold)
-      return if hold.over.set?
-
-      hold.over.set
-      later(hold.leavings)
+      hold.end.tap { |ended| leave(hold.keys, hold.owner) if ended }
     end
 
     # Leaves all that waits or is renewed. Whether the server has acknowledged all of it, and what is being released on other
@@ -217,7 +145,7 @@ module Mortise
     def close(limit)
       ends = Mortise.now + limit
       @mutex.synchronize { @closed = true }
-      @holds.dup.each { |hold| give_up(hold) }
+      @holds.dup.each { |hold| drop(hold) }
       until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
         @connections.hang_up # also those that have begun to wait meanwhile
         sleep 0.005
@@ -227,13 +155,6 @@ module Mortise
     end
 
     private
-
-    # A request would wait for what is still to be left at its locks.
-    def leave_first(commands)
-      keys = commands.flat_map { |words| words[0] == "LOCK.MACQUIRE" ? words[4, words[3]] : [words[1]] }
-      first = @mutex.synchronize { @pending.select { |pending| keys.include?(pending.key) }.first(BATCH) }
-      first.zip(@connections.call(*first.flat_map(&:commands))) { |pending, reply| done(pending, reply) } if first.any?
-    end
 
     def noticed(reply)
       @heard = Mortise.now unless reply.is_a?(Failed)
@@ -246,44 +167,38 @@ module Mortise
       check_server if @connections.waiting? && start - @beat > BEAT
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
-      jobs = holds.select { |hold| hold.renew?(start) } + @pending.first(BATCH)
-      return @keeper.wait([1, [TICK, *holds.map { |hold| hold.due_at - start }].min].max) if jobs.empty?
+      due, leaving = holds.select { |hold| hold.renew?(start) }, @pending.first(BATCH)
+      return @keeper.wait([1, [TICK, *holds.map { |hold| hold.due_at - start }].min].max) if due.empty? && leaving.empty?
 
-      failed = jobs.each_slice(BATCH).any? { |some| send_together(some) }
+      failed = due.each_slice(BATCH).any? { |some| keep_all(some) } | leave_all(leaving)
       @retry = failed ? [@retry * 2, 500].min : 20
       sleep [@retry, *holds.map { |hold| hold.lease / 10.0 }].min / 1000.0 if failed
+    end
+
+    # Whether one of these has to be renewed again.
+    def keep_all(holds)
+      renew(holds).zip(holds).map do |renewed, hold|
+        lose(hold) if !renewed && @holds.include?(hold) # and not if it is being given back
+        renewed != true && renewed
+      end.any?
+    end
+
+    # Whether one of these has to be sent again.
+    def leave_all(leaving)
+      replies = leaving.empty? ? [] : @connections.call(*leaving.map(&:command))
+      failed = leaving.zip(replies).select { |_, reply| reply.is_a?(Failed) || (reply.is_a?(Refusal) && !%w[NOPERM WRONGTYPE].include?(reply.code)) }
+      @mutex.synchronize { @pending -= leaving - failed.map(&:first) }
+      failed.any?
+    end
+
+    def lose(hold)
+      Mortise.logger.warn("the lock #{hold.keys.join(", ").inspect} was lost") if drop(hold)
     end
 
     # If there is no answer, those who wait ask again, where the primary is by then.
     def check_server
       @beat = Mortise.now
       @connections.probe
-    end
-
-    # Whether any of it has to be sent again.
-    def send_together(jobs)
-      sent = Mortise.now
-      sizes = jobs.map { |job| job.commands.size }
-      replies = @connections.call(*jobs.flat_map(&:commands))
-      jobs.zip(sizes).map do |job, size|
-        own = replies.shift(size)
-        job.is_a?(Leaving) ? done(job, own.first) : renewed(job, own, sent)
-      end.any?
-    end
-
-    def renewed(hold, replies, sent)
-      if replies.any? { |reply| Mortise.gone?(reply) }
-        lose(hold)
-      elsif replies.all?(hold.token) && Mortise.now < hold.until # a belief that has run out is never taken up again
-        hold.believe(sent)
-      end
-      replies.any? { |reply| reply.is_a?(Failed) || reply.is_a?(Refusal) }
-    end
-
-    def done(pending, reply)
-      failed = reply.is_a?(Failed) || (reply.is_a?(Refusal) && !%w[NOPERM WRONGTYPE].include?(reply.code))
-      @mutex.synchronize { @pending.delete(pending) } unless failed
-      failed
     end
   end
 
