@@ -15,28 +15,30 @@ async function openIoredis(client) {
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
     stringNumbers: false,
   });
+  let packet = ""; // what one turn of the event loop sends
+  let size = 0; // the commands in it
+  const flush = () => {
+    if (size > 0) connection.stream?.write(packet);
+    packet = "";
+    size = 0;
+  };
+  const stream = {
+    write(command) {
+      if (typeof command !== "string") {
+        flush();
+        return connection.stream.write(command); // with a Buffer in it
+      }
+      if (size === 0) process.nextTick(flush);
+      packet += command;
+      if (++size === TOGETHER) flush();
+    },
+  };
+  const sender = { options: connection.options, sendCommand: (command) => connection.sendCommand(command, stream) };
   // By name, in lower case: ioredis makes a name so anew for each of its checks.
   const names = new Map();
-  const senderOf = (name) => names.get(name) ?? names.set(name, connection.createBuiltinCommand(name.toLowerCase()).string).get(name);
-  let corked = null; // the socket while it gathers what one turn of the event loop sends
-  let gathered = 0;
-  const uncork = () => {
-    corked.uncork();
-    corked = null;
-  };
-  const gather = () => {
-    if (corked === null) {
-      corked = connection.stream;
-      setImmediate(uncork);
-    } else if (++gathered < TOGETHER) return;
-    else corked.uncork();
-    corked.cork();
-    gathered = 0;
-  };
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), (command, isAlone) => {
-    if (!isAlone && connection.stream) gather();
-    return senderOf(command[0]).apply(connection, command.slice(1));
-  });
+  const functionOf = (name) => names.get(name) ?? names.set(name, connection.createBuiltinCommand(name.toLowerCase()).string).get(name);
+  const send = (command) => functionOf(command[0]).apply(sender, command.slice(1));
+  return opened(connection, () => connection.connect(), () => connection.disconnect(), send);
 }
 
 async function openNodeRedis(client) {
@@ -49,7 +51,7 @@ async function openNodeRedis(client) {
   return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map((word) => (Buffer.isBuffer(word) ? word : String(word)))));
 }
 
-// `send` sends a command, and returns the promise of its reply; `isAlone`: nothing else is in flight. `gone` is the promise of the first error.
+// `send` sends a command, and returns the promise of its reply. `gone` is the promise of the first error.
 async function opened(connection, connect, end, send) {
   let fail, ending;
   const gone = new Promise((resolve) => (fail = resolve));

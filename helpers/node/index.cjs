@@ -33,6 +33,10 @@ function refusal(reply, name) {
   return ELSEWHERE.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
 }
 
+function busy(name) {
+  throw new BusyError(`the lock '${name}' is held by somebody else`, name);
+}
+
 /** Puts the loss of the lock at the end of the causes of the error that its work has failed by. */
 function attach(error, loss) {
   for (let depth = 0; error instanceof Error && error !== loss && depth < 100; depth++) {
@@ -80,28 +84,25 @@ class Locks {
     return { name: several ? names : name, several, keys, words, lease, atLeast, task, holder, signal, renew, maxHold, wait };
   }
 
-  async tryAcquire(name, options = {}, limit) {
-    const request = this.#request(name, options, 0, limit);
-    return this.counted(this.#take(request));
+  tryAcquire(name, options = {}, limit) {
+    return this.#take(name, options, limit, 0, () => null);
   }
 
-  async acquire(name, options = {}, limit) {
-    const request = this.#request(name, options, Infinity, limit);
-    const lock = await this.counted(this.#take(request));
-    if (lock === null) throw new BusyError(`the lock '${name}' is held by somebody else`, name);
-    return lock;
+  acquire(name, options = {}, limit) {
+    return this.#take(name, options, limit, Infinity, busy);
   }
 
-  // A lock, or null if there is none within the wait.
-  async #take(request) {
-    const { name, keys, wait, signal } = request;
+  // `none`: what it results in if there is no lock within the wait, which is `longest` if the options say nothing of it.
+  async #take(name, options, limit, longest, none) {
+    const request = this.#request(name, options, longest, limit);
+    const { keys, wait, signal } = request;
     const begin = now();
     let failing; // since when attempts fail
     for (let tries = 1; ; tries++) {
       this.#checkOpen(name);
       signal?.throwIfAborted();
       try {
-        return await this.#attempt(request, wait > 0 ? begin + wait - now() : 0);
+        return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0)) ?? none(name);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
         const { cause } = error;
@@ -110,7 +111,7 @@ class Locks {
         const end = wait === Infinity ? patience : begin + wait;
         const isLast = wait > 0 ? now() + 20 >= end : tries > 1 || now() >= begin + ONCE;
         if (cause && (isLast || NO_ENTRY.test(cause.cause.message))) throw failure(cause, name);
-        if (isLast) return null;
+        if (isLast) return none(name);
         if (cause) await abortable(this.session.refresh(keys[0]), signal);
         if (cause || tries > 3) await abortable(pause(Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()))), signal);
       }
@@ -125,6 +126,7 @@ class Locks {
     const ticket = new Ticket(keys[0], left, this);
     session.asked.set(owner, ticket); // before it is sent: a letter may overtake the reply
     let known = false;
+    this.#busy++;
     try {
       const sent = now();
       let reply = await abortable(session.ask(request.words(owner), ticket), signal);
@@ -145,6 +147,7 @@ class Locks {
     } finally {
       ticket.settle(null); // nobody waits for it any more, nor does a timer
       session.asked.delete(owner);
+      this.#busy--;
       if (!known) this.leave(keys, owner);
     }
   }
@@ -174,7 +177,7 @@ class Locks {
     this.#checkOpen(name);
     const request = this.#request(name, options, 0);
     request.words = (heir) => ["LOCK.PASS", request.keys[0], owner, heir, request.lease, "TOKEN", token];
-    return this.counted(this.#attempt(request, 0)).catch((error) => {
+    return this.#attempt(request, 0).catch((error) => {
       throw error instanceof Again ? failure(error.cause ?? new Unanswered(new Error("the locks are closed"), false), name) : error;
     });
   }

@@ -83,11 +83,10 @@ class Wire {
   #send(call) {
     const connection = this.#connection;
     call.sentAt = this.#ticks;
-    const isAlone = this.#inFlight.size === 0;
     this.#inFlight.add(call);
     if (this.#timer === undefined) this.#watch();
     try {
-      connection.send(call.command, isAlone).then(
+      connection.send(call.command).then(
         (reply) => this.#settle(call, reply),
         (error) => (isReply(error) ? this.#settle(call, error) : this.#lose(connection, error)),
       );
@@ -155,7 +154,7 @@ class Confirmer {
   // Before a connection has written anything, WAIT counts the replicas that are attached.
   async #open(open) {
     const connection = await open();
-    const had = await inTime(connection.send(this.wait, true), this.timeout).catch((error) => error);
+    const had = await inTime(connection.send(this.wait), this.timeout).catch((error) => error);
     if (had >= this.replicas) return connection;
     connection.close();
     throw typeof had === "number" ? new TooFew(this.replicas, had) : had;
