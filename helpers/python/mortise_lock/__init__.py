@@ -41,15 +41,17 @@ class Lock(BaseLock[Client]):
     """A lock for threads: what `redis.lock.Lock` does, in the server."""
 
     def acquire(self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None,
-                token: Name | None = None) -> bool:
+                token: Name | None = None, *, permits: int | None = None) -> bool:
         """Whether it was taken: False where others held it for as long as this was to wait (`blocking_timeout` seconds). What is
         not given is as the lock was made. `token` (str or bytes, up to 255 with what is added to it): a name for who asks.
+        `permits`: how many a `Semaphore` takes at once, or none; `release` gives all of them back.
 
         Raises DeadlockError, RefusedError, and redis-py's ConnectionError or TimeoutError if the server does not answer: at the limit
         of the wait, or without a limit after 10 s.
         """
-        self._check(sleep)
-        return run(self._acquire(blocking, blocking_timeout, token)) is not None
+        if sleep is not None:
+            milliseconds("sleep", sleep)  # else `acquire(False)`, as of a threading.Lock, would wait for ever
+        return run(self._acquire(blocking, blocking_timeout, token, permits)) is not None
 
     def release(self) -> None:
         return run(super().release())
@@ -83,12 +85,7 @@ class Lock(BaseLock[Client]):
         run(self._exit(self._taken.leave(), error))
 
     def guard(self, *command: Any) -> Any:
-        """Runs a command by this lock's client, if the lock is held when the server runs it: `lock.guard("SET", "stock:42", 17)`. Its
-        reply, and its errors. Raises LockNotOwnedError if the lock is not held any more: then the command was not run."""
-        try:
-            return self.redis.execute_command(*self._guarded(command))
-        except ResponseError as error:
-            raise self._guard_error(error)
+        return run(super().guard(*command))
 
     async def _session(self):
         return session_of(self.redis, Session, os.getpid(), self.replicas)  # a child of fork() has neither the threads nor the names of its parent
@@ -100,23 +97,14 @@ class ReadLock(Lock):
     _command = "LOCK.RLOCK"
 
 
-class Semaphore(BaseSemaphore[Client], Lock):
+class Semaphore(Lock, BaseSemaphore[Client]):
     """Permits for threads: `limit` of them are out at the same time, in all processes together."""
-
-    def acquire(self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None,
-                token: Name | None = None, *, permits: int | None = None) -> bool:
-        """Takes `permits` at once, or none: as the `acquire` of `Lock` otherwise. `release` gives all of them back."""
-        self._check(sleep)
-        return run(self._acquire(blocking, blocking_timeout, token, permits)) is not None
-
-    def locked(self) -> bool:
-        return run(super().locked())
 
     def available(self) -> int:
         return run(super().available())
 
 
-class MultiLock(BaseMultiLock[Client], Lock):
+class MultiLock(Lock, BaseMultiLock[Client]):
     """Several locks for threads: `MultiLock(redis, ["a", "b"])` takes all in one instant, or none, and holds nothing while it waits. It
     is lost as soon as one of them is."""
 
@@ -213,12 +201,10 @@ class Connections:
         return connection
 
     def exchange(self, connection, commands, longest):
-        if not self.replicas:
-            connection.send_packed_command([packed(commands)], check_health=False)
-            return [self.read(connection, longest) for _ in commands]
-        connection.send_packed_command([packed([*commands, wait_for(self.replicas, connection.socket_timeout)])], check_health=False)
-        *replies, had = [self.read(connection, 0) for _ in range(len(commands) + 1)]
-        return confirmed(self.replicas, replies, had)
+        last = [wait_for(self.replicas, connection.socket_timeout)] if self.replicas else []
+        connection.send_packed_command([packed([*commands, *last])], check_health=False)
+        replies = [self.read(connection, longest) for _ in commands]
+        return confirmed(self.replicas, replies, self.read(connection, 0)) if last else replies
 
     def read(self, connection, longest):
         """One reply, or the error in its place. If it may take longer than usual, the server shows now and then that it still answers."""

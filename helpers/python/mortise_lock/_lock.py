@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, Union
 
 from redis.exceptions import AuthenticationError, ConnectionError, LockError, LockNotOwnedError, NoPermissionError, ResponseError, TimeoutError
 
-from ._taken import Local, Taken
-from ._values import (LEAST_LEASE, PATIENCE, Failed, Hold, UnconfirmedError, changes_nothing, code, is_gone, lease_of, log, milliseconds, now,
-                      pool_of)
+from ._taken import Taken
+from ._values import (LEAST_LEASE, PATIENCE, Failed, Hold, UnconfirmedError, changes_nothing, code, fields, is_gone, lease_of, log, milliseconds,
+                      now, pool_of, settled)
 
 Client = TypeVar("Client")
 Name = Union[str, bytes]
@@ -66,12 +66,13 @@ class BaseLock(Generic[Client]):
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
         self.at_least, self.holder, self.replicas, self.cancel_on_loss = at_least, holder, replicas, cancel_on_loss
-        self._times(), self._limit(blocking_timeout), self._check(sleep)
+        self._times(), self._limit(blocking_timeout)
         if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
             raise ValueError(f"replicas is a count, not {replicas!r}")
         if cancel_on_loss and not hasattr(self, "__aenter__"):
             raise ValueError("cancel_on_loss is for tasks: a thread cannot be cancelled")
-        self._taken = self._takes(thread_local is False)
+        self._encode = pool_of(redis).get_encoder().encode
+        self._taken = self._takes(thread_local is False, self._encode)
         self._keys, self._holder = [self._bytes(one) for one in (name if isinstance(name, tuple) else (name,))], self._bytes(holder)
         self._key = self._keys[0]
         if self._holder is not None and (not self._holder or b"##" in self._holder):
@@ -82,12 +83,12 @@ class BaseLock(Generic[Client]):
         raise NotImplementedError
 
     def _bytes(self, value):
-        return pool_of(self.redis).get_encoder().encode(value) if value is not None else None
+        return self._encode(value) if value is not None else None
 
     @property
     def local(self) -> Any:
         """redis-py's place for `token`, the name by which this thread or task holds the lock. Another process's may be set."""
-        return Local(self._taken, self._bytes)
+        return self._taken
 
     @property
     def _hold(self):
@@ -104,10 +105,6 @@ class BaseLock(Generic[Client]):
     def _limit(self, blocking_timeout):
         """Milliseconds for which to wait. A time that has passed asks once."""
         return math.inf if blocking_timeout is None else max(0, milliseconds("blocking_timeout", blocking_timeout, -math.inf))
-
-    def _check(self, sleep):
-        if sleep is not None:
-            milliseconds("sleep", sleep)
 
     @property
     def fencing_token(self) -> int | None:
@@ -130,13 +127,15 @@ class BaseLock(Generic[Client]):
         error.lock_name = self.name
         return error
 
-    def _problem(self, reply):
-        """The exception for an error that came as a reply."""
+    def _told(self, reply):
+        """The reply. Raises where it is an error."""
         if isinstance(reply, Failed):
-            return reply.cause
-        if str(reply).lower().startswith("unknown command"):
-            return self._error(RefusedError, NO_MODULE)
-        return self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
+            raise reply.cause
+        if isinstance(reply, Exception):
+            if str(reply).lower().startswith("unknown command"):
+                raise self._error(RefusedError, NO_MODULE)
+            raise self._error(DeadlockError if code(reply) == "DEADLOCK" else RefusedError, str(reply))
+        return reply
 
     async def _acquire(self, blocking=None, blocking_timeout=None, token=None, permits=None):
         """The acquisition, or None where others held the lock for the whole wait."""
@@ -147,8 +146,9 @@ class BaseLock(Generic[Client]):
         for tries in itertools.count(1):
             began = now()
             try:
-                hold = await self._attempt(session, end - began if wait else 0, task, permits)
-                return hold and self._taken.add(task or hold.owner, hold)
+                hold = self._new_hold(session, task)
+                granted = await self._attempt(session, hold, self._request(hold, permits), end - began if wait else 0)
+                return self._taken.add(task or hold.owner, hold) if granted else None
             except Failed as failed:
                 cause = ConnectionError("closed") if session.closed else failed.cause
             if cause is None or isinstance(cause, UnconfirmedError) or now() > began + PATIENCE:
@@ -167,34 +167,37 @@ class BaseLock(Generic[Client]):
 
     def _request(self, hold, permits):
         """The command that asks for it, without its wait."""
+        if permits is not None:
+            raise TypeError("only a Semaphore has permits")
         return self._command, self._key, hold.owner, hold.lease, "HOLDS", 1
 
     def _new_hold(self, session, task=None):
         lease, max_hold, at_least = self._times()
         return Hold(self._keys, session.name(task, self._holder), lease, session.event, max_hold, at_least)
 
-    async def _attempt(self, session, left, task, permits):
-        """One request under one name: its hold, or None. If its outcome is unknown in the end, it is left."""
-        hold, unknown = self._new_hold(session, task), False
+    async def _attempt(self, session, hold, command, left):
+        """Whether this request, under a name of its own, was granted within `left` ms. If its outcome is unknown in the end, it is left."""
         with session.work():
             if session.closed:
-                raise Failed()
+                raise Failed(ConnectionError("closed"))
+            unknown = True
             try:
-                unknown = True
-                reply, begin = await session.request(hold, self._request(hold, permits), left)
+                reply, begin = await session.request(hold, command, left)
                 unknown = not changes_nothing(reply)
-                if isinstance(reply, Exception):
-                    raise reply if isinstance(reply, Failed) else self._problem(reply)
-                if reply is None:
-                    return None
+                if isinstance(reply, Failed):
+                    raise reply
+                if self._told(reply) is None:
+                    return False
                 hold.granted(reply, begin)
                 if session.replicas or hold.until - now() < hold.lease / 2:
                     await self._confirm(session, hold)
-                self._hold_on(session, hold)
+                hold.rests_until = now() + hold.at_least
+                if self.timeout is None:
+                    session.node(hold.key).hold(hold)
                 if session.closed:
-                    raise Failed()
+                    raise Failed(ConnectionError("closed"))
                 unknown = False
-                return hold
+                return True
             finally:
                 if unknown:
                     session.leave(hold)
@@ -203,24 +206,17 @@ class BaseLock(Generic[Client]):
         """Renews what was granted, where replicas have to have it, or where nobody knows how long ago that was: it counts from then on."""
         sent = now()
         for reply in await session.renew(hold, hold.lease):
-            if is_gone(reply):
-                raise Failed()
-            if isinstance(reply, Exception):
-                raise reply if isinstance(reply, Failed) else self._problem(reply)
+            if isinstance(reply, Failed) or is_gone(reply):
+                raise reply if isinstance(reply, Failed) else Failed()
+            self._told(reply)
         hold.granted(hold.token, sent)
-
-    def _hold_on(self, session, hold):
-        """From here on it is the caller's."""
-        hold.rests_until = now() + hold.at_least
-        if self.timeout is None:
-            session.node(hold.key).hold(hold)
 
     async def _holds(self, session, key):
         """Who holds, by the server. None where something else than such a lock has the key."""
-        holds = await session.holds(key)
-        if isinstance(holds, Exception) and code(holds) != "WRONGTYPE":
-            raise self._problem(holds)
-        return None if isinstance(holds, Exception) else holds
+        info = await session.ask("LOCK.INFO", key, "COUNT", 2**31 - 1)
+        if isinstance(info, Exception) and is_gone(info):
+            return None
+        return [fields(hold) for hold in fields(info)["holds"]] if self._told(info) else []
 
     async def _mine(self, session, one, key):
         """The hold of that acquisition by the server, also where another process made it."""
@@ -230,8 +226,8 @@ class BaseLock(Generic[Client]):
             if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
                 hold = Hold(self._keys, owner, held["lease"], session.event)
                 hold.granted(held["token"], sent)
-                if session.replicas and isinstance(said := await session.extend(hold, hold.lease), Exception):
-                    raise self._problem(said)
+                if session.replicas:
+                    self._told(await session.extend(hold, hold.lease))
                 one.hold = hold
             if one.hold is not None and one.hold.owner == owner:
                 return one.hold
@@ -272,9 +268,7 @@ class BaseLock(Generic[Client]):
         session = await self._session()
         hold = one.hold or await self._mine(session, one, self._key)
         with session.work():
-            done = hold is not None and await work(session, hold)
-        if isinstance(done, Exception):
-            raise self._problem(done)
+            done = hold is not None and self._told(await work(session, hold))
         if not done:
             raise self._error(LockNotOwnedError, f"The lock was lost before its {what}")
         return done
@@ -302,12 +296,12 @@ class BaseLock(Generic[Client]):
         self._check_single()
         session = await self._session()
         hold = self._new_hold(session)
-        with session.work():
-            taken = await session.take_over(hold, self._bytes(owner), token)
-        if isinstance(taken, Exception):
-            raise self._problem(taken)
+        command = "LOCK.PASS", self._key, self._bytes(owner), hold.owner, hold.lease, "TOKEN", token
+        try:
+            taken = await self._attempt(session, hold, command, 0)
+        except Failed as failed:
+            taken = False if failed.cause is None else self._told(failed)
         if taken:
-            self._hold_on(session, hold)
             self._taken.add(hold.owner, hold).is_taken_over = True
         return taken
 
@@ -315,22 +309,26 @@ class BaseLock(Generic[Client]):
         if len(self._keys) > 1:
             raise TypeError("only a lock of one name is passed on and taken over")
 
-    def _guarded(self, command):
-        """The command under LOCK.GUARD, by what is held here."""
+    async def guard(self, *command: Any) -> Any:
+        """Runs a command by this lock's client, if the lock is held when the server runs it: `lock.guard("SET", "stock:42", 17)`. Its
+        reply, and its errors. Raises LockNotOwnedError if the lock is not held any more: then the command was not run."""
         hold = self._hold
         if hold is None:
             raise self._error(LockError, "Cannot guard by a lock that was not acquired, or is released already")
-        return "LOCK.GUARD", self._key, hold.owner, hold.token, *command
-
-    def _guard_error(self, error):
-        """What an error of a guarded command is raised as: the command's own errors as they are."""
-        return self._error(LockNotOwnedError, "The lock was lost before its guarded command") if code(error) == "NOTHELD" else error
+        try:
+            return await settled(self.redis.execute_command("LOCK.GUARD", self._key, hold.owner, hold.token, *command))
+        except ResponseError as error:
+            raise self._error(LockNotOwnedError, "The lock was lost before its guarded command") if code(error) == "NOTHELD" else error
 
     async def _revoke(self, owner):
-        left = await (await self._session()).revoke(self._key, self._bytes(owner))
-        if isinstance(left, Exception):
-            raise self._problem(left)
-        return left if left is None else left / 1000
+        session, owners = await self._session(), [self._bytes(owner)]
+        if owner is None:
+            holds = await self._holds(session, self._key)
+            if holds is None:
+                raise self._error(RefusedError, "WRONGTYPE the key has something else than a lock")
+            owners = [hold["owner"] for hold in holds]
+        left = [self._told(await session.ask("LOCK.REVOKE", self._key, one)) for one in owners]
+        return max((ms / 1000 for ms in left if ms is not None), default=None)
 
     async def reacquire(self) -> bool:
         """`timeout` seconds from now on. Always True. Raises as `extend`."""
@@ -371,12 +369,10 @@ class BaseLock(Generic[Client]):
 
 def attach(error, loss):
     """Puts the loss of the lock at the end of what the error of its block shows as its context."""
-    seen, loss.__context__ = {id(loss)}, None
-    while error.__context__ is not None and id(error) not in seen:
-        seen.add(id(error))
+    loss.__context__ = None
+    while error.__context__ is not None:
         error = error.__context__
-    if id(error) not in seen:
-        error.__context__ = loss
+    error.__context__ = loss
 
 
 class BaseMultiLock(BaseLock[Client]):

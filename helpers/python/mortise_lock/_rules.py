@@ -16,7 +16,9 @@ import weakref
 
 from redis.exceptions import AskError, MovedError, RedisClusterException
 
-from ._values import LEAVE_FOR, MOST, TICK, Failed, UnconfirmedError, changes_nothing, code, fields, is_gone, judged, keys_of, log, now, settled
+from ._values import LEAVE_FOR, MOST, TICK, Failed, UnconfirmedError, changes_nothing, code, is_gone, judged, keys_of, log, now, settled
+
+AGAIN = 100  # ms after which background work that failed is done again
 
 
 class Worker:
@@ -51,7 +53,7 @@ class Node:
     """One server: what is held there, and the LEAVEs that it has not answered."""
 
     def __init__(self, session, address):
-        self.session, self.address, self.holds, self.leaves, self.pause = session, address, set(), set(), 20
+        self.session, self.address, self.holds, self.leaves = session, address, set(), set()
         self.keeper = Worker(session, self.keep, lambda: bool(self.holds or self.leaves))
 
     def waiting(self, ms):
@@ -72,8 +74,7 @@ class Node:
         if failed:
             await self.session.refresh(self)
             self.rehome()
-            await self.session.pause(min([self.pause] + [hold.lease / 10 for hold in holds]))
-        self.pause = min(self.pause * 2, 500) if failed else 20
+            await self.session.pause(min([AGAIN] + [hold.lease / 10 for hold in holds]))
 
     async def send_leaves(self, leaves):
         """Whether one of them has to be sent again."""
@@ -91,8 +92,11 @@ class Node:
         sent, send = now(), self.session.confirm if self.session.replicas else self.session.pipeline
         leases = [min(hold.lease, hold.last - sent) for hold in holds]
         replies = iter(await send(self, [command for hold, lease in zip(holds, leases) for command in hold.renewals(lease)]))
-        said = [self.session.renewed(hold, sent, lease, [next(replies) for _ in hold.keys]) for hold, lease in zip(holds, leases)]
-        return any(isinstance(one, Exception) for one in said)
+        failed = False
+        for hold, lease in zip(holds, leases):
+            said = self.session.renewed(hold, sent, lease, [next(replies) for _ in hold.keys])
+            failed = failed or isinstance(said, Exception)
+        return failed
 
     def rehome(self):
         """Gives what another node serves by now to that one."""
@@ -318,56 +322,21 @@ class Session:
             if not isinstance(reply, int) and not changes_nothing(reply):
                 node.leave(heir, hold.keys)
 
-    async def take_over(self, hold, owner, token):
-        """Whether what another name held is held by this one now; the error where it was not given. Where that is unknown, it is left."""
-        sent, unknown = now(), True
-        try:
-            reply = await self.ask("LOCK.PASS", hold.key, owner, hold.owner, hold.lease, "TOKEN", token)
-            unknown = not changes_nothing(reply)
-            if not isinstance(reply, int):
-                return reply or False
-            hold.granted(reply, sent)
-            taken = await self.extend(hold, hold.lease) if self.replicas else hold.held()
-            unknown = taken is not True
-            return taken
-        finally:
-            if unknown:
-                self.leave(hold)
-
-    async def holds(self, key):
-        """The holders, by the server, or the error."""
-        reply = await self.ask("LOCK.INFO", key, "COUNT", 2**31 - 1)
-        return reply if isinstance(reply, Exception) else [fields(hold) for hold in fields(reply)["holds"]] if reply else []
-
-    async def revoke(self, key, owner=None):
-        """In how many ms the last of the revoked holds is over; None if there is none, or the error."""
-        holds, latest = [{"owner": owner}] if owner is not None else await self.holds(key), None
-        if isinstance(holds, Exception):
-            return holds
-        for hold in holds:
-            left = await self.ask("LOCK.REVOKE", key, hold["owner"])
-            if isinstance(left, Exception):
-                return left
-            latest = left if latest is None else max(latest, left or 0)
-        return latest
-
-    def owes(self):
-        """Whether something is under way, or has to be left."""
-        return self.working > 0 or any(node.leaves for node in list(self.nodes.values()))
-
     async def close(self, ms):
         """Leaves all locks that it waits for or renews. Whether all of it was confirmed, and what others have begun."""
         end, self.closed = now() + ms, True
         for node in list(self.nodes.values()):
             for hold in list(node.holds):
                 node.give_up(hold)
-        self.end_waits()
-        while (owing := self.owes()) and now() < end:
-            for node in list(self.nodes.values()):
-                if node.leaves and not node.keeper.running:  # the interpreter ends, and starts no more threads
+        while True:
+            self.end_waits()
+            owing = [node for node in list(self.nodes.values()) if node.leaves]
+            if not (owing or self.working) or now() >= end:
+                break
+            for node in owing:
+                if not node.keeper.running:  # the interpreter ends, and starts no more threads
                     await node.keep()
             await self.pause(5)
-            self.end_waits()
         for wire in list(self.opened.values()):
             await wire.hang_up()
-        return not owing
+        return not owing and not self.working

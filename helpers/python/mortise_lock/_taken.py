@@ -12,11 +12,24 @@ class Acquisition:
 
 
 class Taken:
-    """The acquisitions of one lock object that are not released, and those that the `with` blocks give back."""
+    """The acquisitions of one lock object that are not released, and those that the `with` blocks give back. Also what redis-py's locks
+    have as `local`, with its `token`: the name by which this thread or task holds the lock."""
 
-    def __init__(self, is_common):
+    def __init__(self, is_common, encode):
         """is_common: whether each thread or task uses what any other has taken."""
-        self.is_common, self.acquisitions, self.blocks = is_common, [], []
+        self.is_common, self.encode, self.acquisitions, self.blocks = is_common, encode, [], []
+
+    @property
+    def token(self):
+        current = self.current()
+        return current and current.token
+
+    @token.setter
+    def token(self, token):
+        if current := self.current():
+            self.remove(current)
+        if token is not None:
+            self.add(self.encode(token), None)
 
     @staticmethod
     def place():
@@ -63,23 +76,3 @@ class Taken:
             one = self.current()
             return one if one and one.is_taken_over else None
         return one if one.pid == os.getpid() else None
-
-
-class Local:
-    """The attribute `local` of redis-py's locks, with its `token`: the name by which this thread or task holds the lock."""
-
-    def __init__(self, taken, encode):
-        self._taken, self._encode = taken, encode
-
-    @property
-    def token(self):
-        current = self._taken.current()
-        return current and current.token
-
-    @token.setter
-    def token(self, token):
-        current = self._taken.current()
-        if current:
-            self._taken.remove(current)
-        if token is not None:
-            self._taken.add(self._encode(token), None)

@@ -97,16 +97,10 @@ class Lock(BaseLock[Client]):
         if cancelled:
             raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
 
-    async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None, token: Name | None = None) -> bool:
+    async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None, token: Name | None = None, *,
+                      permits: int | None = None) -> bool:
         """As the `acquire` of `mortise_lock.Lock`. Where it is cancelled nothing stays behind."""
-        return await self._acquire(blocking, blocking_timeout, token) is not None
-
-    async def guard(self, *command: Any) -> Any:
-        """As the `guard` of `mortise_lock.Lock`."""
-        try:
-            return await self.redis.execute_command(*self._guarded(command))
-        except ResponseError as error:
-            raise self._guard_error(error)
+        return await self._acquire(blocking, blocking_timeout, token, permits) is not None
 
     async def _session(self):
         if hasattr(self.redis, "nodes_manager"):
@@ -120,16 +114,11 @@ class ReadLock(Lock):
     _command = "LOCK.RLOCK"
 
 
-class Semaphore(BaseSemaphore[Client], Lock):
+class Semaphore(Lock, BaseSemaphore[Client]):
     """Permits for tasks: `limit` of them are out at the same time, in all processes together."""
 
-    async def acquire(self, blocking: bool | None = None, blocking_timeout: float | None = None, token: Name | None = None, *,
-                      permits: int | None = None) -> bool:
-        """As the `acquire` of `mortise_lock.Semaphore`. Where it is cancelled nothing stays behind."""
-        return await self._acquire(blocking, blocking_timeout, token, permits) is not None
 
-
-class MultiLock(BaseMultiLock[Client], Lock):
+class MultiLock(Lock, BaseMultiLock[Client]):
     """Several locks for tasks: as `mortise_lock.MultiLock`."""
 
 
@@ -148,7 +137,7 @@ async def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
 async def close_one(session, ms):
     if session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
         session.gone()
-        return not session.owes() and not any(node.holds for node in session.nodes.values())
+        return not session.working and not any(node.holds or node.leaves for node in session.nodes.values())
     return await session.close(ms)
 
 
@@ -276,7 +265,8 @@ class Session(rules.Session):
         self.awaited[hold.owner] = answer  # before it is sent: a letter may overtake the reply
         try:
             node, reply = await self.send(command, wait)
-            return await node.letter(answer, hold.key, reply[1], wait) if isinstance(reply, list) else (reply, sent)
+            reply, begin = await node.letter(answer, hold.key, reply[1], wait) if isinstance(reply, list) else (reply, sent)
+            return reply, max(sent, begin)
         finally:
             del self.awaited[hold.owner]
 

@@ -17,7 +17,7 @@ NO_NUMBERS = ["10", True, [1], 1j]
 
 
 @pytest.mark.parametrize("kind, client", KINDS)
-@pytest.mark.parametrize("name", ["timeout", "lease", "max_hold", "blocking_timeout", "sleep"])
+@pytest.mark.parametrize("name", ["timeout", "lease", "max_hold", "blocking_timeout"])
 def test_a_value_that_is_no_number_of_seconds_is_refused_by_the_name_of_its_argument(kind, client, name):
     for value in NO_NUMBERS:
         with pytest.raises(TypeError) as refused:

@@ -27,6 +27,7 @@ class Pair:
         self.client = redis.Redis(port=self.primary.port)
         eventually(lambda: self.replica.admin.info("replication")["master_link_status"] == "up")
         self.replica.await_all_of(self.primary)
+        eventually(lambda: self.primary.admin.info("replication")["slave0"]["state"] == "online")
 
     def waits(self):
         return self.primary.admin.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
