@@ -18,7 +18,6 @@ final class Acquisition {
     private final long began = Clock.now();
     private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
-    private volatile CompletableFuture<Answer> asked; // in the attempt that goes on
 
     private Acquisition(Locks locks, Locks.Request r) {
         this.locks = locks;
@@ -71,13 +70,8 @@ final class Acquisition {
     }
 
     private void cancel() {
-        var why = new LockException.Unanswered("nobody waits any more", null);
-        if (!outcome.completeExceptionally(why)) {
+        if (!outcome.completeExceptionally(new LockException.Unanswered("nobody waits any more", null))) {
             outcome.thenAccept(held -> held.release(0));
-        }
-        var attempt = asked;
-        if (attempt != null) {
-            attempt.complete(Answer.failed(why));
         }
     }
 
@@ -92,11 +86,12 @@ final class Acquisition {
         String owner = locks.newName(r.task, r.holder);
         long sent = Clock.now();
         var answer = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
-        asked = answer;
-        if (outcome.isDone()) { // cancelled before it was asked
-            answer.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null)));
-        }
         answer.thenAccept(end -> answered(owner, sent, end));
+        outcome.whenComplete((held, error) -> { // nobody waits any more, if it was cancelled
+            if (error != null) {
+                answer.complete(Answer.failed((LockException) error));
+            }
+        });
     }
 
     private void answered(String owner, long sent, Answer answer) {

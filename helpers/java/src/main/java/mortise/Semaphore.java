@@ -4,7 +4,6 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Permits that are out at the same time, in all programs together, with the methods of {@link java.util.concurrent.Semaphore}. It is
@@ -23,8 +22,7 @@ public final class Semaphore {
     private final String key;
     private final int limit;
     private final long lease;
-    private final ReentrantLock mutex = new ReentrantLock();
-    private final ArrayDeque<Taken> taken = new ArrayDeque<>(); // the last first; under the mutex
+    private final ArrayDeque<Taken> taken = new ArrayDeque<>(); // the last first; under the locks' mutex
 
     Semaphore(Locks locks, String key, int limit, Duration lease) {
         this.locks = locks;
@@ -79,9 +77,7 @@ public final class Semaphore {
         if (held == null) {
             return false;
         }
-        mutex.lock();
-        taken.push(new Taken(held, permits, Thread.currentThread()));
-        mutex.unlock();
+        locks.with(() -> taken.push(new Taken(held, permits, Thread.currentThread())));
         return true;
     }
 
@@ -110,8 +106,7 @@ public final class Semaphore {
      */
     public void release(int permits) {
         var released = new ArrayList<Runnable>();
-        mutex.lock(); // until all is sent: of two that give back parts of the same, the later one leaves less
-        try {
+        locks.with(() -> { // until all is sent: of two that give back parts of the same, the later one leaves less
             if (permits < 1 || permits > taken.stream().mapToInt(Taken::permits).sum()) {
                 throw new IllegalMonitorStateException("of the semaphore " + key + " not " + permits + " permits are held here");
             }
@@ -126,9 +121,7 @@ public final class Semaphore {
                 released.add(() -> last.held.settle(answer));
                 left -= last.permits;
             }
-        } finally {
-            mutex.unlock();
-        }
+        });
         released.forEach(Runnable::run);
     }
 
