@@ -33,11 +33,14 @@
 //! | cut or slow down the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
 //! | cut a cluster, or servers and their Sentinels, in two | [`Network`], [`Cluster::start_over_network`] |
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
-//! | move a slot | [`begin_migration`], [`migrate`], [`end_migration`] |
+//! | move a slot | [`Resharding`], [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
+//! | attach a replica | [`replicated`], [`replicated_over_link`]; [`Builder::replica_of`] and [`wait_for_sync`] |
 //! | find two clients inside at once | [`Contenders`], [`Record`] |
 //! | take several keys at once, in any number of clients | [`Bundles`] |
 //! | choose at random, the same in every run | [`Dice`] |
+//! | keep and find its append-only file | [`Builder::appending`], [`Server::append_only_file`], [`Server::rewrite`] |
+//! | make locks of all kinds | [`make_history`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
@@ -54,6 +57,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod append_only;
 mod builder;
 mod bundles;
 mod c_library;
@@ -68,6 +72,7 @@ mod dump;
 mod effect;
 mod entropy;
 mod eventually;
+mod history;
 mod link;
 mod lock;
 mod log;
@@ -103,6 +108,7 @@ pub use dice::Dice;
 pub use dump::Envelope;
 pub use effect::{Effect, put_number};
 pub use eventually::{Attempt, eventually, eventually_within};
+pub use history::{HISTORY, make_history};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use mail::{Letter, Mail, queued};
@@ -112,9 +118,12 @@ pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values represent replies.
 pub use redis;
-pub use replication::{assert_same_data, wait_for_sync, wait_for_sync_at, wait_for_sync_over};
+pub use replication::{
+    assert_same_data, replicated, replicated_over_link, wait_for_sync, wait_for_sync_at,
+    wait_for_sync_over,
+};
 pub use server::{Server, Shutdown};
-pub use slots::{begin_migration, end_migration, migrate};
+pub use slots::{Resharding, begin_migration, end_migration, migrate};
 pub use snapshot::Snapshot;
 pub use start_error::StartError;
 pub use time_namespace::time_namespaces_work;

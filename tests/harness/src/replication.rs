@@ -2,11 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use crate::builder::Builder;
 use crate::conn::Conn;
 use crate::eventually::eventually;
 use crate::link::Link;
 use crate::server::Server;
 use crate::value::{info, text};
+
+/// A primary and its replica, which is attached. `builder` configures each of them.
+///
+/// # Panics
+/// If that takes more than 30 seconds.
+#[track_caller]
+pub fn replicated(builder: impl Fn() -> Builder) -> (Server, Server) {
+    let primary = builder().start();
+    let replica = builder().replica_of(&primary).start();
+    wait_for_sync(&primary, &replica);
+    (primary, replica)
+}
+
+/// The same over a link, which may be cut and lose data, or be late.
+///
+/// # Panics
+/// If that takes more than 30 seconds.
+#[track_caller]
+pub fn replicated_over_link(builder: impl Fn() -> Builder) -> (Server, Server, Link) {
+    let primary = builder().start();
+    let link = Link::to(&primary);
+    let replica = builder().replica_over(&link).start();
+    wait_for_sync_over(&link, &primary, &replica);
+    (primary, replica, link)
+}
 
 /// Waits until `replica` is attached to `primary` and has applied all that `primary` has written up to this call.
 ///
