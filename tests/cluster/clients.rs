@@ -3,15 +3,10 @@
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use mortise_harness::redis::cluster::{ClusterClient, ClusterConnection};
 use mortise_harness::redis::{Cmd, Value};
-use mortise_harness::{
-    Cluster, Server, begin_migration, cmd, command, end_migration, eventually, eventually_within,
-    hold_of, migrate, queue_of, try_cmd, wait_for_sync,
-};
+use mortise_harness::{Cluster, Resharding, Server, cmd, command, hold_of};
 
 /// The commands that `a` sends about a lock that it holds twice, and the replies; -1 for the token.
 fn conversation(key: &str) -> Vec<(Cmd, i64)> {
@@ -69,14 +64,13 @@ fn a_cluster_client_sends_every_command_to_the_node_that_has_the_key() {
 
 #[test]
 fn a_cluster_client_follows_moved_with_every_command() {
-    let cluster = Cluster::start(2, Server::builder);
-    let home = cluster.home_of("key");
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
-    let slot = cluster.slot_of("key");
+    let moving = Resharding::of("key");
+    let (from, to) = (moving.from(), moving.to());
     // Each client has the old map of slots.
-    let mut stale: Vec<ClusterConnection> = (0..7).map(|_| client_of(&cluster)).collect();
-    begin_migration(slot, from, to);
-    end_migration(slot, from, to);
+    let stale = (0..7).map(|_| client_of(&moving.cluster));
+    let mut stale: Vec<ClusterConnection> = stale.collect();
+    moving.begin();
+    moving.end();
     converse("key", |command| {
         let mut conn = stale.pop().expect("one for each command");
         answer(&mut conn, command)
@@ -87,17 +81,14 @@ fn a_cluster_client_follows_moved_with_every_command() {
 
 #[test]
 fn a_cluster_client_follows_ask_with_every_command() {
-    let cluster = Cluster::start(2, Server::builder);
-    let home = cluster.home_of("key");
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
-    let slot = cluster.slot_of("key");
-    let mut conn = client_of(&cluster);
-    begin_migration(slot, from, to);
+    let moving = Resharding::of("key");
+    let mut conn = client_of(&moving.cluster);
+    moving.begin();
     converse("key", |command| answer(&mut conn, command));
-    assert_eq!(from.errors("ASK"), 7);
-    migrate("key", from, to);
-    end_migration(slot, from, to);
-    assert!(hold_of(&mut to.connect(), "key", "a").is_some());
+    assert_eq!(moving.from().errors("ASK"), 7);
+    moving.migrate();
+    moving.end();
+    assert!(hold_of(&mut moving.to().connect(), "key", "a").is_some());
 }
 
 /// `redis-cli` or `valkey-cli`: the one in the folder of the server under test, or on the path.
@@ -144,58 +135,16 @@ fn value(line: &str) -> Value {
 
 #[test]
 fn redis_cli_follows_moved_and_ask_with_every_command() {
-    let cluster = Cluster::start(2, Server::builder);
-    let home = cluster.home_of("key");
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
-    let slot = cluster.slot_of("key");
+    let moving = Resharding::of("key");
+    let (from, to) = (moving.from(), moving.to());
     // The other node redirects to the node that has the key.
     converse("key", |command| ask_by_hand(to, command));
     assert_eq!(to.errors("MOVED"), 7);
     assert!(hold_of(&mut from.connect(), "key", "a").is_some());
     cmd!(from.connect(), "DEL", "key");
-    begin_migration(slot, from, to);
+    moving.begin();
     converse("key", |command| ask_by_hand(from, command));
     assert_eq!(from.errors("ASK"), 7);
-    end_migration(slot, from, to);
+    moving.end();
     assert!(hold_of(&mut to.connect(), "key", "a").is_some());
-}
-
-#[test]
-fn a_waiter_that_a_failover_unblocks_asks_again_and_is_granted() {
-    let cluster = Cluster::start_with_replicas(3, Server::builder);
-    let home = cluster.home_of("key");
-    let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
-    let mut conn = client_of(&cluster);
-    answer(&mut conn, &command!("LOCK.ACQUIRE", "key", "a", 60_000));
-    wait_for_sync(old, new);
-    let mut waiting = client_of(&cluster);
-    let waiter = thread::spawn(move || {
-        let acquire = command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
-        let mut refusals = Vec::new();
-        loop {
-            match acquire.query::<i64>(&mut waiting) {
-                Ok(token) => return (token, refusals),
-                Err(error) => refusals.push(error.to_string()),
-            }
-            assert!(refusals.len() < 1_000, "{refusals:?}");
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-    eventually("b waits", || queue_of(&mut old.connect(), "key") == ["b"]);
-    cmd!(new.connect(), "CLUSTER", "FAILOVER");
-    let patience = Duration::from_secs(60);
-    eventually_within(patience, "b waits at the new primary", || {
-        let mut conn = new.connect();
-        try_cmd!(conn, "LOCK.INFO", "key").is_ok() && queue_of(&mut conn, "key") == ["b"]
-    });
-    let release = command!("LOCK.RELEASE", "key", "a");
-    eventually_within(patience, "a's client has found it, too", || {
-        release.query::<Option<i64>>(&mut conn) == Ok(Some(0))
-    });
-    let (token, refusals) = waiter.join().expect("b is granted");
-    assert_eq!(
-        hold_of(&mut new.connect(), "key", "b").unwrap().token,
-        token
-    );
-    assert!(!refusals.is_empty());
 }

@@ -2,91 +2,101 @@
 
 use std::time::Duration;
 
-use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Cluster, Conn, Server, asking, begin_migration, cmd, command, end_migration, granted,
-    holders_of, int, mail, node_id,
+    Cluster, Conn, Resharding, Server, asking, cmd, command, granted, holders_of, int, mail,
+    node_id,
 };
 
-const KEY: &str = "key";
+use crate::{asking_waiter, assert_unblocked, await_looks};
 
-/// Two nodes. The slot of `key` is moving from one to the other, and nobody holds `key` at the first.
-struct Scene {
-    cluster: Cluster,
-    home: usize,
+/// Two nodes. The slot of `key` is moving from one to the other, and `a` holds `key` at the second.
+fn scene(lease: u64) -> (Resharding, Conn) {
+    let moving = Resharding::of("key");
+    moving.begin();
+    let mut conn = moving.to().connect();
+    int(&asking(&mut conn, &command!("LOCK.ACQUIRE key a {lease}")).unwrap());
+    (moving, conn)
 }
 
-impl Scene {
-    fn new() -> Scene {
-        let cluster = Cluster::start(2, Server::builder);
-        let home = cluster.home_of(KEY);
-        let scene = Scene { cluster, home };
-        begin_migration(scene.cluster.slot_of(KEY), scene.from(), scene.to());
-        scene
-    }
-
-    fn from(&self) -> &Server {
-        &self.cluster.primaries[self.home]
-    }
-
-    fn to(&self) -> &Server {
-        &self.cluster.primaries[1 - self.home]
-    }
-
-    /// A connection to the second node that is blocked by the command.
-    fn waiter(&self, command: &Cmd) -> Conn {
-        let mut conn = self.to().connect();
-        cmd!(conn, "ASKING");
-        conn.submit(command);
-        self.to().await_blocked(&conn);
-        conn
-    }
-
-    fn ends(&self) {
-        end_migration(self.cluster.slot_of(KEY), self.from(), self.to());
-    }
+fn waiter(moving: &Resharding, owner: &str) -> Conn {
+    asking_waiter(
+        moving.to(),
+        &command!("LOCK.ACQUIRE key {owner} 60000 WAIT 0"),
+    )
 }
 
 #[test]
-fn requests_wait_where_their_slot_is_moving_to() {
-    let scene = Scene::new();
-    let mut conn = scene.to().connect();
-    int(&asking(&mut conn, &command!("LOCK.ACQUIRE key a 60000")).unwrap());
-    let mut b = scene.waiter(&command!("LOCK.ACQUIRE key b 60000 WAIT 0"));
-    // The node looks several times a second which slots it has.
-    assert!(b.recv_within(Duration::from_millis(500)).is_none());
-    int(&asking(&mut conn, &command!("LOCK.RELEASE key a")).unwrap());
+fn a_waiter_redirected_by_ask_waits_until_the_slot_has_arrived() {
+    let (moving, mut conn) = scene(60_000);
+    let mut b = waiter(&moving, "b");
+    await_looks(moving.to());
+    assert!(b.recv_within(Duration::ZERO).is_none());
+    moving.end();
+    await_looks(moving.to());
+    cmd!(conn, "LOCK.RELEASE key a");
     granted(&mut b);
-    scene.ends();
-    assert_eq!(holders_of(&mut conn, KEY), ["b"]);
+}
+
+#[test]
+fn a_waiter_redirected_by_ask_is_granted_a_lock_released_during_the_migration() {
+    let (moving, mut conn) = scene(60_000);
+    let mut b = waiter(&moving, "b");
+    let mut c = waiter(&moving, "c");
+    asking(&mut conn, &command!("LOCK.RELEASE key a")).expect("a holds");
+    granted(&mut b);
+    // A waiter that leaves the queue changes nothing for the others.
+    drop(waiter(&moving, "d"));
+    await_looks(moving.to());
+    assert!(c.recv_within(Duration::ZERO).is_none());
+    moving.end();
+    assert_eq!(holders_of(&mut conn, "key"), ["b"]);
+    cmd!(conn, "LOCK.RELEASE key b");
+    granted(&mut c);
+}
+
+#[test]
+fn a_lease_that_ends_before_the_slot_has_arrived_redirects_its_waiters() {
+    let (moving, mut conn) = scene(300);
+    assert_unblocked(&mut waiter(&moving, "b"), Duration::MAX);
+    let again = asking(&mut conn, &command!("LOCK.ACQUIRE key b 60000"));
+    int(&again.expect("nobody holds"));
+}
+
+#[test]
+fn a_waiter_of_a_slot_that_never_arrives_is_unblocked() {
+    let (moving, mut conn) = scene(60_000);
+    let mut b = waiter(&moving, "b");
+    await_looks(moving.to());
+    let slot = moving.slot;
+    cmd!(conn, "CLUSTER SETSLOT {slot} STABLE");
+    assert_unblocked(&mut b, Duration::MAX);
 }
 
 /// The server lets no timer write to a key of a slot that is moving to it.
 #[test]
 fn a_lost_grant_that_could_not_be_undone_is_undone_once_the_slot_has_moved() {
-    let scene = Scene::new();
-    let mut conn = scene.to().connect();
-    int(&asking(&mut conn, &command!("LOCK.ACQUIRE key a 60000")).unwrap());
-    let lost = scene.waiter(&command!("LOCK.RLOCK key u 60000 WAIT 0"));
-    let mut reader = scene.waiter(&command!("LOCK.RLOCK key r 60000 WAIT 0"));
-    let mut writer = scene.waiter(&command!("LOCK.WLOCK key w 60000 WAIT 0"));
+    let (moving, mut conn) = scene(60_000);
+    let to = moving.to();
+    let lost = asking_waiter(to, &command!("LOCK.RLOCK key u 60000 WAIT 0"));
+    let mut reader = asking_waiter(to, &command!("LOCK.RLOCK key r 60000 WAIT 0"));
+    let mut writer = asking_waiter(to, &command!("LOCK.WLOCK key w 60000 WAIT 0"));
     conn.pipeline(&[
         command!("ASKING"),
         command!("LOCK.RELEASE key a"),
         command!("CLIENT", "KILL", "ID", lost.client_id()),
     ]);
     granted(&mut reader);
-    scene.ends();
+    moving.end();
     int(&cmd!(conn, "LOCK.RELEASE key r"));
     granted(&mut writer);
-    assert_eq!(holders_of(&mut conn, KEY), ["w"]);
+    assert_eq!(holders_of(&mut conn, "key"), ["w"]);
 }
 
 /// The node asks the server for its slots at most every 20 ms, so a request may come to wait just after its slot began to move.
 #[test]
 fn a_macquire_that_waits_where_its_slot_is_moving_to_gets_tryagain() {
     let cluster = Cluster::start(2, Server::builder);
-    let home = cluster.home_of(KEY);
+    let home = cluster.home_of("key");
     let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
     let mut names = (0..).map(|n| format!("name{n}"));
     let mailbox = names.find(|name| cluster.home_of(name) != home).unwrap();

@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use mortise_harness::redis::RedisResult;
 use mortise_harness::redis::cluster::{ClusterClient, ClusterConnection};
-use mortise_harness::redis::{RedisResult, cmd as command};
 use mortise_harness::{
-    Cluster, Record, Server, Stint, begin_migration, cmd, end_migration, eventually_within, int,
-    migrate, node_id, try_cmd,
+    Cluster, Record, Server, Stint, begin_migration, cmd, command, end_migration,
+    eventually_within, int, migrate, node_id, try_cmd,
 };
 
 const KEY: &str = "key";
-const LEASE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 6;
 const MOVES: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,15 +92,11 @@ impl Shared {
             let begin = Instant::now();
             assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
             // Sometimes for longer than the server takes to notice that a slot has left.
-            thread::sleep(Duration::from_millis(if request % 5 == 0 {
-                300
-            } else {
-                3
-            }));
+            let stay = if request % 5 == 0 { 300 } else { 3 };
+            thread::sleep(Duration::from_millis(stay));
             assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "two inside");
             let end = Instant::now();
-            let mut release = command("LOCK.RELEASE");
-            release.arg(KEY).arg(&owner).arg("TOKEN").arg(token);
+            let release = command!("LOCK.RELEASE {KEY} {owner} TOKEN {token}");
             let left: Option<i64> = release.query(&mut conn).expect("a release is answered");
             assert_eq!(left, Some(0), "the hold has moved with its slot");
             self.record.lock().unwrap().stints.push(Stint {
@@ -116,9 +111,7 @@ impl Shared {
 
     /// The token, or `None` if the wait timed out or has to be repeated.
     fn acquire(&self, conn: &mut ClusterConnection, owner: &str) -> Option<i64> {
-        let mut acquire = command("LOCK.ACQUIRE");
-        acquire.arg(KEY).arg(owner).arg(LEASE.as_millis() as u64);
-        acquire.arg("WAIT").arg(2_000);
+        let acquire = command!("LOCK.ACQUIRE {KEY} {owner} 30000 WAIT 2000");
         let reply: RedisResult<Option<i64>> = acquire.query(conn);
         match reply {
             Ok(token) => token,
@@ -139,12 +132,8 @@ fn keep_moving(move_slot: impl Fn(&Crowd, u16, &Server, &Server)) {
     crowd.await_stints(10);
     for turn in 0..MOVES {
         let from = (home + turn) % 2;
-        move_slot(
-            &crowd,
-            slot,
-            &cluster.primaries[from],
-            &cluster.primaries[1 - from],
-        );
+        let (from, to) = (&cluster.primaries[from], &cluster.primaries[1 - from]);
+        move_slot(&crowd, slot, from, to);
         crowd.await_stints(10);
     }
     let (sent_away, record) = crowd.stop();

@@ -31,10 +31,8 @@ fn the_server_knows_the_key_of_every_command() {
     for command in keyed_commands() {
         let mut question = command!("COMMAND", "GETKEYS");
         question.arg(words(&command));
-        let keys = array(&conn.run(&question))
-            .iter()
-            .map(text)
-            .collect::<Vec<_>>();
+        let keys = conn.run(&question);
+        let keys: Vec<String> = array(&keys).iter().map(text).collect();
         assert_eq!(keys, ["key"], "{:?}", words(&command));
     }
     let error = try_cmd!(conn, "COMMAND", "GETKEYS", "LOCK.TOP", "COUNT", 3).unwrap_err();
@@ -45,11 +43,8 @@ fn the_server_knows_the_key_of_every_command() {
 fn a_node_without_the_slot_redirects_to_the_node_that_has_it() {
     let cluster = Cluster::start(3, Server::builder);
     let home = cluster.home_of("key");
-    let moved = format!(
-        "MOVED {} 127.0.0.1:{}",
-        cluster.slot_of("key"),
-        cluster.primaries[home].port()
-    );
+    let (slot, port) = (cluster.slot_of("key"), cluster.primaries[home].port());
+    let moved = format!("MOVED {slot} 127.0.0.1:{port}");
     for (n, server) in cluster.primaries.iter().enumerate() {
         let mut conn = server.connect();
         for command in keyed_commands() {

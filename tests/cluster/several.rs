@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mortise_harness::{
-    Cluster, Server, asking, begin_migration, cmd, command, end_migration, eventually, granted,
-    hold_of, int, lock_info, mail, migrate, queued, try_cmd,
+    Cluster, Resharding, Server, asking, cmd, command, eventually, granted, hold_of, int,
+    lock_info, mail, migrate, node_id, queued, try_cmd,
 };
 
 const A: &str = "{k}a";
@@ -31,27 +31,24 @@ fn keys_of_two_slots_are_refused() {
 
 #[test]
 fn a_node_that_does_not_serve_the_slot_redirects() {
-    let cluster = Cluster::start(2, Server::builder);
-    let elsewhere = &cluster.primaries[1 - cluster.home_of(A)];
+    let cluster = Resharding::of(A);
+    let elsewhere = cluster.to();
     let mut conn = elsewhere.connect();
     for more in [&[][..], &["WAIT", "0"]] {
         let ask = command!("LOCK.MACQUIRE", "m", 1_000, 2, A, B, more);
         refused(conn.try_run(&ask), "MOVED ");
     }
     cmd!(conn, "MULTI");
-    refused(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 1_000, 2, A, B),
-        "MOVED ",
-    );
+    let queued = try_cmd!(conn, "LOCK.MACQUIRE m 1000 2 {A} {B}");
+    refused(queued, "MOVED ");
     assert_eq!(int(&cmd!(elsewhere.connect(), "DBSIZE")), 0);
 }
 
 #[test]
 fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
-    let cluster = Cluster::start(2, Server::builder);
+    let moving = Resharding::of(A);
+    let (from, to, cluster) = (moving.from(), moving.to(), &moving.cluster);
     let home = cluster.home_of(A);
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
-    let slot = cluster.slot_of(A);
     // LOCK.MAIL is routed by the slot of its box, so the box is in another slot of the same node.
     let boxes = (0..).map(|n| format!("box{n}"));
     let mut boxes = boxes.filter(|name| cluster.home_of(name) == home);
@@ -63,7 +60,7 @@ fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
     let mut blocked = from.waiter(&ask("m"));
     let by_mail = command!("LOCK.MACQUIRE n 60000 2 {B} {A} WAIT 0 MAIL {mailbox}");
     queued(&conn.run(&by_mail));
-    begin_migration(slot, from, to);
+    moving.begin();
     refused(blocked.try_recv(), "TRYAGAIN ");
     let letters = mail!(conn, &mailbox, "WAIT", 2_000);
     refused::<()>(Err(letters.only().error.clone().unwrap()), "TRYAGAIN ");
@@ -71,14 +68,14 @@ fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
     refused(conn.try_run(&ask("m")), "TRYAGAIN ");
     refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
     // Key by key: each hold moves on its own.
-    migrate(A, from, to);
+    moving.migrate();
     refused(conn.try_run(&ask("m")), "TRYAGAIN ");
     refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
     assert!(lock_info(&mut conn, B).is_some());
     migrate(B, from, to);
     refused(conn.try_run(&ask("m")), "ASK ");
     refused(asking(&mut there, &ask("m")), "TRYAGAIN ");
-    end_migration(slot, from, to);
+    moving.end();
     for key in [A, B] {
         assert_eq!(hold_of(&mut there, key, "h").unwrap().token, token);
     }
@@ -96,10 +93,8 @@ fn while_the_slot_migrates_new_and_waiting_requests_get_tryagain() {
 
 #[test]
 fn a_slot_that_leaves_at_once_removes_the_request_from_every_queue() {
-    let cluster = Cluster::start(2, Server::builder);
-    let home = cluster.home_of(A);
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[1 - home]);
-    let slot = cluster.slot_of(A);
+    let moving = Resharding::of(A);
+    let (from, to, slot) = (moving.from(), moving.to(), moving.slot);
     let mut conn = from.connect();
     cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
     let ask = command!("LOCK.MACQUIRE", "m", 60_000, 2, A, B, "WAIT", 0);
@@ -108,8 +103,8 @@ fn a_slot_that_leaves_at_once_removes_the_request_from_every_queue() {
     cmd!(conn, "DEL", B);
     for server in [to, from] {
         let mut conn = server.connect();
-        let node = mortise_harness::node_id(to);
-        let _ = mortise_harness::try_cmd!(conn, "CLUSTER", "SETSLOT", slot, "NODE", node);
+        let node = node_id(to);
+        let _ = try_cmd!(conn, "CLUSTER SETSLOT {slot} NODE {node}");
     }
     let mut reply = blocked.recv_within(Duration::from_secs(1));
     if reply.is_none() {

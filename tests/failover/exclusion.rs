@@ -4,11 +4,11 @@
 //! With the settings of the contract no two are ever inside. With one of them wrong the same run finds two, so the test
 //! can detect the fault. `lock_failover_safe` tells the two cases apart.
 
-use mortise_harness::{Contenders, Record, Server, Stay, cmd, eventually};
+use mortise_harness::{Contenders, Record, Server, Stay, assert_finds_two_inside, cmd, eventually};
 
 use crate::trio::{
-    GRACE, LAG, LEASE, MAX_LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside,
-    assert_verdict, await_grants, look_for_hold, verdict,
+    ATTEMPTS, GRACE, LAG, LEASE, MAX_LEASE, ROLES, SAFE, Settings, Trio, assert_verdict,
+    await_grants, look_for_hold, verdict,
 };
 
 // The primary dies with writes that its replicas never received.
@@ -53,7 +53,7 @@ fn a_primary_that_dies_with_its_writes_leaves_no_two_inside() {
 
 #[test]
 fn without_a_grace_a_primary_that_dies_with_its_writes_leaves_two_inside() {
-    assert_finds_two_inside(|| {
+    assert_finds_two_inside(ATTEMPTS, || {
         let settings = Settings {
             grace: 0,
             guard: 0,
@@ -88,7 +88,7 @@ fn a_primary_cut_off_from_a_promoted_replica_stops_though_another_stays_attached
 
 #[test]
 fn with_one_replica_too_few_required_a_primary_with_an_attached_replica_never_stops() {
-    assert_finds_two_inside(|| {
+    assert_finds_two_inside(ATTEMPTS, || {
         primary_keeps_a_loyal_replica(Settings {
             min_replicas: 1,
             ..SAFE
@@ -130,19 +130,14 @@ fn holder_moves_while_the_primary_is_cut_off(settings: Settings) -> Record {
 fn a_holder_that_moves_to_the_promoted_server_leaves_no_two_inside() {
     let record = holder_moves_while_the_primary_is_cut_off(SAFE);
     record.assert_exclusive();
-    assert!(
-        record
-            .refusals
-            .iter()
-            .any(|(_, line)| line.starts_with("NOREPLICAS")),
-        "the old primary stops: {:?}",
-        record.refusals
-    );
+    let refusals = &record.refusals;
+    let stops = refusals.iter().any(|(_, it)| it.starts_with("NOREPLICAS"));
+    assert!(stops, "the old primary stops: {refusals:?}");
 }
 
 #[test]
 fn a_holder_renewed_while_the_old_primary_still_grants_leaves_two_inside() {
-    assert_finds_two_inside(|| {
+    assert_finds_two_inside(ATTEMPTS, || {
         // If the longest lease is as long as the grace, the promoted server renews at once.
         holder_moves_while_the_primary_is_cut_off(Settings {
             max_lease: GRACE,
@@ -190,10 +185,8 @@ fn server_forgets(grace: u64) -> Record {
     // A grace that is enough for a restart is too short for a failover, and there is no replica.
     let verdict = verdict(&server);
     assert_verdict(&verdict, Some("min-replicas-to-write is 0"));
-    assert_verdict(
-        &verdict,
-        Some(&format!("lock.grace {grace} is less than {GRACE}")),
-    );
+    let short = format!("lock.grace {grace} is less than {GRACE}");
+    assert_verdict(&verdict, Some(&short));
     await_grants(&clients, &server, 3);
     clients.stop()
 }
@@ -205,5 +198,5 @@ fn a_restart_without_data_leaves_no_two_inside() {
 
 #[test]
 fn without_a_grace_a_restart_without_data_leaves_two_inside() {
-    assert_finds_two_inside(|| server_forgets(0));
+    assert_finds_two_inside(ATTEMPTS, || server_forgets(0));
 }

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use mortise_harness::{Conn, Link, Server, cmd, int, text, try_cmd, wait_for_sync_over};
+use mortise_harness::{Conn, Link, Server, cmd, int, replicated_over_link, text, try_cmd};
 use tempfile::TempDir;
 
 /// A primary that grants, and a replica that is promoted without a grace and without the grant.
@@ -15,10 +15,7 @@ struct Forgetful {
 
 impl Forgetful {
     fn start() -> Forgetful {
-        let old = Server::start();
-        let link = Link::to(&old);
-        let new = Server::builder().replica_over(&link).start();
-        wait_for_sync_over(&link, &old, &new);
+        let (old, new, link) = replicated_over_link(Server::builder);
         Forgetful { old, new, link }
     }
 

@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{ClockStep, Contenders, Record, eventually_within};
+use mortise_harness::{ClockStep, Contenders, Record, assert_finds_two_inside, eventually_within};
 
-use crate::trio::{LEASE, ROLES, SAFE, Settings, Trio, assert_finds_two_inside, await_grants};
+use crate::trio::{ATTEMPTS, LEASE, ROLES, SAFE, Settings, Trio, await_grants};
 
 /// What is frozen.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,19 +45,15 @@ fn primary_freezes(settings: Settings, what: Frozen) -> Record {
     }
     trio.primary.cont_signal();
     let patience = Duration::from_secs(60);
-    eventually_within(
-        patience,
-        "it has counted, and its stall guard has ended",
-        || {
-            let good = trio.primary.info("replication")["min_slaves_good_slaves"].clone();
-            let left = trio.primary.gauge("grace_left_ms");
-            if good == "0" && left == 0 {
-                Ok(())
-            } else {
-                Err((good, left))
-            }
-        },
-    );
+    eventually_within(patience, "it has counted, and its guard has ended", || {
+        let good = trio.primary.info("replication")["min_slaves_good_slaves"].clone();
+        let seen = (good, trio.primary.gauge("grace_left_ms"));
+        if seen == ("0".to_owned(), 0) {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    });
     await_grants(&clients, &trio.replicas[0], 2);
     clients.stop()
 }
@@ -74,7 +70,7 @@ fn a_primary_whose_machine_wakes_after_the_grace_grants_nothing() {
 
 #[test]
 fn without_its_guard_a_primary_that_wakes_after_the_grace_leaves_two_inside() {
-    assert_finds_two_inside(|| {
+    assert_finds_two_inside(ATTEMPTS, || {
         let settings = Settings { guard: 0, ..SAFE };
         primary_freezes(settings, Frozen::Machine)
     });

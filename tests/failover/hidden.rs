@@ -1,7 +1,8 @@
 //! A server that hides its settings, as hardening guides recommend: the module assumes the strictest values, and says so.
 
 use mortise_harness::{
-    Builder, Link, Server, cmd, command, eventually, int, is_nil, wait_for_sync_over,
+    Builder, Link, Server, cmd, command, eventually, int, is_nil, replicated_over_link,
+    wait_for_sync_over,
 };
 
 /// Settings that make a failover safe, as far as the server lets the module see. The grace after a start would only take time.
@@ -16,11 +17,7 @@ fn hardened(replicas: u64) -> Builder {
 
 /// A primary and its replica over a link that can be late.
 fn pair(replicas: u64) -> (Server, Server, Link) {
-    let primary = hardened(replicas).start();
-    let link = Link::to(&primary);
-    let replica = hardened(replicas).replica_over(&link).start();
-    wait_for_sync_over(&link, &primary, &replica);
-    (primary, replica, link)
+    replicated_over_link(|| hardened(replicas))
 }
 
 fn is_granted(server: &Server, owner: &str) -> bool {
@@ -66,11 +63,9 @@ fn a_primary_that_wants_no_replicas_grants_alone() {
     let (primary, _replica, link) = pair(0);
     link.hold_stream();
     // For longer than a heartbeat would count.
+    let mut conn = primary.connect();
     for owner in ["a", "b", "c", "d", "e"] {
-        int(&cmd!(
-            primary.connect(),
-            "LOCK.ACQUIRE key {owner} 1000 WAIT 0"
-        ));
+        int(&cmd!(conn, "LOCK.ACQUIRE key {owner} 1000 WAIT 0"));
     }
     assert_eq!(primary.gauge("replicas_late"), 0);
 }

@@ -1,6 +1,7 @@
 //! Another server takes over: what happens to waiters, holds and tokens, and that no two holders are inside, whether an operator promotes a
 //! replica, or Sentinel or a cluster does. What else happens in a cluster is in `cluster`.
 
+mod clustered;
 mod elections;
 mod exclusion;
 mod fencing;
@@ -8,12 +9,10 @@ mod frozen;
 mod hidden;
 mod late;
 mod late_of_two;
-mod late_sentinel;
 mod lateness;
 mod pair;
 mod passing;
 mod promotion;
-mod sentinel;
 mod several;
 mod topology;
 mod trio;

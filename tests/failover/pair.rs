@@ -6,7 +6,7 @@ use std::time::Duration;
 use mortise_harness::redis::Value;
 use mortise_harness::{
     Builder, Conn, Link, Server, cmd, command, eventually_within, hold_of, is_nil, lock_info,
-    queue_of, try_cmd, wait_for_sync_over,
+    queue_of, replicated_over_link, try_cmd, wait_for_sync_over,
 };
 
 pub(crate) const MAX_LEASE: u64 = 12_000;
@@ -39,10 +39,7 @@ pub(crate) fn configure(server: &Server, grace: u64, replicas: u64) {
 
 impl Pair {
     pub(crate) fn start(grace: u64) -> Pair {
-        let primary = builder().start();
-        let link = Link::to(&primary);
-        let replica = builder().replica_over(&link).start();
-        wait_for_sync_over(&link, &primary, &replica);
+        let (primary, replica, link) = replicated_over_link(builder);
         configure(&replica, grace, 1);
         configure(&primary, grace, 1);
         let pair = Pair {
@@ -147,9 +144,11 @@ pub(crate) fn await_on_time(primary: &Server) {
 pub(crate) fn renewal(server: &Server, key: &str, owner: &str, lease: u64) -> Value {
     eventually_within(PATIENCE, "the server knows who holds", || {
         match try_cmd!(server.connect(), "LOCK.RENEW", key, owner, lease) {
-            Err(error) if error.starts_with("TRYAGAIN ") => Err(error),
-            Err(error) if error.starts_with("connection closed") => Err(error),
-            Err(error) => panic!("{error}"),
+            Err(error) => {
+                let passes = ["TRYAGAIN ", "CLUSTERDOWN ", "connection closed"];
+                assert!(passes.iter().any(|it| error.starts_with(it)), "{error}");
+                Err(error)
+            }
             Ok(reply) => Ok(reply),
         }
     })

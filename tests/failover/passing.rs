@@ -10,7 +10,8 @@
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Link, Server, eventually, granted, hold_of, int, is_nil, try_cmd, wait_for_sync_over, waiter,
+    Server, eventually, granted, hold_of, int, is_nil, replicated_over_link, try_cmd,
+    wait_for_sync_over, waiter,
 };
 
 use crate::pair::{await_on_time, configure, promote};
@@ -30,10 +31,7 @@ fn server() -> mortise_harness::Builder {
 
 /// Whether another owner was granted the lock while the new owner believed in its hold; `None` if the machine was too slow for the pass.
 fn two_inside(grace: u64) -> Option<bool> {
-    let primary = server().start();
-    let link = Link::to(&primary);
-    let replica = server().replica_over(&link).start();
-    wait_for_sync_over(&link, &primary, &replica);
+    let (primary, replica, link) = replicated_over_link(server);
     for server in [&replica, &primary] {
         configure(server, grace, 1);
     }

@@ -3,25 +3,9 @@
 use std::time::Instant;
 
 use mortise_harness::{
-    Builder, Link, Server, cmd, command, eventually, granted, hold_of, int, is_nil, lock_info,
-    send, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
+    Builder, Server, cmd, command, eventually, granted, hold_of, int, is_nil, lock_info,
+    replicated, replicated_over_link, send, wait_for_sync, wait_for_sync_over, waiter, wall_micros,
 };
-
-fn pair() -> (Server, Server) {
-    let primary = Server::start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
-    (primary, replica)
-}
-
-/// The same over a link. A frozen replica loses nothing in its sockets; a cut link loses its data.
-fn pair_over_link() -> (Server, Server, Link) {
-    let primary = Server::start();
-    let link = Link::to(&primary);
-    let replica = Server::builder().replica_over(&link).start();
-    wait_for_sync_over(&link, &primary, &replica);
-    (primary, replica, link)
-}
 
 #[track_caller]
 fn promote(server: &Server) {
@@ -36,13 +20,12 @@ fn demote(server: &Server, primary: &Server) {
 #[test]
 fn a_release_just_before_failover_grants_once_or_not_at_all() {
     // Either the hand-off comes before the pause, or the waiter gets UNBLOCKED: never both, on no server.
-    let (old, new) = pair();
+    let (old, new) = replicated(Server::builder);
     let mut conn = old.connect();
     for round in 0..5 {
-        let (from, to) = if round % 2 == 0 {
-            (&old, &new)
-        } else {
-            (&new, &old)
+        let (from, to) = match round % 2 {
+            0 => (&old, &new),
+            _ => (&new, &old),
         };
         let mut holder = from.connect();
         cmd!(holder, "LOCK.ACQUIRE", "key", "a", 60_000);
@@ -70,53 +53,34 @@ fn a_release_just_before_failover_grants_once_or_not_at_all() {
 
 #[test]
 fn tokens_grow_over_a_promotion_that_lost_the_last_grants() {
-    let (mut old, new, link) = pair_over_link();
-    let mut conn = old.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "known", "a", 60_000);
-    wait_for_sync_over(&link, &old, &new);
-    link.cut();
-    let mut last = 0;
-    for n in 0..1_000 {
-        last = int(&cmd!(conn, "LOCK.ACQUIRE lost-{n} a 60000"));
+    // FENCE pushes the token clock ahead of the wall clock. It jumps, because the last tokens may be lost.
+    for fence in [1, wall_micros() + 3_000_000_000] {
+        let (mut old, new, link) = replicated_over_link(Server::builder);
+        let mut conn = old.connect();
+        cmd!(conn, "LOCK.ACQUIRE known a 60000 FENCE {fence}");
+        wait_for_sync_over(&link, &old, &new);
+        // A frozen replica would lose nothing in its sockets.
+        link.cut();
+        let mut last = 0;
+        for n in 0..1_000 {
+            last = int(&cmd!(conn, "LOCK.ACQUIRE lost-{n} a 60000"));
+        }
+        assert!(last > fence);
+        old.sigkill();
+        promote(&new);
+        let mut conn = new.connect();
+        assert!(hold_of(&mut conn, "known", "a").is_some());
+        assert!(int(&cmd!(conn, "LOCK.ACQUIRE lost-999 b 60000")) > last);
     }
-    old.sigkill();
-    promote(&new);
-    let mut conn = new.connect();
-    assert!(hold_of(&mut conn, "known", "a").is_some());
-    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "lost-999", "b", 60_000)) > last);
-}
-
-#[test]
-fn tokens_ahead_of_the_clock_grow_over_a_promotion_that_lost_the_last_grants() {
-    // FENCE has pushed the token clock ahead of the wall clock. It jumps, because the last tokens may be lost.
-    let (mut old, new, link) = pair_over_link();
-    let mut conn = old.connect();
-    let ahead = wall_micros() + 3_000_000_000;
-    cmd!(conn, "LOCK.ACQUIRE", "known", "a", 60_000, "FENCE", ahead);
-    wait_for_sync_over(&link, &old, &new);
-    link.cut();
-    let mut last = 0;
-    for n in 0..1_000 {
-        last = int(&cmd!(conn, "LOCK.ACQUIRE lost-{n} a 60000"));
-    }
-    assert!(last > ahead);
-    old.sigkill();
-    promote(&new);
-    assert!(int(&cmd!(new.connect(), "LOCK.ACQUIRE lost-999 b 60000")) > last);
 }
 
 #[test]
 fn leases_are_no_shorter_on_the_promoted_server() {
-    let (mut old, new) = pair();
+    let (mut old, new) = replicated(Server::builder);
     let mut conn = old.connect();
     for n in 0..50 {
-        cmd!(
-            conn,
-            "LOCK.ACQUIRE",
-            format!("key-{n}"),
-            "a",
-            10_000 + 100 * n
-        );
+        let lease = 10_000 + 100 * n;
+        cmd!(conn, "LOCK.ACQUIRE key-{n} a {lease}");
     }
     wait_for_sync(&old, &new);
     let mut left = Vec::new();
@@ -137,7 +101,7 @@ fn leases_are_no_shorter_on_the_promoted_server() {
 
 #[test]
 fn a_promoted_server_sweeps_and_hands_off_the_locks_it_took_over() {
-    let (mut old, new) = pair();
+    let (mut old, new) = replicated(Server::builder);
     let mut conn = old.connect();
     cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
     cmd!(conn, "LOCK.ACQUIRE", "swept", "a", 1_500);
@@ -154,7 +118,7 @@ fn a_promoted_server_sweeps_and_hands_off_the_locks_it_took_over() {
 
 #[test]
 fn a_primary_that_becomes_a_replica_drops_grants_that_were_not_replicated() {
-    let (old, new, link) = pair_over_link();
+    let (old, new, link) = replicated_over_link(Server::builder);
     link.cut();
     let mut conn = old.connect();
     let lost = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
@@ -181,19 +145,13 @@ fn guarded(max_lease: u64, grace: u64) -> Builder {
 fn assert_missing(server: &Server, expected: Option<&str>) {
     eventually("INFO lock says so", || {
         let lines = server.info("lock");
-        let (safe, missing) = (
-            &lines["lock_failover_safe"],
-            &lines["lock_failover_missing"],
-        );
+        let shown = ["safe", "missing"].map(|it| lines[&format!("lock_failover_{it}")].clone());
+        let [safe, missing] = &shown;
         let right = match expected {
             None => safe == "1" && missing.is_empty(),
             Some(setting) => safe == "0" && missing.contains(setting),
         };
-        if right {
-            Ok(())
-        } else {
-            Err((safe.clone(), missing.clone()))
-        }
+        if right { Ok(()) } else { Err(shown) }
     });
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use mortise_harness::{
     Conn, Link, LockInfo, Server, array, cmd, command, eventually, granted, is_nil, mail, queued,
-    wait_for_sync_over, waiter,
+    replicated_over_link, wait_for_sync_over, waiter,
 };
 
 const KEYS: [&str; 8] = [
@@ -30,9 +30,7 @@ struct Pair {
 
 impl Pair {
     fn start() -> Pair {
-        let primary = Server::start();
-        let link = Link::to(&primary);
-        let replica = Server::builder().replica_over(&link).start();
+        let (primary, replica, link) = replicated_over_link(Server::builder);
         Pair {
             primary,
             replica,
@@ -112,20 +110,9 @@ fn promoted_after(steps: usize) -> usize {
     pair.hold_stream();
     let ask = command!("LOCK.MACQUIRE", "m", 60_000, 8, &KEYS, "WAIT", 0);
     let mut m = pair.primary.waiter(&ask);
-    let by_mail = |box_: &str| {
-        command!(
-            "LOCK.MACQUIRE",
-            "n",
-            60_000,
-            8,
-            &KEYS,
-            "WAIT",
-            0,
-            "MAIL",
-            box_
-        )
-    };
-    queued(&conn.run(&by_mail("{k}box")));
+    let mut by_mail = command!("LOCK.MACQUIRE", "n", 60_000, 8, &KEYS, "WAIT", 0);
+    by_mail.arg("MAIL").arg("{k}box");
+    queued(&conn.run(&by_mail));
     cmd!(conn, "SET", "other", "before");
     cmd!(conn, "LOCK.RELEASE", KEYS[3], "h");
     let lost = granted(&mut m);
@@ -146,17 +133,11 @@ fn promoted_after(steps: usize) -> usize {
         8 => assert_eq!(token, lost, "the same request again"),
         _ => assert!(token > lost, "{token} after {lost}"),
     }
-    queued(&there.run(&by_mail("{k}box")));
+    queued(&there.run(&by_mail));
+    let (last, first) = (KEYS[7], KEYS[0]);
     let mut o = waiter!(
         pair.replica,
-        "LOCK.MACQUIRE",
-        "o",
-        60_000,
-        2,
-        KEYS[7],
-        KEYS[0],
-        "WAIT",
-        0
+        "LOCK.MACQUIRE o 60000 2 {last} {first} WAIT 0"
     );
     for key in KEYS {
         cmd!(there, "LOCK.RELEASE", key, "m");
@@ -168,7 +149,7 @@ fn promoted_after(steps: usize) -> usize {
         cmd!(there, "LOCK.RELEASE", key, "n");
     }
     assert!(granted(&mut o) > next);
-    for key in [KEYS[7], KEYS[0]] {
+    for key in [last, first] {
         cmd!(there, "LOCK.RELEASE", key, "o");
     }
     assert_eq!(pair.replica.gauge("waiters"), 0);

@@ -1,11 +1,34 @@
 //! Servers that promote a replica by themselves when the primary fails: under Sentinel, or in a cluster. They are real processes on a network
 //! that can be cut.
 
-use mortise_harness::{Cluster, Network, Server, cmd, eventually_within, wait_for_sync_at};
+use std::time::Duration;
 
-use super::watched::{PATIENCE, Settings, Watched, demand};
+use mortise_harness::redis::{Cmd, RedisResult};
+use mortise_harness::{Contenders, Network, Record, Role, Server, Stay};
 
-const NODE_TIMEOUT: u64 = 2_000;
+/// Sentinels are slow to demote an old primary: only after it has claimed to be one for eight seconds. One that did not run for two seconds
+/// does nothing for the next thirty (TILT), which happens several times in a row on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The settings on which the promise depends.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) max_lease: u64,
+    pub(crate) grace: u64,
+}
+
+impl Settings {
+    pub(crate) fn without_grace(self) -> Settings {
+        Settings { grace: 0, ..self }
+    }
+
+    pub(crate) fn lease(self) -> Duration {
+        Duration::from_millis(self.max_lease)
+    }
+}
+
+/// Sends a command to the primary, and finds it before as clients do.
+pub(crate) type Client = Box<dyn FnMut(&Cmd) -> RedisResult<Option<i64>> + Send>;
 
 /// A primary, its replicas, and those that decide who the primary is.
 pub(crate) trait Topology: Sized {
@@ -24,8 +47,14 @@ pub(crate) trait Topology: Sized {
     fn replicas(&self) -> Vec<&Server>;
     fn network(&self) -> &Network;
 
+    /// A client that knows where to ask who the primary is.
+    fn client(&self) -> Client;
+
     /// Cuts the primary off, with clients on its side.
     fn cut_off_primary(&self);
+
+    /// Has a replica promoted in a planned failover.
+    fn hand_over(&self) -> &Server;
 
     /// The replica that was promoted, once one was.
     fn successor(&self) -> &Server;
@@ -46,125 +75,28 @@ pub(crate) trait Topology: Sized {
     }
 }
 
-impl Topology for Watched {
-    const BEYOND_LEASE: u64 = Settings::safe(0).grace;
-    const LONG: u64 = 8_000;
-    const CUT_OFF: &str = "NOREPLICAS ";
-    const DEMOTED: &str = "READONLY ";
+const ROLES: [Role; 4] = [Role::Mover, Role::Loyal, Role::Mover, Role::Loyal];
 
-    fn start(settings: Settings) -> Self {
-        Watched::start(settings)
-    }
-
-    fn primary(&self) -> &Server {
-        &self.primary
-    }
-
-    fn primary_mut(&mut self) -> &mut Server {
-        &mut self.primary
-    }
-
-    fn replicas(&self) -> Vec<&Server> {
-        self.replicas.iter().collect()
-    }
-
-    fn network(&self) -> &Network {
-        &self.network
-    }
-
-    fn cut_off_primary(&self) {
-        self.network.cut_off(&[&self.primary, &self.sentinels[0]]);
-    }
-
-    fn successor(&self) -> &Server {
-        self.successor_of(&self.primary)
-    }
-
-    fn await_demotion(&self, new: &Server) {
-        self.await_replica(&self.primary, new);
-    }
-
-    fn assert_unnoticed(&self) {
-        let port = self.network.port_of(&self.primary);
-        assert_eq!(self.primary_port(), port, "no Sentinel has noticed");
-    }
-
-    fn demand(&self, server: &Server, replicas: u64) {
-        demand(server, replicas);
-    }
+/// Starts clients that contend for the lock, and waits until they are served.
+#[track_caller]
+pub(crate) fn contenders(servers: &impl Topology, settings: Settings, stay: Stay) -> Contenders {
+    let primary = servers.primary();
+    let (port, lease) = (primary.port(), settings.lease());
+    let clients = Contenders::start_staying(&ROLES, "key", port, lease, stay);
+    let enough = if stay == Stay::Mixed { 5 } else { 1 };
+    clients.await_grants(primary, enough, PATIENCE);
+    clients
 }
 
-/// Three primaries, each with a replica. The key belongs to one of them.
-pub(crate) struct Clustered {
-    cluster: Cluster,
-    home: usize,
-}
-
-impl Topology for Clustered {
-    const BEYOND_LEASE: u64 = NODE_TIMEOUT + 3_000;
-    const LONG: u64 = 6_000;
-    const CUT_OFF: &str = "CLUSTERDOWN ";
-    const DEMOTED: &str = "MOVED ";
-
-    fn start(settings: Settings) -> Self {
-        let (max_lease, grace) = (settings.max_lease.to_string(), settings.grace.to_string());
-        let mut cluster = Cluster::start_over_network(3, || {
-            Server::builder()
-                .config("cluster-node-timeout", &NODE_TIMEOUT.to_string())
-                .module_arg("max-lease", &max_lease)
-        });
-        for node in cluster.primaries.iter_mut().chain(&mut cluster.replicas) {
-            // The grace of the first start does not matter here.
-            node.set_module_arg("grace", &grace);
-            cmd!(node.connect(), "CONFIG", "SET", "lock.grace", &grace);
-            let lines = node.info("lock");
-            let is_safe = lines["lock_failover_safe"] == "1";
-            let needed = Self::safe(settings.max_lease).grace;
-            assert_eq!(is_safe, settings.grace >= needed, "{lines:?}");
-        }
-        let home = cluster.home_of("key");
-        Clustered { cluster, home }
-    }
-
-    fn primary(&self) -> &Server {
-        &self.cluster.primaries[self.home]
-    }
-
-    fn primary_mut(&mut self) -> &mut Server {
-        &mut self.cluster.primaries[self.home]
-    }
-
-    fn replicas(&self) -> Vec<&Server> {
-        vec![&self.cluster.replicas[self.home]]
-    }
-
-    fn network(&self) -> &Network {
-        let network = self.cluster.network.as_ref();
-        network.expect("it was started over one")
-    }
-
-    fn cut_off_primary(&self) {
-        self.network().cut_off(&[self.primary()]);
-    }
-
-    fn successor(&self) -> &Server {
-        let replica = &self.cluster.replicas[self.home];
-        eventually_within(PATIENCE, "the replica has taken over", || {
-            replica.info("replication")["role"] == "master"
-        });
-        replica
-    }
-
-    fn await_demotion(&self, new: &Server) {
-        let old = self.primary();
-        eventually_within(PATIENCE, "the old primary is a replica", || {
-            old.info("replication")["role"] == "slave"
-        });
-        wait_for_sync_at(self.network().port_of(new), new, old);
-    }
-
-    fn assert_unnoticed(&self) {
-        let role = &self.primary().info("replication")["role"];
-        assert_eq!(role, "master", "no node has noticed");
-    }
+/// Checks that no two were inside, and that the old primary granted nothing after its successor had.
+#[track_caller]
+pub(crate) fn assert_clean(record: &Record, old: &Server, new: &Server) {
+    record.assert_exclusive();
+    let (old, new) = (old.port(), new.port());
+    let first = record.stints.iter().position(|stint| stint.port == new);
+    let last = record.stints.iter().rposition(|stint| stint.port == old);
+    assert!(
+        last < first,
+        "the old primary granted after the new one had"
+    );
 }

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Builder, Contenders, Hold, Link, Record, Role, Server, cmd, eventually, int, lock_info,
-    try_cmd, wait_for_sync_over,
+    Builder, Contenders, Hold, Link, Role, Server, cmd, eventually, int, lock_info, try_cmd,
+    wait_for_sync_over,
 };
 
 pub(crate) const MAX_LEASE: u64 = 1_000;
@@ -21,7 +21,7 @@ pub(crate) const ROLES: [Role; 5] = [
     Role::Mover,
 ];
 /// A wrong setting must show within this many runs. Mostly it does in the first.
-const ATTEMPTS: u32 = 12;
+pub(crate) const ATTEMPTS: u32 = 12;
 
 /// The settings of one run.
 #[derive(Clone, Copy)]
@@ -156,32 +156,10 @@ pub(crate) fn assert_verdict((safe, missing): &(String, String), wrong: Option<&
     }
 }
 
-/// Runs until a run finds two inside.
-#[track_caller]
-pub(crate) fn assert_finds_two_inside(run: impl Fn() -> Record) {
-    for _ in 0..ATTEMPTS {
-        let record = run();
-        // Even then the tokens differ.
-        let overlaps = record.overlaps();
-        if !overlaps.is_empty() {
-            assert!(overlaps.iter().all(|(one, other)| one.token != other.token));
-            return;
-        }
-    }
-    panic!("{ATTEMPTS} runs have not found two inside");
-}
-
 /// Waits until the server has granted this often; long enough for a grace.
 #[track_caller]
 pub(crate) fn await_grants(clients: &Contenders, server: &Server, count: usize) {
-    let patience = Duration::from_millis(GRACE + 20_000);
-    assert!(
-        clients.await_grants(server.port(), count, patience),
-        "the server on port {} grants nothing; refusals: {:?}; {:?}",
-        server.port(),
-        clients.refusals(),
-        (server.info("lock"), server.info("replication")),
-    );
+    clients.await_grants(server, count, Duration::from_millis(GRACE + 20_000));
 }
 
 /// Reads the hold until it is as wanted, but gives up after a while: a run without a result does no harm.

@@ -17,11 +17,12 @@ use std::time::Duration;
 use crate::clock::wall_micros;
 use crate::dice::Dice;
 use crate::eventually::within;
+use crate::server::Server;
 
 use client::Client;
 use shared::Shared;
 
-pub use record::{Record, Stint};
+pub use record::{Record, Stint, assert_finds_two_inside};
 pub use shared::{Role, Stay};
 
 /// Running clients. They end when this value is dropped.
@@ -78,15 +79,26 @@ impl Contenders {
         self.shared.current.store(port, Ordering::SeqCst);
     }
 
-    /// Waits until the server on `port` has granted `more` times from now on, and those clients are outside again; false if
-    /// `patience` ends before.
-    pub fn await_grants(&self, port: u16, more: usize, patience: Duration) -> bool {
-        let target = self.shared.record().granted_by(port) + more;
-        within(patience, || self.shared.record().granted_by(port) >= target).is_ok()
+    /// Waits until the server has granted `more` times from now on, and those clients are outside again.
+    ///
+    /// # Panics
+    /// If `patience` ends before.
+    #[track_caller]
+    pub fn await_grants(&self, server: &Server, more: usize, patience: Duration) {
+        let granted = || self.shared.record().granted_by(server.port());
+        let target = granted() + more;
+        if within(patience, || granted() >= target).is_err() {
+            let state = (server.info("lock"), server.info("replication"));
+            let refusals = self.refusals();
+            panic!(
+                "the server on port {} grants nothing: {refusals:?}; {state:?}",
+                server.port()
+            );
+        }
     }
 
     /// How often each server has refused, by code, for messages.
-    pub fn refusals(&self) -> BTreeMap<(u16, String), usize> {
+    fn refusals(&self) -> BTreeMap<(u16, String), usize> {
         let mut counts = BTreeMap::new();
         for (port, line) in &self.shared.record().refusals {
             let code = line.split(' ').take(2).collect::<Vec<_>>().join(" ");

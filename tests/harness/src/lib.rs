@@ -36,7 +36,7 @@
 //! | move a slot | [`Resharding`], [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
 //! | attach a replica | [`replicated`], [`replicated_over_link`]; [`Builder::replica_of`] and [`wait_for_sync`] |
-//! | find two clients inside at once | [`Contenders`], [`Record`] |
+//! | find two clients inside at once | [`Contenders`], [`Record`], [`assert_finds_two_inside`] |
 //! | take several keys at once, in any number of clients | [`Bundles`] |
 //! | choose at random, the same in every run | [`Dice`] |
 //! | keep and find its append-only file | [`Builder::appending`], [`Server::append_only_file`], [`Server::rewrite`] |
@@ -103,7 +103,7 @@ pub use clock::{boot_id, boot_millis, server_micros, wall_micros};
 pub use clock_shim::ClockStep;
 pub use cluster::{Cluster, asking, node_id};
 pub use conn::{Conn, Protocol, command_of};
-pub use contenders::{Contenders, Record, Role, Stay, Stint};
+pub use contenders::{Contenders, Record, Role, Stay, Stint, assert_finds_two_inside};
 pub use dice::Dice;
 pub use dump::Envelope;
 pub use effect::{Effect, put_number};

@@ -68,3 +68,18 @@ impl Record {
         }
     }
 }
+
+/// Repeats a run with a wrong setting until one finds two inside. Even then their tokens differ.
+///
+/// # Panics
+/// If none of so many runs does.
+#[track_caller]
+pub fn assert_finds_two_inside(attempts: u32, run: impl Fn() -> Record) {
+    let found = (0..attempts).any(|_| {
+        let record = run();
+        let overlaps = record.overlaps();
+        assert!(overlaps.iter().all(|(one, other)| one.token != other.token));
+        !overlaps.is_empty()
+    });
+    assert!(found, "{attempts} runs have not found two inside");
+}
