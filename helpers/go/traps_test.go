@@ -138,6 +138,23 @@ func TestALockIsFreeThoughTheConnectionBrokeDuringItsRelease(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatWasClosedWhileNobodyUsedItCostsNoRequest(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		for range 2 {
+			lock, _, err := locks.TryLock(background, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			time.Sleep(1100 * time.Millisecond) // after a second a connection is tried before it is used
+		}
+	})
+}
+
 func TestALostReplyLeavesNoHold(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		if lock, _, err := locks.Lock(background, "first"); err != nil || lock.Unlock() != nil {
