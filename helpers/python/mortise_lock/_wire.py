@@ -16,7 +16,9 @@ def connection_like(pool):
     given = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
     limits = {name: min(given.get(name) or math.inf, TIMEOUT) for name in ("socket_timeout", "socket_connect_timeout")}
     never = {"retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0}
-    return pool.connection_class(**{**given, **never, **limits})
+    connection = pool.connection_class(**{**given, **never, **limits})
+    vars(connection).update(limits)  # redis-py 5.0 forgets them for Unix sockets
+    return connection
 
 
 def wait_for(replicas, limit):

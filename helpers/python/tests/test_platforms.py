@@ -1,8 +1,14 @@
-"""Systems that lack features of Linux: a separate process removes them before it imports the library."""
+"""Systems that lack features of Linux: a separate process removes them before it imports the library. And Unix sockets."""
+import asyncio
 import subprocess
 import sys
 
 import pytest
+import redis
+import redis.asyncio
+from servers import Server
+
+import mortise_lock.asyncio
 
 TAKEN = {
     "macOS": "del time.CLOCK_BOOTTIME",
@@ -51,3 +57,15 @@ def test_locks_work_without_the_features_that_the_system_lacks(server, system):
     code = "import asyncio, os, redis, redis.asyncio, sys, threading, time\n" + TAKEN[system] + USE
     done = subprocess.run([sys.executable, "-c", code, str(server.port)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "done\n", done.stderr
+
+
+async def test_locks_work_over_a_unix_socket(tmp_path):
+    server, place = Server("--unixsocket", str(tmp_path / "socket")), str(tmp_path / "socket")
+    near, client = redis.Redis(unix_socket_path=place), redis.asyncio.Redis(unix_socket_path=place)
+    with mortise_lock.Lock(near, "stock"):
+        waiting = asyncio.create_task(mortise_lock.asyncio.Lock(client, "stock").acquire())
+        while server.waiters("stock") == 0:
+            await asyncio.sleep(0.01)
+    assert await waiting and mortise_lock.close(near) and await mortise_lock.asyncio.close(client)
+    await client.aclose()
+    server.close()

@@ -10,6 +10,7 @@ import redis
 from servers import Server, eventually
 from test_lock import in_thread, refused
 
+import mortise_lock
 from mortise_lock import Lock, LockNotOwnedError, close
 from mortise_lock._values import Hold, now
 
@@ -141,6 +142,22 @@ def test_a_waiter_whose_connection_breaks_asks_again(far, relay, r, server):
     asked = server.commands("acquire")
     relay.cut()
     eventually(lambda: server.commands("acquire") > asked and server.waiters("stock") == 1)
+    holder.release()
+    assert waiting.result() is True
+
+
+def test_a_waiter_without_a_limit_outlasts_connections_that_break_now_and_then(far, relay, r, server, monkeypatch):
+    monkeypatch.setattr(mortise_lock._lock, "PATIENCE", 200)
+    holder = Lock(r, "stock")
+    holder.acquire()
+    waiting = in_thread(lambda: Lock(far, "stock").acquire())
+    for _ in range(3):
+        eventually(lambda: server.waiters("stock") == 1)
+        time.sleep(0.3)  # for longer than it bears a server that answers nobody
+        asked = server.commands("acquire")
+        relay.cut()
+        eventually(lambda: server.commands("acquire") > asked)
+    eventually(lambda: server.waiters("stock") == 1)
     holder.release()
     assert waiting.result() is True
 
