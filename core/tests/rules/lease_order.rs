@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use allocation_counter::measure;
 use mortise_core::{Instant, LeaseId, LeaseOrder};
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
 /// The width of a bucket: a deadline may be noticed this late.
 const WIDTH: u64 = 32;
@@ -70,21 +69,8 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig {
-        cases: match std::env::var("PROPTEST_CASES") {
-            Ok(_) => default.cases,
-            Err(_) => 1_000,
-        },
-        failure_persistence: None,
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..default
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(crate::random::config(1_000))]
 
     #[test]
     fn the_order_reports_due_entries_like_a_sorted_set(

@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::random::config(256))]
 
     #[test]
     fn the_tables_agree_with_a_list_of_all_locks(

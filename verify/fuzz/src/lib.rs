@@ -19,11 +19,14 @@ mod locks;
 #[path = "../../../core/tests/rules/mail/mod.rs"]
 mod mail;
 #[allow(dead_code, unused_imports)]
-#[path = "../../../core/tests/rules/pending.rs"]
-mod pending;
-#[allow(dead_code, unused_imports)]
 #[path = "../../../core/tests/rules/queues/mod.rs"]
 mod queues;
+#[allow(dead_code)]
+#[path = "../../../core/tests/rules/random.rs"]
+mod random;
+#[allow(dead_code)]
+#[path = "../../../core/tests/rules/requests.rs"]
+mod requests;
 
 // The module's own code.
 #[allow(dead_code)]

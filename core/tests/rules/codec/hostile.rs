@@ -5,7 +5,6 @@ use mortise_core::codec::{
 };
 use mortise_core::{Instant, Lock};
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
 use super::spelling::{self, READER, Spelled, WRITTEN, assert_possible, holds_of, owner};
 
@@ -194,12 +193,7 @@ fn damaged(samples: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(10_000),
-        failure_persistence: None,
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::random::config(10_000))]
 
     #[test]
     fn damaged_locks_are_possible_or_refused(bytes in damaged(samples_of_locks())) {

@@ -7,19 +7,10 @@ use mortise_core::codec::{
 use mortise_core::{Instant, Stake, Token, Touched};
 use proptest::collection::btree_map;
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
 use super::spelling::{READER, WRITTEN, assert_possible, holds_of, lock_of, owner};
 
 type Held = Vec<(Vec<u8>, Stake)>;
-
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: None,
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..ProptestConfig::default()
-    }
-}
 
 fn owners() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -79,7 +70,7 @@ fn held() -> impl Strategy<Value = Held> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(crate::random::config(256))]
 
     #[test]
     fn decoding_a_lock_returns_what_was_encoded(held in held(), last in 0..1_u64 << 53) {

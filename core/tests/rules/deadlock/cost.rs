@@ -2,9 +2,10 @@
 //! checks, asserted, and how much processor time it takes, printed (`cargo test --release -- --nocapture cost`).
 
 use allocation_counter::measure;
-use mortise_core::{KeyId, Mode, Owner, OwnerRef};
+use mortise_core::{KeyId, Mode, Owner};
 
 use super::crowd::{Crowd, key, owner, wait};
+use crate::requests::named;
 
 /// How many wait. Unoptimised, a tenth is enough.
 const CROWD: usize = if cfg!(debug_assertions) {
@@ -257,11 +258,7 @@ fn repeated_requests_of_one_owner_cost_a_check_or_two_each() {
 #[test]
 fn a_task_with_a_thousand_names_costs_no_more_than_one_with_two() {
     let mut crowd = Crowd::default();
-    let name = |number: usize| {
-        let name = format!("task##{number}");
-        let name = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
-        name.to_owner()
-    };
+    let name = |number| name("task", number);
     crowd.hold(key(0), &name(0), Mode::Write);
     crowd.hold(key(1), &owner("other", 0), Mode::Write);
     for number in 1..CROWD {
@@ -300,10 +297,7 @@ fn a_ring_of_a_thousand_is_found_and_a_longer_one_costs_no_more() {
 
 /// An owner of `task`.
 fn name(task: &str, number: usize) -> Owner {
-    let name = format!("{task}##{number}");
-    OwnerRef::new(name.as_bytes())
-        .expect("1 to 255 bytes")
-        .to_owner()
+    named(&format!("{task}##{number}"))
 }
 
 /// Adds so many tasks that wait for the lock of `asking`, so that its waits are searched.

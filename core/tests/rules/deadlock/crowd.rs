@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use mortise_core::{
-    Db, Instant, KeyId, Lease, Lock, Micros, Mode, Owner, OwnerRef, PendingRequest, Queues,
-    Request, Terms, TokenClock, Turn,
+    Db, Instant, KeyId, Lock, Micros, Mode, Owner, PendingRequest, Queues, Request, Terms,
+    TokenClock, Turn,
 };
 
-use crate::pending::for_one;
+use crate::requests::{self, for_one};
 
 /// How often the longest search is measured.
 const AGAIN: u32 = if cfg!(debug_assertions) { 1 } else { 200 };
@@ -46,10 +46,7 @@ pub(super) fn key(number: usize) -> KeyId {
 }
 
 pub(super) fn owner(name: &str, number: usize) -> Owner {
-    let name = format!("{name}-{number}");
-    OwnerRef::new(name.as_bytes())
-        .expect("1 to 255 bytes")
-        .to_owner()
+    requests::named(&format!("{name}-{number}"))
 }
 
 impl Crowd {
@@ -159,12 +156,5 @@ pub(super) fn wait(key: KeyId, owner: Owner, mode: Mode) -> PendingRequest {
 }
 
 fn terms(mode: Mode) -> Terms {
-    Terms {
-        sharing: mode.into(),
-        lease: Lease::from_millis(1_000).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
-    }
+    requests::terms(mode, 1_000)
 }

@@ -3,36 +3,21 @@
 
 mod cost;
 pub(crate) mod crowd;
-mod cycles;
+mod examples;
 pub(crate) mod graph;
-mod no_alarm;
 pub(crate) mod state;
 mod story;
-mod tasks;
 mod thousand;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
-/// How many states a plain `cargo test` tries, in a few seconds.
+use crate::random;
+
+/// How many states are tried, in a few seconds.
 const STATES: u32 = 1_000;
 
-fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig {
-        cases: match std::env::var("PROPTEST_CASES") {
-            Ok(_) => default.cases,
-            Err(_) => STATES,
-        },
-        failure_persistence: None,
-        // Without optimisation proptest's default would spend more time on random numbers than on the search.
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..default
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(random::config(STATES))]
 
     #[test]
     fn the_search_finds_a_cycle_exactly_where_the_graph_has_one(state in state::states()) {
@@ -42,7 +27,7 @@ proptest! {
 
 /// Fewer states, because each costs as much as `times` others.
 fn config_of(times: u32) -> ProptestConfig {
-    let config = config();
+    let config = random::config(STATES);
     let cases = config.cases.div_ceil(times);
     ProptestConfig { cases, ..config }
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use mortise_core::{
-    Busy, Count, Db, Instant, KeyId, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Sharing,
-    Stake, Terms, Token, Touched,
+    Busy, Count, Db, Instant, KeyId, Lock, Mode, Owner, OwnerRef, PendingRequest, Sharing, Stake,
+    Terms, Token, Touched,
 };
 
 use super::graph::{Ask, Scene, Wait, check_answer};
-use crate::pending::for_one;
 use crate::queues::server::{KEYS, Server, key_id, owner};
+use crate::requests::{self, for_one};
 
 /// The last four are two tasks.
 const OWNERS: [usize; 6] = [0, 1, 4, 5, 6, 7];
@@ -176,7 +176,8 @@ impl World {
             if scene.holds.is_empty() || scene.holds.iter().any(|(_, write)| *write) {
                 continue;
             }
-            let lock = self.server.locks.get_mut(&key).expect("it is held");
+            let (server, key) = (&mut *self.server, key_id(key));
+            let lock = server.locks.get_mut(&key).expect("it is held");
             for number in numbers.clone() {
                 let reader = crowd(number);
                 lock.put(reader.as_ref(), stake(false, 1, false));
@@ -185,9 +186,7 @@ impl World {
                 scene.holds.push((READER, false));
                 scene.reads.push(all.readers as u64);
             }
-            self.server
-                .queues
-                .observe(key_id(key).as_ref(), lock.observe());
+            server.queues.observe(key.as_ref(), lock.observe());
         }
     }
 
@@ -246,9 +245,7 @@ pub(crate) const CROWD: Crowd = Crowd {
 const READER: usize = 10;
 
 fn crowd(number: usize) -> Owner {
-    let name = format!("crowd-{number}");
-    let name = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
-    name.to_owner()
+    requests::named(&format!("crowd-{number}"))
 }
 
 fn stake(write: bool, count: u32, is_over: bool) -> Stake {
@@ -266,12 +263,10 @@ fn stake(write: bool, count: u32, is_over: bool) -> Stake {
 impl World {
     fn of(all: &State) -> Self {
         let mut world = Self {
-            server: Server {
-                now: NOW,
-                ..Server::default()
-            },
+            server: Server::default(),
             scenes: vec![Scene::default(); all.keys.len()],
         };
+        world.server.now = NOW;
         for (key, state) in all.keys.iter().enumerate() {
             for &holder in &state.holders {
                 world.put(key, holder, state.write);
@@ -299,17 +294,15 @@ impl World {
         for id in gone {
             assert!(world.server.queues.remove(id).is_some());
         }
-        for (key, lock) in &world.server.locks {
-            world
-                .server
-                .queues
-                .observe(key_id(*key).as_ref(), lock.observe());
+        let server = &mut *world.server;
+        for (key, lock) in &server.locks {
+            server.queues.observe(key.as_ref(), lock.observe());
         }
         world
     }
 
     fn put(&mut self, key: usize, holder: Holder, write: bool) {
-        let lock = self.server.locks.entry(key).or_insert_with(Lock::free);
+        let lock = self.server.locks.entry(key_id(key)).or_default();
         let Holder {
             owner: number,
             count,
@@ -355,7 +348,7 @@ impl World {
             ask,
             is_queued: false,
         };
-        let held = self.server.locks.get(&key).map(Lock::observe);
+        let held = self.server.locks.get(&key_id(key)).map(Lock::observe);
         let request = pending(key, ask, how, held.unwrap_or_default());
         let keys = self.server.find_cycle(&request);
         check_answer(&self.scenes, wait, keys.as_deref());
@@ -372,18 +365,14 @@ impl World {
 
 fn terms(how: How) -> Terms {
     let count = |count| Count::new(count).expect("at least 1");
-    let (sharing, holds) = match how {
+    let (sharing, holds): (Sharing, _) = match how {
         How::Write => (Mode::Write.into(), None),
         How::Read => (Mode::Read.into(), None),
         How::Permits(permits, limit) => (Sharing::within(count(limit)), Some(count(permits))),
     };
     Terms {
-        sharing,
-        lease: Lease::from_millis(1).expect("at least 1"),
         holds,
-        fence: None,
-        token: None,
-        client: 0,
+        ..requests::terms(sharing, 1)
     }
 }
 

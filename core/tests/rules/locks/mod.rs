@@ -8,32 +8,14 @@ mod replica;
 pub(crate) mod run;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
 use mortise_core::{How, Mode};
 
 use program::{Deed, Fence, Ownership, Pause, Program, Step, Who};
 use run::run;
 
-/// How many programs a plain `cargo test` runs, in a few seconds.
-const PROGRAMS: u32 = 2_000;
-
-fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig {
-        cases: match std::env::var("PROPTEST_CASES") {
-            Ok(_) => default.cases,
-            Err(_) => PROGRAMS,
-        },
-        failure_persistence: None,
-        // Without optimisation proptest's default would spend more time on random numbers than on locks.
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..default
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(crate::random::config(2_000))]
 
     #[test]
     fn every_program_gives_the_same_on_the_lock_and_the_model(program in program::programs()) {

@@ -121,7 +121,7 @@ pub(crate) fn states(server: &Server, model: &Reference) {
 fn holds(server: &Server, model: &Reference, key: usize) {
     let mut expected = model.keys[key].holds.clone();
     expected.sort_by_key(|hold| hold.owner);
-    let lock = server.locks.get(&key).cloned().unwrap_or_default();
+    let lock = server.lock(key);
     assert_eq!(
         lock.len(),
         expected.len(),

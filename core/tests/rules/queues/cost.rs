@@ -2,7 +2,7 @@
 
 use allocation_counter::{AllocationInfo, measure};
 
-use mortise_core::{How, Instant, WaiterId};
+use mortise_core::{How, Instant, Mode, WaiterId};
 
 use super::server::{Answer, Asked, Patience, Server};
 
@@ -14,15 +14,8 @@ const END: Instant = Instant::from_millis(CROWD as u64);
 const FEW: u64 = 40;
 
 fn asked(owner: usize, write: bool) -> Asked {
-    Asked {
-        owner,
-        write,
-        lease: 1_000,
-        holds: None,
-        limit: None,
-        fence: None,
-        client: 0,
-    }
+    let mode = if write { Mode::Write } else { Mode::Read };
+    Asked::plain(owner, mode, 1_000)
 }
 
 /// Key 0 held by owner 0, and owners 1 to [`CROWD`] waiting for it.

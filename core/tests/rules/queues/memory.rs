@@ -3,30 +3,24 @@
 use allocation_counter::measure;
 
 use mortise_core::{
-    Db, Instant, KeyId, KeyRef, Lease, Lock, Mode, Owner, OwnerRef, PendingRequest, Queues,
-    Request, Terms, TokenClock, Turn,
+    Db, Instant, KeyId, KeyRef, Lock, Mode, Owner, PendingRequest, Queues, Request, Terms,
+    TokenClock, Turn,
 };
 
-use crate::pending::for_one;
+use crate::requests::{for_one, named, terms};
 
 const CROWD: usize = 20_000;
 const NOW: Instant = Instant::from_millis(1_000);
 
 /// An owner as clients make it: a UUID and a counter.
 fn owner(number: usize) -> Owner {
-    let name = format!("{number:08x}-d9cb-469f-a165-70867728950e##1z");
-    let owner = OwnerRef::new(name.as_bytes()).expect("1 to 255 bytes");
-    owner.to_owner()
+    named(&format!("{number:08x}-d9cb-469f-a165-70867728950e##1z"))
 }
 
 fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) {
     let terms = Terms {
-        sharing: Mode::Write.into(),
-        lease: Lease::from_millis(30_000).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
         client: number as u64,
+        ..terms(Mode::Write, 30_000)
     };
     let key = KeyId {
         db: Db(0),
@@ -50,14 +44,7 @@ fn observe(queues: &mut Queues, key: &str, holder: usize) {
     let (mut lock, holder) = (Lock::free(), owner(holder));
     let request = Request {
         owner: holder.as_ref(),
-        terms: Terms {
-            sharing: Mode::Write.into(),
-            lease: Lease::from_millis(30_000).expect("at least 1"),
-            holds: None,
-            fence: None,
-            token: None,
-            client: 0,
-        },
+        terms: terms(Mode::Write, 30_000),
     };
     let granted = lock.at(NOW, |_, _| {}).acquire(
         &request,

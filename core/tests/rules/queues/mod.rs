@@ -12,25 +12,13 @@ pub(crate) mod run;
 pub(crate) mod server;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngAlgorithm;
 
+use crate::random;
 use run::run;
 
-/// How many programs a plain `cargo test` runs, in a few seconds.
-const PROGRAMS: u32 = 1_000;
-
+/// A few seconds of random programs.
 pub(crate) fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig {
-        cases: match std::env::var("PROPTEST_CASES") {
-            Ok(_) => default.cases,
-            Err(_) => PROGRAMS,
-        },
-        failure_persistence: None,
-        // Without optimisation proptest's default would spend more time on random numbers than on the queues.
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..default
-    }
+    random::config(1_000)
 }
 
 proptest! {

@@ -66,7 +66,7 @@ pub(crate) enum KeySpace {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) ignore_cycles: bool,
-    /// See [`Server::slice`](super::server::Server::slice).
+    /// How many waiters a settle decides in one step, if not all.
     pub(crate) slice: Option<usize>,
     pub(crate) ops: Vec<Op>,
 }

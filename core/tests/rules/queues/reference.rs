@@ -154,9 +154,11 @@ impl Reference {
         if mine.is_some_and(|mine| mine.revoked) {
             return Outcome::Revoked;
         }
-        let holds_already = mine.is_some();
-        let is_queue_empty = self.keys[key].queue.is_empty();
-        if self.grace || !(is_queue_empty || holds_already) {
+        if self.grace {
+            let upgrade = asked.write && mine.is_some_and(|mine| mine.write == 0);
+            return Outcome::Busy { upgrade };
+        }
+        if !self.keys[key].queue.is_empty() && mine.is_none() {
             return Outcome::Busy { upgrade: false };
         }
         self.acquire(key, asked)

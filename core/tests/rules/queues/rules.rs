@@ -4,23 +4,19 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Db, How, Instant, KeyId, Lease, Lock, Micros, Mode, PendingRequest, Queues,
-    Stake, Terms, Token, TokenClock, Touched, Turn, Verdict, WaiterId, slot_of,
+    AcquireError, Db, How, Instant, KeyId, Lock, Micros, Mode, PendingRequest, Queues, Stake,
+    Token, TokenClock, Touched, Turn, Undo, Verdict, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
-use super::server::{Answer, Asked, Handed, Patience, Server, key_id, owner};
-use crate::pending::for_one;
+use super::server::{Answer, Asked, Patience, Server, key_id, owner};
+use crate::requests::{for_one, terms};
 
 fn asked(owner: usize, write: bool) -> Asked {
+    let mode = if write { Mode::Write } else { Mode::Read };
     Asked {
-        owner,
-        write,
-        lease: 1_000,
-        holds: None,
-        limit: None,
-        fence: None,
         client: owner as u64 + 1,
+        ..Asked::plain(owner, mode, 1_000)
     }
 }
 
@@ -91,10 +87,8 @@ fn when_a_queued_writer_leaves_the_readers_behind_it_are_granted() {
 
 #[test]
 fn a_lost_upgrade_is_denied_while_another_upgrade_still_waits_ahead() {
-    let mut server = Server {
-        ignore_cycles: true,
-        ..Server::default()
-    };
+    let mut server = Server::default();
+    server.ignore_cycles = true;
     for owner in [0, 1, 2] {
         takes(&mut server, owner, false);
     }
@@ -120,19 +114,12 @@ fn requests_of_an_owner_that_comes_to_hold_by_a_rename_are_decided_first() {
         let reader = owner(reader);
         let request = mortise_core::Request {
             owner: reader.as_ref(),
-            terms: Terms {
-                sharing: Mode::Read.into(),
-                lease: Lease::from_millis(1_000).expect("at least 1"),
-                holds: None,
-                fence: None,
-                token: None,
-                client: 0,
-            },
+            terms: terms(Mode::Read, 1_000),
         };
         let granted = live.acquire(&request, Turn::First, &mut server.tokens, Micros(0));
         assert!(granted.is_ok());
     }
-    server.locks.insert(0, other);
+    server.locks.insert(key_id(0), other);
     server.queues.recheck_holders(key_id(0).as_ref());
     let settled = server.settle(0);
     let decided = settled
@@ -155,13 +142,13 @@ fn undelivered_grants_are_undone_in_reverse_order() {
     waits(&mut server, 2, true);
     server.release(0, 0, How::All).expect("it holds");
     let settled = server.settle(0);
-    let handed: Vec<Handed> = settled.decided.iter().filter_map(Handed::of).collect();
+    let handed: Vec<Undo> = settled.decided.iter().filter_map(Undo::of).collect();
     assert_eq!(handed.len(), 2);
     // The second grant has touched the first.
-    assert!(!server.undo(0, 1, handed[0]));
-    assert!(server.undo(0, 1, handed[1]));
-    assert!(!server.undo(0, 1, handed[1]), "only once");
-    assert!(server.undo(0, 1, handed[0]));
+    assert!(!server.undo(0, &handed[0]));
+    assert!(server.undo(0, &handed[1]));
+    assert!(!server.undo(0, &handed[1]), "only once");
+    assert!(server.undo(0, &handed[0]));
     assert_eq!(owners(&settle(&mut server)), [2]);
 }
 
@@ -175,10 +162,10 @@ fn a_grant_that_was_renewed_or_raised_is_not_undone() {
         waits(&mut server, 1, true);
         server.release(0, 0, How::All).expect("it holds");
         let settled = server.settle(0);
-        let handed = Handed::of(&settled.decided[0]).expect("a grant");
+        let handed = Undo::of(&settled.decided[0]).expect("a grant");
         touch(&mut server);
-        assert!(!server.undo(0, 1, handed));
-        assert!(server.locks[&0].hold(owner(1).as_ref()).is_some());
+        assert!(!server.undo(0, &handed));
+        assert!(server.hold_of(0, 1).is_some());
     }
 }
 
@@ -187,14 +174,14 @@ fn undoing_an_undelivered_upgrade_leaves_the_read_hold_and_its_token() {
     let mut server = Server::default();
     takes(&mut server, 0, false);
     takes(&mut server, 1, false);
-    let before = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    let before = server.hold_of(0, 1).expect("a hold");
     waits(&mut server, 1, true);
     waits(&mut server, 2, false);
     server.release(0, 0, How::All).expect("it holds");
     let settled = server.settle(0);
-    let handed = Handed::of(&settled.decided[0]).expect("a grant");
-    assert!(server.undo(0, 1, handed));
-    let after = server.locks[&0].hold(owner(1).as_ref()).expect("a hold");
+    let handed = Undo::of(&settled.decided[0]).expect("a grant");
+    assert!(server.undo(0, &handed));
+    let after = server.hold_of(0, 1).expect("a hold");
     assert_eq!((after.write, after.read), (0, 1));
     assert_eq!(after.token, before.token);
     // A reader that had to wait for the writer is granted.
@@ -221,9 +208,9 @@ fn where_a_lock_may_not_change_an_upgrade_is_answered_once_its_hold_is_over() {
     takes_for(&mut server, 1, false, 9_000);
     let upgrade = waits(&mut server, 0, true);
     for (now, expected) in [(999, vec![]), (1_000, vec![upgrade]), (1_001, vec![])] {
-        let lock = &server.locks[&0];
+        let lock = server.lock(0);
         let now = Instant::from_millis(now);
-        let settled = server.queues.settle_lost(key_id(0).as_ref(), lock, now, 9);
+        let settled = server.queues.settle_lost(key_id(0).as_ref(), &lock, now, 9);
         let decided: Vec<_> = settled.decided.iter().map(|it| it.waiter.id).collect();
         assert_eq!(decided, expected, "{now:?}");
         assert_eq!(lock.len(), 2, "the hold that is over is not dropped");
@@ -246,11 +233,9 @@ fn an_owner_that_came_to_hold_and_holds_no_longer_stands_in_line_again() {
 #[test]
 fn the_requests_of_a_crowd_that_came_to_hold_are_decided_wherever_they_stand() {
     const HOLDERS: usize = 200;
-    for slice in [None, Some(1), Some(7), Some(HOLDERS)] {
-        let mut server = Server {
-            slice,
-            ..Server::default()
-        };
+    for slice in [usize::MAX, 1, 7, HOLDERS] {
+        let mut server = Server::default();
+        server.slice = slice;
         takes(&mut server, 1_000, true);
         waits(&mut server, 1_001, true);
         for number in 0..HOLDERS + 100 {
@@ -273,7 +258,7 @@ fn the_requests_of_a_crowd_that_came_to_hold_are_decided_wherever_they_stand() {
         let mut decided = owners(&settle(&mut server));
         decided.sort_unstable();
         let holders: Vec<usize> = (0..HOLDERS).collect();
-        assert_eq!(decided, holders, "{slice:?}");
+        assert_eq!(decided, holders, "{slice}");
         assert!(settle(&mut server).is_empty());
     }
 }
@@ -302,14 +287,7 @@ fn the_last_database_costs_no_more_than_the_first() {
 }
 
 fn pending(key: &KeyId) -> PendingRequest {
-    let terms = Terms {
-        sharing: Mode::Write.into(),
-        lease: Lease::from_millis(1).expect("at least 1"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
-    };
+    let terms = terms(Mode::Write, 1);
     for_one(key, owner(0), terms, Lock::free(), Instant::default())
 }
 
@@ -354,9 +332,9 @@ fn a_key_with_waiters_is_due_in_the_millisecond_in_which_its_lease_ends_and_once
     let mut server = Server::default();
     takes(&mut server, 0, true);
     waits(&mut server, 1, true);
-    let end = server.now.after(1_000);
+    let (just_before, end) = (server.now.after(999), server.now.after(1_000));
     assert_eq!(server.queues.next_deadline(), Some(end));
-    assert_eq!(server.queues.due(server.now.after(999)), None);
+    assert_eq!(server.queues.due(just_before), None);
     assert_eq!(server.queues.due(end), Some(key_id(0)));
     assert_eq!(server.queues.due(end), None);
 }

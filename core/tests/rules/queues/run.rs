@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::{AcquireError, Decided, How, Instant, Lock, Micros, Mode, WaiterId};
+use mortise_core::{AcquireError, Decided, How, Instant, Lock, Micros, Mode, Undo, WaiterId};
 
 use super::compare;
 use super::program::{KeySpace, Op, Program};
 use super::reference::{self, Decision, Hold, Outcome, Reference};
-use super::server::{
-    Answer, Asked, DBS, Handed, KEYS, PER_DB, Patience, Server, key_number, owner,
-};
+use super::server::{Answer, Asked, DBS, KEYS, PER_DB, Patience, Server, key_id, key_number};
 use crate::deadlock::graph::{Ask, Scene, Wait, check_answer};
 
 #[derive(Debug, Default)]
@@ -21,7 +19,7 @@ pub(crate) struct Run {
     /// Those of them whose lock the queues no longer know.
     forgotten: BTreeSet<usize>,
     /// The last grants to waiters, as the server and the model remember them.
-    handed: Vec<(usize, Handed, Hold, Option<Hold>)>,
+    handed: Vec<(usize, Undo, Hold, Option<Hold>)>,
     /// Waiters that have got an answer.
     decided: BTreeSet<u64>,
     clients: u64,
@@ -30,7 +28,7 @@ pub(crate) struct Run {
 pub(crate) fn run(program: &Program) {
     let mut run = Run::default();
     run.server.ignore_cycles = program.ignore_cycles;
-    run.server.slice = program.slice;
+    run.server.slice = program.slice.unwrap_or(usize::MAX);
     run.pass(1_000);
     for op in &program.ops {
         run.step(*op);
@@ -229,10 +227,10 @@ impl Run {
 
     fn remember(&mut self, key: usize, decided: &Decided, decision: &Decision) {
         assert!(self.decided.insert(decided.waiter.id.0), "decided twice");
-        if let Some(handed) = Handed::of(decided)
+        if let Some(undo) = Undo::of(decided)
             && let reference::Verdict::Granted { hold, before, .. } = decision.verdict
         {
-            self.handed.push((key, handed, hold, before));
+            self.handed.push((key, undo, hold, before));
         }
     }
 
@@ -282,7 +280,8 @@ impl Run {
         let first = deadlines
             .filter_map(|it| it.deadline.filter(|at| *at <= now))
             .min();
-        let due = self.server.queues.due(self.server.now);
+        let at = self.server.now;
+        let due = self.server.queues.due(at);
         let due = due.map(|id| key_number(&id));
         assert_eq!(due.and_then(|key| self.model.keys[key].deadline), first);
         self.model.keys[due?].deadline = None;
@@ -333,7 +332,6 @@ impl Run {
         assert_eq!(refused, self.model.revoke(key, owner));
         for id in refused.into_iter().flatten() {
             assert!(self.decided.insert(id), "decided twice");
-            assert!(self.server.queues.remove(WaiterId(id)).is_some());
             self.model.remove(key, id).expect("the model has it");
         }
         self.settle(key);
@@ -342,7 +340,7 @@ impl Run {
     /// Removes a waiter with its own answer, and settles its key.
     fn take_out(&mut self, id: u64) {
         assert!(self.decided.insert(id), "decided twice");
-        let removed = self.server.queues.remove(WaiterId(id)).expect("it waits");
+        let removed = self.server.remove(WaiterId(id)).expect("it waits");
         let waiter = removed.waiter;
         let key = key_number(removed.keys.first());
         let expected = self.model.remove(key, id).expect("the model has it");
@@ -355,10 +353,10 @@ impl Run {
         if nth >= self.handed.len() {
             return;
         }
-        let (key, handed, granted, before) = self.handed.remove(self.handed.len() - 1 - nth);
+        let (key, undo, granted, before) = self.handed.remove(self.handed.len() - 1 - nth);
         self.settle(key);
         let longer = self.deadline(key, granted.owner);
-        let undone = self.server.undo(key, granted.owner, handed);
+        let undone = self.server.undo(key, &undo);
         assert_eq!(undone, self.model.undo(key, granted, before));
         if undone {
             self.accept_lease(key, granted.owner, longer);
@@ -367,8 +365,7 @@ impl Run {
     }
 
     fn deadline(&self, key: usize, holder: usize) -> Option<u64> {
-        let lock = self.server.locks.get(&key)?;
-        let stake = lock.hold(owner(holder).as_ref())?;
+        let stake = self.server.hold_of(key, holder)?;
         Some(stake.deadline.as_millis())
     }
 
@@ -391,7 +388,7 @@ impl Run {
         match change {
             KeySpace::Delete(key) => self.replace(key, None, Vec::new()),
             KeySpace::Copy { from, to } | KeySpace::Rename { from, to } => {
-                let Some(lock) = self.server.locks.get(&from).cloned() else {
+                let Some(lock) = self.server.locks.get(&key_id(from)).cloned() else {
                     return;
                 };
                 if from == to {
@@ -405,9 +402,9 @@ impl Run {
             }
             KeySpace::SwapDb => {
                 for (a, b) in (0..PER_DB).map(|name| (name, name + PER_DB)) {
-                    let lock = self.server.locks.get(&a).cloned();
+                    let lock = self.server.locks.get(&key_id(a)).cloned();
                     let holds = self.model.keys[a].holds.clone();
-                    let other = self.server.locks.get(&b).cloned();
+                    let other = self.server.locks.get(&key_id(b)).cloned();
                     self.replace(a, other, self.model.keys[b].holds.clone());
                     self.replace(b, lock, holds);
                 }

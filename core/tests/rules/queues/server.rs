@@ -1,17 +1,16 @@
-//! What a server does around the locks and the queues, as briefly as possible. [`Server::ask`] is
-//! the rule by which a request is granted, refused or queued.
+//! The server in memory with numbers for keys and owners.
 
-use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use mortise_core::{
-    AcquireError, Busy, Count, Db, Deadlock, Decided, Grant, How, Instant, KeyId, Lease, Live,
-    Lock, Micros, Mode, Owner, OwnerRef, Pass, PassError, Passed, PendingRequest, Queues, Release,
-    ReleaseError, Released, Request, Settled, Sharing, Terms, Token, TokenClock, Touched, Turn,
-    Verdict, WaiterId,
+    AcquireError, Count, Db, Deadlock, Grant, How, KeyId, Lease, Lock, Mode, Owner, Pass,
+    PassError, Passed, PendingRequest, Release, ReleaseError, Released, Request, Settled, Sharing,
+    Stake, Terms, Token, Undo, WaiterId,
 };
+use mortise_memory_server::{self as memory, Ask, Ended};
 
-use crate::pending::for_one;
+use crate::requests::{named, terms};
 
 /// The keys: [`PER_DB`] names in each of [`DBS`] databases.
 pub(crate) const KEYS: usize = DBS * PER_DB;
@@ -40,13 +39,10 @@ pub(crate) fn task(number: usize) -> usize {
 }
 
 pub(crate) fn owner(number: usize) -> Owner {
-    let name = match task(number) {
+    named(&match task(number) {
         task if task < 4 => format!("owner-{number}"),
         task => format!("task-{task}##{number}"),
-    };
-    OwnerRef::new(name.as_bytes())
-        .expect("1 to 255 bytes")
-        .to_owner()
+    })
 }
 
 fn numbers(deadlock: &Deadlock) -> Vec<usize> {
@@ -67,19 +63,27 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn mode(self) -> Mode {
-        if self.write { Mode::Write } else { Mode::Read }
+    /// For one more hold, without a limit.
+    pub(crate) fn plain(owner: usize, mode: Mode, lease: u64) -> Self {
+        Self {
+            owner,
+            write: mode == Mode::Write,
+            lease,
+            holds: None,
+            limit: None,
+            fence: None,
+            client: 0,
+        }
     }
 
     pub(crate) fn terms(self) -> Terms {
+        let mode = if self.write { Mode::Write } else { Mode::Read };
         let limit = self.limit.and_then(Count::new);
         Terms {
-            sharing: limit.map_or(self.mode().into(), Sharing::within),
-            lease: Lease::from_millis(self.lease).expect("at least 1"),
             holds: self.holds.and_then(Count::new),
             fence: self.fence.and_then(Token::new),
-            token: None,
             client: self.client,
+            ..terms(limit.map_or(mode.into(), Sharing::within), self.lease)
         }
     }
 }
@@ -111,157 +115,105 @@ pub(crate) enum Answer {
     Refused(AcquireError),
 }
 
-/// A grant to a waiter, remembered until its reply is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Handed {
-    pub(crate) touched: Touched,
-    pub(crate) before: Option<mortise_core::Stake>,
-}
+#[derive(Debug)]
+pub(crate) struct Server(memory::Server);
 
-impl Handed {
-    pub(crate) fn of(decided: &Decided) -> Option<Self> {
-        match decided.verdict {
-            Verdict::Granted { grant, before, .. } => Some(Self {
-                touched: grant.stake().touched,
-                before,
-            }),
-            Verdict::Denied | Verdict::Refused(_) => None,
-        }
+impl Default for Server {
+    fn default() -> Self {
+        Self(memory::Server {
+            slice: usize::MAX,
+            ..memory::Server::default()
+        })
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Server {
-    pub(crate) locks: BTreeMap<usize, Lock>,
-    pub(crate) queues: Queues,
-    pub(crate) tokens: TokenClock,
-    pub(crate) now: Instant,
-    pub(crate) wall: Micros,
-    /// In a grace nothing is granted.
-    pub(crate) grace: bool,
-    /// Accepts waits that close a cycle.
-    pub(crate) ignore_cycles: bool,
-    /// How many waiters a settle decides in one step, if not all.
-    pub(crate) slice: Option<usize>,
+impl Deref for Server {
+    type Target = memory::Server;
+
+    fn deref(&self) -> &memory::Server {
+        &self.0
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut memory::Server {
+        &mut self.0
+    }
 }
 
 impl Server {
-    /// A request, once its key has been settled. "It is granted at once only if it is compatible
-    /// with every hold and nobody is queued, or its owner holds the lock already." Otherwise it waits, unless it has no wait limit or
-    /// closes a cycle.
+    /// A request, once its key has been settled.
     pub(crate) fn ask(&mut self, key: usize, asked: Asked, patience: Patience) -> Answer {
-        let id = key_id(key);
-        let asker = owner(asked.owner);
-        let request = Request {
-            owner: asker.as_ref(),
-            terms: asked.terms(),
-        };
-        let (now, wall) = (self.now, self.wall);
-        let is_queue_empty = self.queues.get(id.as_ref()).is_none();
-        let lock = self.locks.entry(key).or_default();
-        let mut live = lock.at(now, |_, _| {});
-        let turn = if is_queue_empty {
-            Turn::First
-        } else {
-            Turn::Behind
-        };
-        let answer = if self.grace {
-            // In the model nothing is an upgrade while nothing is granted.
-            Err(match live.refuse_in_grace(&request) {
-                AcquireError::Busy(_) => AcquireError::Busy(Busy::Held),
-                error => error,
-            })
-        } else {
-            live.acquire(&request, turn, &mut self.tokens, wall)
-        };
-        let busy = match answer {
-            Ok(grant) => return Answer::Granted(grant),
-            Err(AcquireError::Busy(busy)) => busy,
-            Err(error) => return Answer::Refused(error),
-        };
-        let limit = match patience {
-            Patience::None => return Answer::Denied,
-            Patience::Millis(ms) => Some(now.after(ms)),
-            Patience::Endless => None,
-        };
-        let held = live.lock().observe();
-        let pending = PendingRequest {
-            busy,
-            until: limit.unwrap_or(Instant::NEVER),
-            ..for_one(&id, asker.clone(), request.terms, held, now)
-        };
-        let (waiter_id, cycle) = match self.queues.enqueue(&pending) {
-            Ok(enqueued) => (enqueued.id, None),
-            Err(deadlock) => {
-                let keys = numbers(&deadlock);
-                if !self.ignore_cycles {
-                    return Answer::Deadlock(keys);
-                }
-                (self.queues.push(&pending), Some(keys))
-            }
-        };
-        if self.grace {
-            // A holder's request that would be decided at once is decided when the grace ends.
-            self.queues.recheck_holders(id.as_ref());
-        }
-        Answer::Waits {
-            id: waiter_id,
-            upgrade: pending.busy == Busy::Upgrade,
-            cycle,
+        let owner = owner(asked.owner);
+        let answer = self.0.ask(&Ask {
+            keys: &[key_id(key)],
+            request: Request {
+                owner: owner.as_ref(),
+                terms: asked.terms(),
+            },
+            until: match patience {
+                Patience::None => None,
+                Patience::Millis(ms) => Some(self.now.after(ms)),
+                Patience::Endless => Some(mortise_core::Instant::NEVER),
+            },
+            repeats: None,
+        });
+        match answer {
+            memory::Answer::Granted(grant) => Answer::Granted(grant),
+            memory::Answer::Denied => Answer::Denied,
+            memory::Answer::Refused(error) => Answer::Refused(error),
+            memory::Answer::Deadlock(deadlock) => Answer::Deadlock(numbers(&deadlock)),
+            memory::Answer::Waits {
+                id,
+                is_upgrade,
+                cycle,
+            } => Answer::Waits {
+                id,
+                upgrade: is_upgrade,
+                cycle: cycle.as_ref().map(numbers),
+            },
+            answer => panic!("no request is for several keys: {answer:?}"),
         }
     }
 
     /// The keys of a cycle that the request would close, by number.
     pub(crate) fn find_cycle(&mut self, request: &PendingRequest) -> Option<Vec<usize>> {
-        match self.queues.enqueue(request) {
-            Ok(enqueued) => {
-                self.queues.withdraw(enqueued);
-                None
-            }
-            Err(deadlock) => Some(numbers(&deadlock)),
-        }
+        self.0.find_cycle(request).as_ref().map(numbers)
     }
 
-    /// Grants the waiters that the lock of `key` admits.
+    /// Grants the waiters that the lock of `key` admits, without a look at what became an upgrade.
     pub(crate) fn settle(&mut self, key: usize) -> Settled {
-        let id = key_id(key);
-        let lock = self.locks.entry(key).or_default();
-        let mut live = lock.at(self.now, |_, _| {});
-        let most = self.slice.unwrap_or(usize::MAX);
         let mut all = Settled::default();
         loop {
-            let settled = if self.grace {
-                self.queues
-                    .settle_lost(id.as_ref(), live.lock(), self.now, most)
-            } else {
-                let (tokens, wall) = (&mut self.tokens, self.wall);
-                self.queues
-                    .settle(id.as_ref(), &mut live, tokens, wall, most)
-            };
-            assert!(settled.decided.len() + settled.upgrading.len() <= most);
+            let settled = self.settle_step(&key_id(key));
             all.decided.extend(settled.decided);
             all.upgrading.extend(settled.upgrading);
             if !settled.more {
-                break;
+                return all;
             }
         }
-        if lock.is_free() {
-            self.locks.remove(&key);
-        }
-        all
+    }
+
+    /// The lock of `key`, which is free if the key is not there.
+    pub(crate) fn lock(&self, key: usize) -> Lock {
+        self.locks.get(&key_id(key)).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn hold_of(&self, key: usize, holder: usize) -> Option<Stake> {
+        self.hold(&key_id(key), owner(holder).as_ref())
     }
 
     /// Removes or replaces the lock of `key`: callbacks notify the queues at once.
     pub(crate) fn replace(&mut self, key: usize, lock: Option<Lock>) {
         let id = key_id(key);
         self.queues.forget_holders(id.as_ref());
-        self.locks.remove(&key);
-        self.locks.extend(lock.map(|lock| (key, lock)));
+        self.locks.remove(&id);
+        self.locks.extend(lock.map(|lock| (id, lock)));
     }
 
     /// The keys of the cycle that a waiter closes, which was moved or has become an upgrade.
     pub(crate) fn cycle_of(&mut self, id: WaiterId) -> Option<Vec<usize>> {
-        let ended = self.queues.end_cycles(id, self.now);
+        let ended = self.check_upgrade(id);
         ended.err().map(|deadlock| numbers(&deadlock))
     }
 
@@ -277,14 +229,13 @@ impl Server {
             how,
             token: None,
         };
-        self.with(key, |live| live.release(&release))
+        self.0.release(&key_id(key), &release)
     }
 
     pub(crate) fn renew(&mut self, key: usize, holder: usize, lease: u64) -> bool {
         let lease = Lease::from_millis(lease).expect("at least 1");
-        self.with(key, |live| {
-            live.renew(owner(holder).as_ref(), lease, None).is_some()
-        })
+        let renewed = (self.0).renew(&key_id(key), owner(holder).as_ref(), lease, None);
+        renewed.is_some()
     }
 
     pub(crate) fn pass(
@@ -302,29 +253,22 @@ impl Server {
             token: None,
             client,
         };
-        let mut live = self.locks.entry(key).or_default().at(self.now, |_, _| {});
-        let passed = live.pass(&pass, &mut self.tokens, self.wall)?;
-        let id = key_id(key);
-        self.queues.came_to_hold(id.as_ref(), pass.new_owner);
-        Ok(passed)
+        self.0.pass(&key_id(key), &pass)
     }
 
-    /// Revokes the owner's hold. Returns its requests, which have to be refused; `None` if it holds nothing.
+    /// Revokes the owner's hold. Returns its requests, which are refused; `None` if it holds nothing.
     pub(crate) fn revoke(&mut self, key: usize, holder: usize) -> Option<Vec<u64>> {
-        let (id, holder) = (key_id(key), owner(holder));
-        self.with(key, |live| live.revoke(holder.as_ref(), None))?;
-        let requests = self.queues.requests_of(id.as_ref(), holder.as_ref());
-        Some(requests.into_iter().map(|id| id.0).collect())
+        self.0.revoke(&key_id(key), owner(holder).as_ref())?;
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        let refused = ended.map(|ended| match ended {
+            Ended::Decided(decided) => decided.waiter.id.0,
+            Ended::Deadlock(removed) => panic!("{removed:?}"),
+        });
+        Some(refused.collect())
     }
 
     /// A grant could not be delivered.
-    pub(crate) fn undo(&mut self, key: usize, holder: usize, handed: Handed) -> bool {
-        self.with(key, |live| {
-            live.undo(owner(holder).as_ref(), handed.touched, handed.before)
-        })
-    }
-
-    fn with<R>(&mut self, key: usize, step: impl FnOnce(&mut Live<'_>) -> R) -> R {
-        step(&mut self.locks.entry(key).or_default().at(self.now, |_, _| {}))
+    pub(crate) fn undo(&mut self, key: usize, undo: &Undo) -> bool {
+        self.0.undo(&key_id(key), undo)
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Run {
 impl Run {
     /// `apart`: owners of one task do not meet at a key.
     pub(super) fn new(apart: bool) -> Self {
-        let mut server = Server::default();
+        let mut server = Server::new(false);
         (server.upgrades, server.apart) = (true, apart);
         Self {
             server,
@@ -64,7 +64,7 @@ impl Run {
 
     /// A task holds until it waits for nothing. Then it releases all.
     fn serve_those_who_wait_for_nobody(&mut self) {
-        while !self.server.queues.is_empty() {
+        while !self.server.queues().is_empty() {
             let scene = Scene::of(&self.server);
             let waits = |owner: usize| {
                 let mut places = scene.0.iter().flat_map(|key| &key.queue);
@@ -91,7 +91,7 @@ impl Run {
                     self.server.run(Op::Release { owner, key });
                 }
             }
-            if self.server.queues.is_empty() {
+            if self.server.queues().is_empty() {
                 return;
             }
         }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use mortise_core::{
-    Lock, Micros, Mode, Owner, OwnerRef, Queues, Request, Sharing, TokenClock, Turn,
-};
+use mortise_core::{Lock, Micros, Mode, Owner, Queues, Request, Sharing, TokenClock, Turn};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, terms};
 use crate::deadlock::crowd::processor_time;
-use crate::pending::for_several;
+use crate::requests::{for_several, named};
 
 const KEYS: usize = 60;
 const TASKS: usize = 200;
@@ -33,8 +31,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 }
 
 fn name(task: usize, number: usize) -> Owner {
-    let name = format!("task-{task}##{number}");
-    OwnerRef::new(name.as_bytes()).expect("short").to_owner()
+    named(&format!("task-{task}##{number}"))
 }
 
 /// Who holds each key: a task each.

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::server::{NOW, key_id, owner_of, terms};
-use crate::pending::for_several;
 use crate::queues::config;
+use crate::requests::for_several;
 
 const KEYS: usize = 40;
 const AT_ONCE: usize = 16;

@@ -1,19 +1,15 @@
 //! Tests that call the queues directly: where requests stand that were moved, and which requests move.
 
 use mortise_core::{
-    Count, Instant, KeyId, Lock, Micros, Mode, Owner, OwnerRef, PendingRequest, Queues, Request,
-    Sharing, TokenClock, Turn,
+    Count, Instant, KeyId, Lock, Micros, Mode, PendingRequest, Queues, Request, Sharing,
+    TokenClock, Turn,
 };
 
 use super::server::{NOW, key_id, terms};
-use crate::pending::{for_one, for_several};
+use crate::requests::{for_one, for_several, named};
 
 /// When the lease of a hold that was taken at `NOW` is over.
 const LATER: Instant = Instant::from_millis(61_000);
-
-fn named(owner: &str) -> Owner {
-    OwnerRef::new(owner.as_bytes()).expect("short").to_owner()
-}
 
 fn one(key: &KeyId, owner: &str, mode: Mode) -> PendingRequest {
     for_one(key, named(owner), terms(mode.into()), Lock::free(), NOW)

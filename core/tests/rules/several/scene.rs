@@ -56,7 +56,7 @@ impl Scene {
         let scene = |key: usize| {
             let id = key_id(key);
             let holders = server.holders(key);
-            let queue = server.queues.get(id.as_ref()).into_iter();
+            let queue = server.queues().get(id.as_ref()).into_iter();
             let waiters = queue.flat_map(|queue| queue.iter());
             let places = waiters.map(|waiter| {
                 let owner = owner_number(&waiter.owner);

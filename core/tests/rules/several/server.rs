@@ -1,15 +1,16 @@
-//! What a server does around the queues for requests of one key and of several, as briefly as possible.
+//! The server in memory with numbers for keys and owners. No owner has more than one request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use mortise_core::{
-    AcquireError, Busy, Db, How, Instant, KeyId, Lease, Live, Lock, Micros, Mode, Owner, OwnerRef,
-    Pass, PendingRequest, Queues, Release, Request, Sharing, Terms, TokenClock, Turn, WaiterId,
+    Db, How, Instant, KeyId, Micros, Mode, Owner, Pass, Queues, Release, Request, Sharing, Terms,
+    WaiterId,
 };
+use mortise_memory_server::{self as memory, Ask, Ended};
 
 use super::{Op, keys_of};
-use crate::pending::{for_one, for_several};
+use crate::requests;
 
 pub(super) const KEYS: usize = 4;
 pub(super) const OWNERS: usize = 12;
@@ -18,7 +19,6 @@ pub(super) const ALONE: Range<usize> = 0..5;
 /// Two owners without a task, two tasks of two names each, and one of three.
 pub(super) const OF_TASKS: Range<usize> = 3..12;
 pub(super) const NOW: Instant = Instant::from_millis(1_000);
-const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -41,20 +41,14 @@ pub(super) struct Waiting {
     pub(super) upgrade: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Server {
-    pub(super) queues: Queues,
-    pub(super) ignore_cycles: bool,
+    memory: memory::Server,
     /// Readers may ask for write.
     pub(super) upgrades: bool,
     /// Owners of one task do not meet at a key.
     pub(super) apart: bool,
     pub(super) last_wait: Option<Waiting>,
-    /// The last request was moved to the head, and its lock admits it.
-    let_past: bool,
-    locks: BTreeMap<usize, Lock>,
-    tokens: TokenClock,
-    dirty: BTreeSet<KeyId>,
     /// The only request of each owner.
     waiting: BTreeMap<usize, WaiterId>,
 }
@@ -87,7 +81,7 @@ pub(super) fn owner_of(number: usize) -> Owner {
         5..12 => format!("task-{}##{number}", task_of(number)),
         _ => format!("owner-{number}"),
     };
-    OwnerRef::new(name.as_bytes()).expect("short").to_owner()
+    requests::named(&name)
 }
 
 pub(super) fn owner_number(owner: &Owner) -> usize {
@@ -97,17 +91,29 @@ pub(super) fn owner_number(owner: &Owner) -> usize {
 }
 
 pub(super) fn terms(sharing: Sharing) -> Terms {
-    Terms {
-        sharing,
-        lease: Lease::from_millis(60_000).expect("more than 0"),
-        holds: None,
-        fence: None,
-        token: None,
-        client: 0,
-    }
+    requests::terms(sharing, 60_000)
 }
 
 impl Server {
+    pub(super) fn new(ignore_cycles: bool) -> Self {
+        Self {
+            memory: memory::Server {
+                ignore_cycles,
+                now: NOW,
+                wall: Micros(1),
+                ..memory::Server::default()
+            },
+            upgrades: false,
+            apart: false,
+            last_wait: None,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn queues(&self) -> &Queues {
+        &self.memory.queues
+    }
+
     pub(super) fn run(&mut self, op: Op) -> Answer {
         let answer = match op {
             Op::Ask { owner, key, write } => self.ask(owner, key, write),
@@ -119,14 +125,13 @@ impl Server {
                     how: How::All,
                     token: None,
                 };
-                let _ = self.with(key, |live| live.release(&release));
-                self.dirty.insert(key_id(key));
+                // It may hold nothing.
+                let _ = self.memory.release(&key_id(key), &release);
                 Answer::Done
             }
             Op::Leave { owner } => {
                 if let Some(id) = self.waiting.remove(&owner) {
-                    let removed = self.queues.remove(id).expect("it waits");
-                    self.dirty.extend(removed.keys.as_slice().iter().cloned());
+                    self.memory.remove(id).expect("it waits");
                 }
                 Answer::Done
             }
@@ -139,23 +144,26 @@ impl Server {
                 Answer::Done
             }
             Op::Del { key } => {
-                self.locks.remove(&key);
-                self.queues.forget_holders(key_id(key).as_ref());
-                self.dirty.insert(key_id(key));
+                let id = key_id(key);
+                self.memory.locks.remove(&id);
+                self.memory.queues.forget_holders(id.as_ref());
+                self.memory.mark(&id);
                 Answer::Done
             }
         };
-        self.end_turn();
+        self.memory.end_turn();
+        for ended in self.memory.ended.drain(..) {
+            match ended {
+                Ended::Decided(it) => self.waiting.remove(&owner_number(&it.waiter.owner)),
+                Ended::Deadlock(removed) => panic!("no waiter comes to hold: {removed:?}"),
+            };
+        }
         answer
     }
 
-    fn with<T>(&mut self, key: usize, act: impl FnOnce(&mut Live<'_>) -> T) -> T {
-        act(&mut self.locks.entry(key).or_default().at(NOW, |_, _| {}))
-    }
-
     fn holds(&self, owner: usize, key: usize) -> bool {
-        let lock = self.locks.get(&key);
-        lock.is_some_and(|lock| lock.hold(owner_of(owner).as_ref()).is_some())
+        let hold = self.memory.hold(&key_id(key), owner_of(owner).as_ref());
+        hold.is_some()
     }
 
     fn is_busy(&self, number: usize, keys: &[usize]) -> bool {
@@ -172,230 +180,97 @@ impl Server {
         self.apart && keys.iter().any(meets)
     }
 
-    fn ask(&mut self, number: usize, key: usize, write: bool) -> Answer {
-        let upgrades = self.upgrades && write && self.holders(key).contains(&(number, false));
-        if !upgrades && self.holds(number, key) || self.is_busy(number, &[key]) {
+    fn ask(&mut self, owner: usize, key: usize, write: bool) -> Answer {
+        let upgrade = self.upgrades && write && self.holders(key).contains(&(owner, false));
+        if !upgrade && self.holds(owner, key) || self.is_busy(owner, &[key]) {
             return Answer::Skipped;
         }
-        let (owner, id) = (owner_of(number), key_id(key));
-        let terms = terms(if write { Mode::Write } else { Mode::Read }.into());
-        let request = Request {
-            owner: owner.as_ref(),
-            terms,
-        };
-        let turn = match self.queues.get(id.as_ref()) {
-            None => Turn::First,
-            Some(_) => Turn::Behind,
-        };
-        let busy = match self.acquire(key, &request, turn) {
-            Ok(()) => {
-                self.dirty.insert(id);
-                return Answer::Granted;
-            }
-            Err(AcquireError::Busy(busy)) => busy,
-            Err(other) => panic!("{other:?}"),
-        };
-        let held = self.with(key, |live| live.lock().observe());
-        let pending = PendingRequest {
-            busy,
-            ..for_one(&id, owner.clone(), terms, held, NOW)
-        };
+        let mode = if write { Mode::Write } else { Mode::Read };
         let waiting = Waiting {
-            owner: number,
+            owner,
             keys: vec![key],
             write,
             several: false,
-            upgrade: pending.busy == Busy::Upgrade,
+            upgrade,
         };
-        let answer = self.wait(&pending, waiting);
-        let waiter = self.waiting.get(&number).copied();
-        if let Some(waiter) = waiter.filter(|_| self.let_past) {
-            self.queues.remove(waiter);
-            if self.acquire(key, &request, Turn::First).is_ok() {
-                // A command does this before it closes the key.
-                self.waiting.remove(&number);
-                self.dirty.insert(id);
-                return Answer::Granted;
-            }
-            panic!("a lock that is not free lets nobody past");
-        }
-        answer
+        self.request(waiting, mode.into())
     }
 
-    /// The request waits, if it closes no cycle.
-    fn wait(&mut self, pending: &PendingRequest, waiting: Waiting) -> Answer {
-        let number = waiting.owner;
-        self.let_past = false;
-        let id = if self.ignore_cycles {
-            self.queues.push(pending)
-        } else {
-            self.check_withdrawal(pending);
-            self.last_wait = Some(waiting);
-            let Ok(enqueued) = self.queues.enqueue(pending) else {
-                return Answer::Deadlock;
-            };
-            self.let_past = enqueued.is_first && self.is_free(pending);
-            self.dirty.extend(enqueued.moved);
-            enqueued.id
-        };
-        self.waiting.insert(number, id);
-        Answer::Waits
-    }
-
-    /// Whether the lock of a request for one key admits it.
-    fn is_free(&mut self, pending: &PendingRequest) -> bool {
-        let [key] = &pending.keys[..] else {
-            return false;
-        };
-        let request = Request {
-            owner: pending.owner.as_ref(),
-            terms: pending.terms,
-        };
-        self.with(number(&key.key), |live| live.admits(&request))
-    }
-
-    fn acquire(
-        &mut self,
-        key: usize,
-        request: &Request<'_>,
-        turn: Turn,
-    ) -> Result<(), AcquireError> {
-        let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
-        let granted = live.acquire(request, turn, &mut self.tokens, Micros(1));
-        granted.map(|_| ())
-    }
-
-    fn ask_several(&mut self, number: usize, keys: &[usize]) -> Answer {
-        let holds = keys.iter().any(|key| self.holds(number, *key));
-        if holds || self.is_busy(number, keys) {
+    fn ask_several(&mut self, owner: usize, keys: &[usize]) -> Answer {
+        let holds = keys.iter().any(|key| self.holds(owner, *key));
+        if holds || self.is_busy(owner, keys) {
             return Answer::Skipped;
         }
-        let owner = owner_of(number);
-        let terms = terms(Sharing::several(keys.len() as u8));
-        let request = Request {
-            owner: owner.as_ref(),
-            terms,
-        };
-        let ids: Vec<_> = keys.iter().map(|key| key_id(*key)).collect();
-        let is_free = |key: &usize| {
-            let is_empty = self.queues.get(key_id(*key).as_ref()).is_none();
-            is_empty && self.with(*key, |live| live.admits(&request))
-        };
-        if keys.iter().all(is_free) {
-            let token = self.tokens.next(Micros(1), None).expect("a token");
-            for key in keys {
-                self.with(*key, |live| live.take(&request, token)).unwrap();
-            }
-            return Answer::Granted;
-        }
-        let held: Vec<Lock> = (keys.iter())
-            .map(|key| self.with(*key, |live| live.lock().observe()))
-            .collect();
-        let pending = for_several(ids.into_iter().zip(held), owner, terms, NOW);
         let waiting = Waiting {
-            owner: number,
+            owner,
             keys: keys.to_vec(),
             write: true,
             several: true,
             upgrade: false,
         };
-        self.wait(&pending, waiting)
+        self.request(waiting, Sharing::several(keys.len() as u8))
     }
 
-    /// A request that is refused, or does not wait after all, has moved nobody.
-    fn check_withdrawal(&mut self, pending: &PendingRequest) {
-        let all = |server: &Self| (0..KEYS).map(|key| server.queue(key)).collect::<Vec<_>>();
-        let before = all(self);
-        if let Ok(enqueued) = self.queues.enqueue(pending) {
-            self.queues.withdraw(enqueued);
-        }
-        assert_eq!(all(self), before, "requests have moved");
+    /// `waiting`: the request as it waits if it is not granted at once.
+    fn request(&mut self, waiting: Waiting, sharing: Sharing) -> Answer {
+        let ids: Vec<KeyId> = waiting.keys.iter().map(|key| key_id(*key)).collect();
+        let owner = owner_of(waiting.owner);
+        let answer = self.memory.ask(&Ask {
+            keys: &ids,
+            request: Request {
+                owner: owner.as_ref(),
+                terms: terms(sharing),
+            },
+            until: Some(Instant::NEVER),
+            repeats: None,
+        });
+        let answer = match answer {
+            memory::Answer::Granted(_) => return Answer::Granted,
+            memory::Answer::LetPast(_) => Answer::Granted,
+            memory::Answer::Deadlock(_) => Answer::Deadlock,
+            memory::Answer::Waits { id, is_upgrade, .. } => {
+                assert_eq!(is_upgrade, waiting.upgrade);
+                self.waiting.insert(waiting.owner, id);
+                Answer::Waits
+            }
+            answer => panic!("{answer:?}"),
+        };
+        self.last_wait = Some(waiting);
+        answer
     }
 
     /// A pass to this owner would decide a request of its own. Or, if cycles are to be ignored, it might move one of its task to end a cycle.
     fn pass_would_decide_or_move(&self, new_owner: usize, key: usize) -> bool {
         let (id, new) = (key_id(key), owner_of(new_owner));
-        let first = self.queues.first_request_of(id.as_ref(), new.as_ref());
-        let is_refused = first.is_some_and(|first| self.queues.keys_of(first).is_some());
+        let queues = self.queues();
+        let first = queues.first_request_of(id.as_ref(), new.as_ref());
+        let is_refused = first.is_some_and(|first| queues.keys_of(first).is_some());
         let mut waiting = self.waiting.keys();
         let is_moved = waiting.any(|other| {
             task_of(*other) == task_of(new_owner) && !(is_refused && *other == new_owner)
         });
-        let requests = self.queues.requests_of(id.as_ref(), new.as_ref());
-        !is_refused && !requests.is_empty() || self.ignore_cycles && is_moved
+        !is_refused && first.is_some() || self.memory.ignore_cycles && is_moved
     }
 
     fn pass(&mut self, owner: usize, new_owner: usize, key: usize) {
-        let id = key_id(key);
-        let (old, new) = (owner_of(owner), owner_of(new_owner));
         if self.pass_would_decide_or_move(new_owner, key) || self.meets_task(new_owner, &[key]) {
             return;
         }
+        let [old, new] = [owner, new_owner].map(owner_of);
         let pass = Pass {
             owner: old.as_ref(),
             new_owner: new.as_ref(),
-            lease: Lease::from_millis(60_000).expect("more than 0"),
+            lease: terms(Mode::Write.into()).lease,
             token: None,
             client: 0,
         };
-        let mut live = self.locks.entry(key).or_default().at(NOW, |_, _| {});
-        if live.pass(&pass, &mut self.tokens, Micros(1)).is_ok() {
-            self.queues.came_to_hold(id.as_ref(), pass.new_owner);
-            self.dirty.insert(id);
-        }
-    }
-
-    /// Settles marked keys, and grants the requests that are due.
-    fn end_turn(&mut self) {
-        loop {
-            let any_due = self.queues.any_due();
-            if let Some(key) = self.dirty.pop_first() {
-                self.settle(&key);
-            } else if let Some(id) = self.queues.next_due() {
-                assert!(any_due);
-                self.grant_several(id);
-            } else {
-                assert!(!any_due);
-                return;
-            }
-        }
-    }
-
-    fn settle(&mut self, id: &KeyId) {
-        let lock = self.locks.entry(number(id)).or_default();
-        let mut live = lock.at(NOW, |_, _| {});
-        let (queues, tokens) = (&mut self.queues, &mut self.tokens);
-        let settled = queues.settle(id.as_ref(), &mut live, tokens, Micros(1), MOST);
-        assert!(!settled.more);
-        self.dirty.extend(settled.left);
-        for decided in settled.decided {
-            self.waiting.remove(&owner_number(&decided.waiter.owner));
-        }
-    }
-
-    fn grant_several(&mut self, id: WaiterId) {
-        let keys = self.queues.keys_of(id).expect("it waits");
-        let token = self.tokens.next(Micros(1), None).expect("a token");
-        let owner = owner_number(&self.queues.waiter(id).expect("it waits").1.owner);
-        for key in keys.as_slice() {
-            let live = self.locks.entry(number(key)).or_default();
-            let live = live.at(NOW, |_, _| {});
-            if !self.queues.is_grantable(key.as_ref(), id, &live) {
-                return;
-            }
-        }
-        for key in keys.as_slice().iter().rev() {
-            let lock = self.locks.entry(number(key)).or_default();
-            let mut live = lock.at(NOW, |_, _| {});
-            let granted = (self.queues).grant_last_key(key.as_ref(), id, &mut live, token);
-            assert_eq!(granted.expect("all are ready").token, token);
-            self.dirty.insert(key.clone());
-        }
-        self.waiting.remove(&owner);
+        // The one may hold nothing, or the other one something.
+        let _ = self.memory.pass(&key_id(key), &pass);
     }
 
     pub(super) fn holders(&self, key: usize) -> Vec<(usize, bool)> {
-        let holds = self.locks.get(&key).into_iter().flat_map(Lock::holds);
+        let lock = self.memory.locks.get(&key_id(key));
+        let holds = lock.into_iter().flat_map(mortise_core::Lock::holds);
         let mut found: Vec<_> = holds
             .map(|(owner, stake)| (owner_number(&owner), stake.write > 0))
             .collect();
@@ -405,7 +280,7 @@ impl Server {
 
     pub(super) fn queue(&self, key: usize) -> Vec<usize> {
         let id = key_id(key);
-        let queue = self.queues.get(id.as_ref()).into_iter();
+        let queue = self.queues().get(id.as_ref()).into_iter();
         let waiters = queue.flat_map(|queue| queue.iter());
         waiters.map(|waiter| owner_number(&waiter.owner)).collect()
     }
@@ -413,10 +288,10 @@ impl Server {
     /// Checks that no request that is first in all its queues could be granted.
     pub(super) fn assert_settled(&self, op: Op) {
         for (owner, id) in &self.waiting {
-            let waiter = self.queues.waiter(*id).expect("it waits").1;
-            let keys = match self.queues.keys_of(*id) {
+            let (key, waiter) = self.queues().waiter(*id).expect("it waits");
+            let keys = match self.queues().keys_of(*id) {
                 Some(keys) => keys.as_slice().to_vec(),
-                None => vec![self.queues.waiter(*id).expect("it waits").0.clone()],
+                None => vec![key.clone()],
             };
             let may_have = keys.iter().map(number).all(|key| {
                 let is_first = self.queue(key).first() == Some(owner);

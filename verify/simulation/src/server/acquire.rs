@@ -1,171 +1,146 @@
-//! Requests for one key: granted now, or enqueued.
+//! Requests to hold, for one key or for several: granted now, or enqueued.
 
 use mortise_core::{
-    AcquireError, Busy, Count, Grant, Lease, Mode, PendingKey, PendingRequest, Request, Sharing,
-    Terms, Token, Turn, WaiterId,
+    AcquireError, Count, Instant, KeyId, Lease, Mode, OwnerRef, Request, Sharing, Terms, Token,
 };
+use mortise_memory_server::{Answer, Ask, WaitsAlready};
 
-use super::commands::{DEADLOCK, LEFT, REVOKED, Words};
+use super::commands::{DEADLOCK, LEFT, NOT_GRANTING, Words, error_text};
 use super::resp::Out;
-use super::{Server, key_id, key_ref};
+use super::{Server, key_id};
 
-impl Server {
-    pub(super) fn acquire(&mut self, words: &mut Words<'_>, mode: Mode) -> Option<Vec<u8>> {
+/// What a request to hold says.
+struct Call<'a> {
+    keys: Vec<KeyId>,
+    request: Request<'a>,
+    /// How long it may wait, in milliseconds; 0 for no limit.
+    wait: Option<u64>,
+    mailbox: Option<&'a [u8]>,
+}
+
+impl<'a> Call<'a> {
+    /// `LOCK.ACQUIRE key owner lease …`, and the like.
+    fn for_one(words: &mut Words<'a>, mode: Mode) -> Option<Self> {
         let (key, owner) = words.who()?;
         let lease = Lease::from_millis(words.number()?)?;
-        let (mut wait, mut mailbox, mut holds, mut fence, mut token) =
-            (None, None, None, None, None);
-        let mut sharing = mode.into();
+        Self::with_options(words, vec![key_id(key)], owner, lease, mode.into())
+    }
+
+    /// `LOCK.MACQUIRE owner lease numkeys key …`
+    fn for_several(words: &mut Words<'a>) -> Option<Self> {
+        let owner = OwnerRef::new(words.next()?)?;
+        let lease = Lease::from_millis(words.number()?)?;
+        let count = words.number()?;
+        let keys: Option<Vec<KeyId>> = (0..count).map(|_| words.next().map(key_id)).collect();
+        Self::with_options(words, keys?, owner, lease, Sharing::several(count as u8))
+    }
+
+    fn with_options(
+        words: &mut Words<'a>,
+        keys: Vec<KeyId>,
+        owner: OwnerRef<'a>,
+        lease: Lease,
+        sharing: Sharing,
+    ) -> Option<Self> {
+        let mut terms = Terms {
+            sharing,
+            lease,
+            holds: None,
+            fence: None,
+            token: None,
+            client: 0,
+        };
+        let (mut wait, mut mailbox) = (None, None);
+        let is_one = sharing.keys().is_none();
         while let Some(option) = words.next() {
             match option {
                 b"WAIT" => wait = Some(words.number()?),
                 b"MAIL" => mailbox = Some(words.next()?),
-                b"HOLDS" => holds = Count::new(words.number()? as u32),
-                b"LIMIT" => sharing = Sharing::within(Count::new(words.number()? as u32)?),
-                b"FENCE" => fence = Some(Token::new(words.number()?)?),
-                b"TOKEN" => token = Some(Token::new(words.number()?)?),
+                b"FENCE" => terms.fence = Some(Token::new(words.number()?)?),
+                b"HOLDS" if is_one => terms.holds = Count::new(words.number()? as u32),
+                b"LIMIT" if is_one => {
+                    terms.sharing = Sharing::within(Count::new(words.number()? as u32)?);
+                }
+                b"TOKEN" if is_one => terms.token = Some(Token::new(words.number()?)?),
                 _ => return None,
             }
         }
-        let terms = Terms {
-            sharing,
-            lease,
-            holds,
-            fence,
-            token,
-            client: 0,
-        };
-        let request = Request { owner, terms };
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::error(LEFT));
-        }
-        let wall = self.wall();
-        if let Some(fence) = fence
-            && self.tokens.check(fence, wall).is_err()
-        {
-            return Some(Out::error("ERR FENCE is too high"));
-        }
-        self.settle(key);
-        let first = self.queues.first_request_of(key_ref(key), owner);
-        if first.is_some_and(|first| self.queues.keys_of(first).is_some()) {
-            return Some(Out::error("ERR the owner waits here for several keys"));
-        }
-        let turn = match self.queues.get(key_ref(key)) {
-            Some(_) => Turn::Behind,
-            None => Turn::First,
-        };
-        let outcome = self.try_acquire(key, &request, turn);
-        let reply = match outcome {
-            Ok(grant) => {
-                self.accepted(mailbox);
-                Out::number(grant.token().get())
-            }
-            Err(AcquireError::Busy(busy)) => self.wait(key, &request, busy, wait.zip(mailbox)),
-            Err(AcquireError::NotHeldByToken | AcquireError::NoRoom) => {
-                self.accepted(mailbox);
-                Out::null()
-            }
-            Err(AcquireError::Revoked) => Out::error(REVOKED),
-            Err(error) => Out::error(&format!("ERR {error:?}")),
-        };
-        self.settle(key);
-        Some(reply)
-    }
-
-    fn try_acquire(
-        &mut self,
-        key: &[u8],
-        request: &Request<'_>,
-        turn: Turn,
-    ) -> Result<Grant, AcquireError> {
-        let is_closed = self.forbids_grants();
-        self.with_live(key, |server, live| {
-            if is_closed {
-                return Err(live.refuse_in_grace(request));
-            }
-            let wall = server.wall();
-            live.acquire(request, turn, &mut server.tokens, wall)
+        Some(Self {
+            keys,
+            request: Request { owner, terms },
+            wait,
+            mailbox,
         })
     }
+}
 
-    /// The request was accepted: its box exists from now on.
-    fn accepted(&mut self, mailbox: Option<&[u8]>) {
-        if let Some(mailbox) = mailbox {
+impl Server {
+    pub(super) fn acquire(&mut self, words: &mut Words<'_>, mode: Mode) -> Option<Vec<u8>> {
+        Some(self.decide(&Call::for_one(words, mode)?))
+    }
+
+    pub(super) fn acquire_several(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
+        Some(self.decide(&Call::for_several(words)?))
+    }
+
+    fn decide(&mut self, call: &Call<'_>) -> Vec<u8> {
+        let (keys, request) = (&call.keys, call.request);
+        if keys.iter().any(|key| self.has_left(key, request.owner)) {
+            return Out::error(LEFT);
+        }
+        let (fence, wall) = (request.terms.fence, self.memory.wall);
+        if fence.is_some_and(|fence| self.memory.tokens.check(fence, wall).is_err()) {
+            return Out::error("ERR FENCE is too high");
+        }
+        keys.iter().for_each(|key| self.settle(key));
+        // A request that waits does so by mail.
+        let by_mail = call.wait.zip(call.mailbox);
+        let is_by_mail = |id| by_mail.is_some() && self.mail.is_expected(id);
+        let repeats = match self.memory.repeated(keys, &request, is_by_mail) {
+            Ok(repeats) => repeats,
+            Err(WaitsAlready::Here) => {
+                return Out::error("ERR the owner waits at one of these keys");
+            }
+            Err(WaitsAlready::ForSeveral) => {
+                return Out::error("ERR the owner waits here for several keys");
+            }
+        };
+        let answer = self.memory.ask(&Ask {
+            keys,
+            request,
+            until: by_mail.map(|(wait, _)| self.end_of_wait(wait)),
+            repeats,
+        });
+        let reply = self.reply(call, answer);
+        keys.iter().for_each(|key| self.settle(key));
+        reply
+    }
+
+    fn reply(&mut self, call: &Call<'_>, answer: Answer) -> Vec<u8> {
+        let reply = match answer {
+            Answer::Granted(grant) | Answer::LetPast(grant) => Out::number(grant.token().get()),
+            Answer::Denied
+            | Answer::Refused(AcquireError::NotHeldByToken | AcquireError::NoRoom) => Out::null(),
+            Answer::Refused(error) => return Out::error(&error_text(error)),
+            Answer::NotGranting => return Out::error(NOT_GRANTING),
+            Answer::Deadlock(_) => return Out::error(DEADLOCK),
+            Answer::Waits { id, .. } => {
+                let mailbox = self.open_box(call.mailbox.unwrap_or_default());
+                self.mail.expect(id, mailbox, call.keys.len());
+                return Out::queued(mailbox);
+            }
+        };
+        // The request was not refused, so its box exists from now on.
+        if let Some(mailbox) = call.mailbox {
             self.open_box(mailbox);
         }
+        reply
     }
 
-    /// The request cannot be granted. It waits if it names a time and a box.
-    fn wait(
-        &mut self,
-        key: &[u8],
-        request: &Request<'_>,
-        busy: Busy,
-        by_mail: Option<(u64, &[u8])>,
-    ) -> Vec<u8> {
-        if let Some((wait, mailbox)) = by_mail
-            && let Some(waiter) = self.queued_already(key, request)
-        {
-            let until = self.end_of_wait(wait);
-            self.queues.take_over(waiter, request.terms, until);
-            return self.expect(waiter, mailbox);
+    fn end_of_wait(&self, wait: u64) -> Instant {
+        match wait {
+            0 => Instant::NEVER,
+            wait => self.memory.now.after(wait),
         }
-        let may_pass = self.may_pass(key, request);
-        if by_mail.is_none() && !may_pass {
-            return Out::null();
-        }
-        let held = self.with_live(key, |_, live| live.lock().observe());
-        let wait = by_mail.map_or(0, |(wait, _)| wait);
-        let pending = PendingRequest {
-            keys: vec![PendingKey {
-                key: key_id(key),
-                held,
-            }],
-            owner: request.owner.to_owner(),
-            terms: request.terms,
-            busy,
-            since: self.instant(),
-            until: self.end_of_wait(wait),
-        };
-        let Ok(enqueued) = self.queues.enqueue(&pending) else {
-            return by_mail.map_or_else(Out::null, |_| Out::error(DEADLOCK));
-        };
-        let is_let_past = may_pass && enqueued.is_first;
-        if !is_let_past && by_mail.is_none() {
-            self.queues.withdraw(enqueued);
-            return Out::null();
-        }
-        self.dirty.extend(enqueued.moved);
-        if is_let_past {
-            self.queues.remove(enqueued.id);
-            let grant = self.try_acquire(key, request, Turn::First);
-            self.accepted(by_mail.map(|it| it.1));
-            return Out::number(grant.expect("its lock admits it").token().get());
-        }
-        let mailbox = by_mail.map_or(&b""[..], |(_, mailbox)| mailbox);
-        self.expect(enqueued.id, mailbox)
-    }
-
-    fn queued_already(&self, key: &[u8], request: &Request<'_>) -> Option<WaiterId> {
-        let there = self.queues.requests_of(key_ref(key), request.owner);
-        there.into_iter().find(|id| {
-            let waiter = self.queues.waiter(*id);
-            waiter.is_some_and(|(_, waiter)| waiter.terms.mode() == request.terms.mode())
-                && self.mail.is_expected(*id)
-        })
-    }
-
-    /// Whether requests for several keys wait here, and the lock would admit this one if none did.
-    fn may_pass(&mut self, key: &[u8], request: &Request<'_>) -> bool {
-        let queue = self.queues.get(key_ref(key));
-        queue.is_some_and(|queue| queue.first_several().is_some())
-            && !self.forbids_grants()
-            && self.with_live(key, |_, live| live.admits(request))
-    }
-
-    fn expect(&mut self, waiter: WaiterId, mailbox: &[u8]) -> Vec<u8> {
-        let id = self.open_box(mailbox);
-        self.mail.expect(waiter, id, 1);
-        Out::queued(id)
     }
 }

@@ -1,18 +1,28 @@
 //! The commands that the client sends: parse, ask the core, reply.
 
-use mortise_core::mail::Outcome;
-use mortise_core::{How, Lease, Mode, OwnerRef, Pass, PassError, Release, Token};
+use mortise_core::{
+    AcquireError, How, KeyId, Lease, Live, Mode, OwnerRef, Pass, PassError, Release, Token,
+};
 
 use super::letters::Call;
 use super::resp::Out;
-use super::{Server, home_key, key_ref};
+use super::{Server, home_key, key_id};
 use crate::parts::ConnId;
 
 pub(super) const LEFT: &str = "LEFT the owner has left this key";
-pub(super) const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
+const REVOKED: &str = "REVOKED the owner's hold on this key was revoked";
 pub(super) const NOT_GRANTING: &str = "TRYAGAIN nothing is granted";
 pub(super) const DEADLOCK: &str = "DEADLOCK the wait would close a cycle of waits";
 const NOT_RENEWING: &str = "TRYAGAIN nothing is renewed";
+
+/// The reply to a request that can never be granted.
+pub(super) fn error_text(error: AcquireError) -> String {
+    match error {
+        AcquireError::Revoked => REVOKED.to_owned(),
+        AcquireError::HoldsOne => "ERR the owner holds one of these keys".to_owned(),
+        error => format!("ERR {error:?}"),
+    }
+}
 
 /// A command, word by word.
 pub(super) struct Words<'a> {
@@ -38,6 +48,15 @@ impl<'a> Words<'a> {
     pub(super) fn who(&mut self) -> Option<(&'a [u8], OwnerRef<'a>)> {
         Some((self.next()?, OwnerRef::new(self.next()?)?))
     }
+
+    /// The option `TOKEN`, if it is there. It is the last word.
+    fn only_token(&mut self) -> Option<Option<Token>> {
+        match self.next() {
+            None => Some(None),
+            Some(b"TOKEN") => Some(Some(Token::new(self.number()?)?)),
+            Some(_) => None,
+        }
+    }
 }
 
 impl Server {
@@ -48,13 +67,13 @@ impl Server {
         words: &[Vec<u8>],
         now: u64,
     ) -> Option<Vec<u8>> {
-        self.now = now;
+        self.set_now(now);
         let Some(mut words) = Words::of(words) else {
             return Some(Out::error("ERR no command"));
         };
         let reply = match words.name {
             b"INFO" => {
-                let (id, clock) = (self.run_id, self.wall().0);
+                let (id, clock) = (self.run_id, self.memory.wall.0);
                 let info = format!("run_id:{id:x}\r\nserver_time_usec:{clock}\r\n");
                 Some(Out::bulk(info.as_bytes()))
             }
@@ -103,23 +122,38 @@ impl Server {
             (false, Some(holds)) => How::LeaveAt(holds, mode),
             (false, None) => How::One(mode),
         };
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
+        let release = Release { owner, how, token };
+        self.change_hold(key, owner, |server, key| {
+            let released = server.memory.release(key, &release);
+            Out::number_or_null(released.ok().map(|it| it.left))
+        })
+    }
+
+    /// Changes a hold of an owner that has not left the key.
+    fn change_hold(
+        &mut self,
+        key: &[u8],
+        owner: OwnerRef<'_>,
+        change: impl FnOnce(&mut Self, &KeyId) -> Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let key = key_id(key);
+        if self.has_left(&key, owner) {
             return Some(Out::null());
         }
-        let release = Release { owner, how, token };
-        self.settle(key);
-        let released = self.with_live(key, |_, live| live.release(&release));
-        self.settle(key);
-        Some(Out::number_or_null(released.ok().map(|it| it.left)))
+        self.settle(&key);
+        let reply = change(self, &key);
+        self.settle(&key);
+        Some(reply)
     }
 
     fn leave(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
-        let (key, owner) = words.who()?;
+        let (name, owner) = words.who()?;
+        let key = key_id(name);
         match words.next() {
             None => {}
             Some(b"FOR") => {
-                let until = self.instant().after(words.number()?);
-                self.left.leave(key_ref(key), owner, until);
+                let until = self.memory.now.after(words.number()?);
+                self.left.leave(key.as_ref(), owner, until);
             }
             Some(_) => return None,
         }
@@ -128,87 +162,62 @@ impl Server {
             how: How::All,
             token: None,
         };
-        self.settle(key);
-        let mut found = self.with_live(key, |_, live| live.release(&everything).is_ok());
-        let requests = self.queues.requests_of(key_ref(key), owner);
+        self.settle(&key);
+        let mut found = self.memory.release(&key, &everything).is_ok();
+        let requests = self.memory.queues.requests_of(key.as_ref(), owner);
         found |= !requests.is_empty();
         for id in requests {
             self.mail.forget_request(id);
-            self.remove(id);
+            self.memory.remove(id);
         }
-        for grant in self.undelivered.take_all_of(&home_key(key), owner) {
-            self.undo_except(&grant, Some(key));
+        for grant in self.undelivered.take_all_of(&home_key(&key), owner) {
+            self.undo_except(&grant, Some(&key));
         }
-        self.settle(key);
+        self.settle(&key);
         Some(Out::number(u64::from(found)))
     }
 
     fn renew(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
         let (key, owner) = words.who()?;
         let lease = Lease::from_millis(words.number()?)?;
-        let token = match words.next() {
-            None => None,
-            Some(b"TOKEN") => Some(Token::new(words.number()?)?),
-            Some(_) => return None,
-        };
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::null());
-        }
-        self.settle(key);
-        if self.forbids_grants() && self.with_live(key, |_, live| live.hold(owner)).is_some() {
-            return Some(Out::error(NOT_RENEWING));
-        }
-        let renewed = self.with_live(key, |_, live| live.renew(owner, lease, token));
-        self.settle(key);
-        Some(Out::number_or_null(renewed.map(|stake| stake.token.get())))
+        let token = words.only_token()?;
+        self.change_hold(key, owner, |server, key| {
+            if server.memory.grace && server.memory.hold(key, owner).is_some() {
+                return Out::error(NOT_RENEWING);
+            }
+            let renewed = server.memory.renew(key, owner, lease, token);
+            Out::number_or_null(renewed.map(|stake| stake.token.get()))
+        })
     }
 
-    /// Transfers the whole hold to another name.
+    /// Passes the whole hold on to another name.
     fn pass(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
         let (key, owner) = words.who()?;
         let new_owner = OwnerRef::new(words.next()?)?;
-        let lease = Lease::from_millis(words.number()?)?;
-        let token = match words.next() {
-            None => None,
-            Some(b"TOKEN") => Some(Token::new(words.number()?)?),
-            Some(_) => return None,
-        };
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::null());
-        }
-        self.settle(key);
-        let held = self.with_live(key, |_, live| live.passable(owner, token).is_some());
-        if !held {
-            return Some(Out::null());
-        }
-        if self.forbids_grants() {
-            return Some(Out::error(NOT_GRANTING));
-        }
-        let now = self.instant();
-        if self.left.has_left(key_ref(key), new_owner, now) {
-            return Some(Out::error(LEFT));
-        }
         let pass = Pass {
             owner,
             new_owner,
-            lease,
-            token,
+            lease: Lease::from_millis(words.number()?)?,
+            token: words.only_token()?,
             client: 0,
         };
-        let wall = self.wall();
-        let passed = self.with_live(key, |server, live| {
-            live.pass(&pass, &mut server.tokens, wall)
-        });
-        let reply = match passed {
-            Ok(passed) => {
-                self.queues.came_to_hold(key_ref(key), new_owner);
-                Out::number(passed.token.get())
+        self.change_hold(key, owner, |server, key| {
+            let passable = |live: &mut Live<'_>| live.passable(owner, pass.token).is_some();
+            if !server.memory.with_live(key, |_, live| passable(live)) {
+                return Out::null();
             }
-            Err(PassError::NotHeld) => Out::null(),
-            Err(error) => Out::error(&format!("ERR {error:?}")),
-        };
-        self.settle(key);
-        Some(reply)
+            if server.memory.grace {
+                return Out::error(NOT_GRANTING);
+            }
+            if server.has_left(key, new_owner) {
+                return Out::error(LEFT);
+            }
+            match server.memory.pass(key, &pass) {
+                Ok(passed) => Out::number(passed.token.get()),
+                Err(PassError::NotHeld) => Out::null(),
+                Err(error) => Out::error(&format!("ERR {error:?}")),
+            }
+        })
     }
 
     /// Lets a hold end with its lease.
@@ -217,58 +226,44 @@ impl Server {
         if words.next().is_some() {
             return None;
         }
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::null());
-        }
-        self.settle(key);
-        let revoked = self.with_live(key, |_, live| live.revoke(owner, None));
-        if revoked.is_some_and(|revoked| revoked.changed) {
-            for id in self.queues.requests_of(key_ref(key), owner) {
-                self.end_waiting(id, Outcome::Refused(REVOKED.into()));
-            }
-        }
-        self.settle(key);
-        Some(Out::number_or_null(revoked.map(|it| it.left)))
+        self.change_hold(key, owner, |server, key| {
+            let revoked = server.memory.revoke(key, owner);
+            Out::number_or_null(revoked.map(|revoked| revoked.left))
+        })
     }
 
     fn fence(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
         let (key, owner) = words.who()?;
         let token = Token::new(words.number()?)?;
-        let wall = self.wall();
-        if self.tokens.check(token, wall).is_err() {
+        let wall = self.memory.wall;
+        if self.memory.tokens.check(token, wall).is_err() {
             return Some(Out::error("ERR token is too high"));
         }
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
-            return Some(Out::null());
-        }
-        self.settle(key);
-        if self.forbids_grants() && self.with_live(key, |_, live| live.hold(owner)).is_some() {
-            return Some(Out::error(NOT_RENEWING));
-        }
-        let fenced = self.with_live(key, |server, live| {
-            live.fence(owner, token, &mut server.tokens, wall)
-        });
-        self.settle(key);
-        let stake = fenced.ok().flatten();
-        Some(Out::number_or_null(stake.map(|it| it.token.get())))
+        self.change_hold(key, owner, |server, key| {
+            if server.memory.grace && server.memory.hold(key, owner).is_some() {
+                return Out::error(NOT_RENEWING);
+            }
+            let fenced = server.memory.with_live(key, |memory, live| {
+                live.fence(owner, token, &mut memory.tokens, wall)
+            });
+            let stake = fenced.ok().flatten();
+            Out::number_or_null(stake.map(|it| it.token.get()))
+        })
     }
-
     /// The command inside writes the token. A smaller one than the last is what a fence must refuse.
     fn guard(&mut self, words: &mut Words<'_>) -> Option<Vec<u8>> {
-        let (key, owner) = words.who()?;
-        let token = Token::new(words.number()?)?;
-        if self.left.has_left(key_ref(key), owner, self.instant()) {
+        let (name, owner) = words.who()?;
+        let (key, token) = (key_id(name), Token::new(words.number()?)?);
+        self.settle(&key);
+        let hold = self.memory.hold(&key, owner);
+        let hold = hold.filter(|hold| hold.token == token);
+        let Some(hold) = hold.filter(|_| !self.memory.grace && !self.has_left(&key, owner)) else {
             return Some(Out::error("NOTHELD the owner does not hold the lock"));
-        }
-        self.settle(key);
-        let hold = self.with_live(key, |_, live| live.hold(owner));
-        if self.forbids_grants() || hold.is_none_or(|hold| hold.token != token) {
-            return Some(Out::error("NOTHELD the owner does not hold the lock"));
-        }
-        if words.next().is_some() && hold.is_some_and(|hold| hold.write > 0) {
-            let last = self.written.entry(key.to_vec()).or_default();
+        };
+        if words.next().is_some() && hold.write > 0 {
+            let last = self.written.entry(name.to_vec()).or_default();
             if token.get() < *last {
-                let key = String::from_utf8_lossy(key);
+                let key = String::from_utf8_lossy(name);
                 self.wrong = Some(format!("{key} was written with {token:?} after {last}"));
             }
             *last = token.get();

@@ -76,7 +76,7 @@ impl Server {
         let reader = Reader {
             from,
             arrived: self.now,
-            limit: self.instant().after(wait),
+            limit: self.memory.now.after(wait),
             count: call.count,
         };
         self.readers.insert(id, reader);
@@ -115,7 +115,7 @@ impl Server {
     }
 
     pub(super) fn answer_due_readers(&mut self) {
-        let now = self.instant();
+        let now = self.memory.now;
         let due = self.readers.iter().filter(|(_, it)| it.limit <= now);
         let due: Vec<BoxId> = due.map(|(id, _)| *id).collect();
         due.into_iter().for_each(|id| self.answer_reader(id, None));
@@ -149,7 +149,7 @@ impl Server {
             // `next_leaving` gives them in no order.
             requests.sort_unstable();
             for id in requests {
-                self.remove(id);
+                self.memory.remove(id);
             }
         }
     }
