@@ -47,6 +47,12 @@ fn samples_of_locks() -> Vec<Vec<u8>> {
     ]
 }
 
+fn changed(change: impl Fn(&mut Spelled<'_>)) -> Spelled<'static> {
+    let mut hold = READER;
+    change(&mut hold);
+    hold
+}
+
 fn revoked(hold: Spelled<'_>) -> Spelled<'_> {
     Spelled {
         revoked: true,
@@ -277,11 +283,7 @@ fn a_repeated_or_unordered_owner_is_impossible() {
 
 #[test]
 fn a_hold_of_nothing_is_impossible() {
-    let hold = Spelled {
-        write: 0,
-        read: 0,
-        ..READER
-    };
+    let hold = changed(|hold| (hold.write, hold.read) = (0, 0));
     assert_eq!(refusal_of_hold(hold), Some(DecodeError::Impossible));
 }
 
@@ -296,35 +298,19 @@ fn numbers_at_their_bounds_are_accepted_and_those_beyond_refused() {
         fine(Spelled { token, ..READER });
     }
     for count in [1 << 31, 1 << 32, (1 << 32) + 1, u64::MAX] {
-        out_of_bounds(Spelled {
-            read: count,
-            ..READER
-        });
-        out_of_bounds(Spelled {
-            write: count,
-            ..READER
-        });
+        out_of_bounds(changed(|hold| hold.read = count));
+        out_of_bounds(changed(|hold| hold.write = count));
     }
-    fine(Spelled {
-        read: (1 << 31) - 1,
-        write: (1 << 31) - 1,
-        ..READER
-    });
+    let most = (1 << 31) - 1;
+    fine(changed(|hold| (hold.read, hold.write) = (most, most)));
     for millis in [(1 << 53) + 1, u64::MAX] {
-        out_of_bounds(Spelled {
-            remaining: millis,
-            ..READER
-        });
-        out_of_bounds(Spelled {
-            held: millis,
-            ..READER
-        });
+        out_of_bounds(changed(|hold| hold.remaining = millis));
+        out_of_bounds(changed(|hold| hold.held = millis));
     }
-    fine(Spelled {
-        remaining: 1 << 53,
-        held: 1 << 53,
-        ..READER
-    });
+    let longest = 1 << 53;
+    fine(changed(|hold| {
+        (hold.remaining, hold.held) = (longest, longest)
+    }));
     assert_eq!(
         refusal(&spelling::lock(1 << 53, &[READER])),
         Some(DecodeError::OutOfBounds)

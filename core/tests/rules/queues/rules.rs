@@ -1,11 +1,11 @@
-//! The rules of the queue, one by one.
+//! Rules of the queue that no random program shows.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use mortise_core::{
     AcquireError, Db, How, Instant, KeyId, Lock, Micros, Mode, PendingRequest, Queues, Stake,
-    Token, TokenClock, Touched, Turn, Undo, Verdict, WaiterId, slot_of,
+    Token, TokenClock, Touched, Verdict, WaiterId, slot_of,
 };
 
 use super::compare::nothing_is_left;
@@ -60,32 +60,6 @@ fn owners(decided: &[(usize, Verdict)]) -> Vec<usize> {
 }
 
 #[test]
-fn a_free_place_goes_to_a_writer_or_to_every_reader_up_to_the_next_one() {
-    let mut server = Server::default();
-    takes(&mut server, 0, true);
-    for (owner, write) in [(1, true), (2, false), (3, false), (4, true), (5, false)] {
-        waits(&mut server, owner, write);
-    }
-    assert_eq!(owners(&releases(&mut server, 0)), [1]);
-    assert_eq!(owners(&releases(&mut server, 1)), [2, 3]);
-    assert_eq!(owners(&releases(&mut server, 3)), []);
-    assert_eq!(owners(&releases(&mut server, 2)), [4]);
-    assert_eq!(owners(&releases(&mut server, 4)), [5]);
-    nothing_is_left(&server.queues);
-}
-
-#[test]
-fn when_a_queued_writer_leaves_the_readers_behind_it_are_granted() {
-    let mut server = Server::default();
-    takes(&mut server, 0, false);
-    let writer = waits(&mut server, 1, true);
-    waits(&mut server, 2, false);
-    waits(&mut server, 3, false);
-    assert!(server.queues.remove(writer).is_some());
-    assert_eq!(owners(&settle(&mut server)), [2, 3]);
-}
-
-#[test]
 fn a_lost_upgrade_is_denied_while_another_upgrade_still_waits_ahead() {
     let mut server = Server::default();
     server.ignore_cycles = true;
@@ -98,94 +72,6 @@ fn a_lost_upgrade_is_denied_while_another_upgrade_still_waits_ahead() {
     let lost = [(1, Verdict::Denied), (1, Verdict::Denied)];
     assert_eq!(releases(&mut server, 1), lost);
     assert_eq!(owners(&releases(&mut server, 2)), [0]);
-}
-
-#[test]
-fn requests_of_an_owner_that_comes_to_hold_by_a_rename_are_decided_first() {
-    let mut server = Server::default();
-    takes(&mut server, 0, true);
-    for owner in [1, 2, 3, 2] {
-        waits(&mut server, owner, owner == 3);
-    }
-    // Another lock, which 2 and 3 read, is renamed to the key.
-    let mut other = Lock::free();
-    for reader in [2, 3] {
-        let mut live = other.at(server.now, |_, _| {});
-        let reader = owner(reader);
-        let request = mortise_core::Request {
-            owner: reader.as_ref(),
-            terms: terms(Mode::Read, 1_000),
-        };
-        let granted = live.acquire(&request, Turn::First, &mut server.tokens, Micros(0));
-        assert!(granted.is_ok());
-    }
-    server.locks.insert(key_id(0), other);
-    server.queues.recheck_holders(key_id(0).as_ref());
-    let settled = server.settle(0);
-    let decided = settled
-        .decided
-        .iter()
-        .map(|decided| decided.waiter.terms.client);
-    // Both are requests of 2. Now 3 waits for 2 as an upgrade, and 1 behind it.
-    assert_eq!(decided.collect::<Vec<_>>(), [3, 3]);
-    assert_eq!(settled.upgrading.len(), 1);
-    assert_eq!(server.queues.len(), 2);
-    assert_eq!(owners(&releases(&mut server, 2)), [3]);
-}
-
-#[test]
-fn undelivered_grants_are_undone_in_reverse_order() {
-    let mut server = Server::default();
-    takes(&mut server, 0, true);
-    waits(&mut server, 1, true);
-    waits(&mut server, 1, true);
-    waits(&mut server, 2, true);
-    server.release(0, 0, How::All).expect("it holds");
-    let settled = server.settle(0);
-    let handed: Vec<Undo> = settled.decided.iter().filter_map(Undo::of).collect();
-    assert_eq!(handed.len(), 2);
-    // The second grant has touched the first.
-    assert!(!server.undo(0, &handed[0]));
-    assert!(server.undo(0, &handed[1]));
-    assert!(!server.undo(0, &handed[1]), "only once");
-    assert!(server.undo(0, &handed[0]));
-    assert_eq!(owners(&settle(&mut server)), [2]);
-}
-
-#[test]
-fn a_grant_that_was_renewed_or_raised_is_not_undone() {
-    let renewed = |server: &mut Server| assert!(server.renew(0, 1, 1));
-    let raised = |server: &mut Server| takes(server, 1, true);
-    for touch in [renewed as fn(&mut Server), raised] {
-        let mut server = Server::default();
-        takes(&mut server, 0, true);
-        waits(&mut server, 1, true);
-        server.release(0, 0, How::All).expect("it holds");
-        let settled = server.settle(0);
-        let handed = Undo::of(&settled.decided[0]).expect("a grant");
-        touch(&mut server);
-        assert!(!server.undo(0, &handed));
-        assert!(server.hold_of(0, 1).is_some());
-    }
-}
-
-#[test]
-fn undoing_an_undelivered_upgrade_leaves_the_read_hold_and_its_token() {
-    let mut server = Server::default();
-    takes(&mut server, 0, false);
-    takes(&mut server, 1, false);
-    let before = server.hold_of(0, 1).expect("a hold");
-    waits(&mut server, 1, true);
-    waits(&mut server, 2, false);
-    server.release(0, 0, How::All).expect("it holds");
-    let settled = server.settle(0);
-    let handed = Undo::of(&settled.decided[0]).expect("a grant");
-    assert!(server.undo(0, &handed));
-    let after = server.hold_of(0, 1).expect("a hold");
-    assert_eq!((after.write, after.read), (0, 1));
-    assert_eq!(after.token, before.token);
-    // A reader that had to wait for the writer is granted.
-    assert_eq!(owners(&settle(&mut server)), [2]);
 }
 
 #[test]
@@ -325,16 +211,4 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
     assert_eq!(seen.len(), 100);
     assert_eq!(queues.waiting_keys().slot_from(0), None);
     nothing_is_left(&queues);
-}
-
-#[test]
-fn a_key_with_waiters_is_due_in_the_millisecond_in_which_its_lease_ends_and_once() {
-    let mut server = Server::default();
-    takes(&mut server, 0, true);
-    waits(&mut server, 1, true);
-    let (just_before, end) = (server.now.after(999), server.now.after(1_000));
-    assert_eq!(server.queues.next_deadline(), Some(end));
-    assert_eq!(server.queues.due(just_before), None);
-    assert_eq!(server.queues.due(end), Some(key_id(0)));
-    assert_eq!(server.queues.due(end), None);
 }
