@@ -47,9 +47,16 @@ class JobLockTest < Minitest::Test
     end
   end
 
+  def test_a_job_does_not_run_while_another_holds_its_lock
+    Mortise::Lock.new(Redis.new(port: server.port), "job").synchronize { refute(job.run { flunk }) }
+    assert(job.run { nil })
+  end
+
   def test_a_lease_may_have_a_fraction
     assert job.queue
-    assert_equal 1, job(lease: 2.5).run { server.holds("job").size }
+    holds = nil
+    assert(job(lease: 2.5).run { holds = server.holds("job").size })
+    assert_equal 1, holds
     refute server.held?("job")
   end
 end

@@ -46,13 +46,7 @@ module Mortise
     private
 
     def under_lock(lock, again, block)
-      began = false
-      lock.run do
-        began = true
-        block.call
-      end
-    rescue Busy
-      raise if began
+      return if lock.run(&block)
 
       @lock_again = true # it holds no lock of its own meanwhile
       self.executions -= 1 # a wait is no execution, and no failed attempt

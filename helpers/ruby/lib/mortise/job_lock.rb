@@ -22,9 +22,14 @@ module Mortise
       !@queued.acquire(owner: @owner).nil?
     end
 
-    # Runs the block while no other job with this key runs. Raises Busy where one does, for longer than `wait`.
-    def run(&block)
-      Lock.during(-> { passed || @running.acquire or raise Busy, "another job holds its lock" }, &block)
+    # Runs the block while no other job with this key runs. False where one does, for longer than `wait`: then the block does not run.
+    def run
+      ran = false
+      Lock.during(-> { passed || @running.acquire }) do
+        ran = true
+        yield
+      end
+      ran
     end
 
     private

@@ -63,10 +63,12 @@ module Mortise
         raise ArgumentError, "#{name} must be at least #{least} seconds, not #{seconds.inspect}"
       end
 
-      # Takes a hold, runs the block, and gives the hold back however the block ends.
+      # Takes a hold, runs the block, and gives the hold back however the block ends. Nil if there is none to take.
       def during(take)
         Thread.handle_interrupt(Object => :on_blocking) do
           hold, failed = take.call, nil
+          next unless hold
+
           begin
             Thread.handle_interrupt(Object => :immediate) { yield hold }
           rescue Exception => error
@@ -81,7 +83,7 @@ module Mortise
       # A reply, or as an exception what it says or what kept the server from replying.
       def said(reply)
         case reply
-        when Failed then raise Unreachable, reply.cause.to_s, cause: reply.cause.is_a?(Exception) ? reply.cause : nil
+        when Failed then raise Unreachable, (reply.cause || "the answer came too late").to_s, cause: reply.cause.is_a?(Exception) ? reply.cause : nil
         when Refusal then raise reply.code == "DEADLOCK" ? Deadlock : Refused, reply.explained
         else reply
         end

@@ -91,15 +91,7 @@ module Mortise
       def call(_instance, job, _queue, &block)
         return yield unless %w[until_executed while_executing].include?(job["lock"].to_s)
 
-        began = false
-        Sidekiq.lock_of(job).run do
-          began = true
-          block.call
-        end
-      rescue Busy
-        raise if began
-
-        conflict(job)
+        Sidekiq.lock_of(job).run(&block) || conflict(job)
       end
 
       private
