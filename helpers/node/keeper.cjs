@@ -16,10 +16,6 @@ class Keeper {
     if (lock.dueAt < this.#wakesAt) this.#sleepUntil(lock.dueAt);
   }
 
-  delete(lock) {
-    this.locks.delete(lock);
-  }
-
   // What is due goes to the server together, but never so much at once that the program stands still meanwhile.
   #wake() {
     const at = now();

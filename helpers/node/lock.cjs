@@ -102,7 +102,7 @@ class Lock {
 
   #end() {
     this.#over = true;
-    this.#locks.keeper.delete(this);
+    this.#locks.keeper.locks.delete(this);
   }
   #reportLoss() {
     this.#lost ??= new LostError(`the lock '${this.name}' was lost`, this.name);
@@ -178,7 +178,8 @@ class Lock {
   async guard(...command) {
     if (command.length === 0) throw new TypeError("a command to guard is missing");
     this.#checkOpen();
-    const reply = await this.#locks.session.ask(["LOCK.GUARD", this.keys[0], this.owner, this.token, ...command]);
+    const words = command.map((word) => (Buffer.isBuffer(word) ? word : String(word)));
+    const reply = await this.#locks.session.ask(["LOCK.GUARD", this.keys[0], this.owner, this.token, ...words]);
     if (!(reply instanceof Error)) return reply;
     throw codeOf(reply) === "NOTHELD" ? this.#gone() : failure(reply, this.name, "nobody knows whether the command ran");
   }

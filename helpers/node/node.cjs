@@ -117,7 +117,6 @@ class Node {
   }
 
   #deliver(sent, since, waited, letters) {
-    this.answeredAt = now();
     if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
     for (const { number, owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);

@@ -79,19 +79,15 @@ class Session {
     }
     const key = keyOf(command);
     let node = this.nodeOf(key);
-    let reply = await node.send(command, ticket);
-    for (let hop = 1; hop < 5 && reply instanceof Error; hop++) {
+    let isAsk = false;
+    for (let hop = 1; ; hop++) {
+      const reply = await node.send(command, ticket, isAsk);
       const code = codeOf(reply);
-      if (code === "MOVED") {
-        await this.refresh(key);
-        node = this.nodeOf(key);
-        reply = await node.send(command, ticket);
-      } else if (code === "ASK") {
-        node = this.#nodeAt(addressOf(reply.message.split(" ")[2], node));
-        reply = await node.send(command, ticket, true);
-      } else break;
+      if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return reply;
+      isAsk = code === "ASK";
+      if (!isAsk) await this.refresh(key);
+      node = isAsk ? this.#nodeAt(addressOf(reply.message.split(" ")[2], node)) : this.nodeOf(key);
     }
-    return reply;
   }
 
   /** The replies to the renewals of one lock, or errors in their place. */

@@ -69,7 +69,7 @@ class Wire {
       (connection) => {
         if (this.#opening !== opening) return;
         this.#connection = connection;
-        connection.gone.then((cause) => this.#lose(connection, cause));
+        connection.gone.then((cause) => this.#connection === connection && this.#fail(cause));
         this.#flush();
       },
       (cause) => this.#opening === opening && this.#fail(cause),
@@ -85,14 +85,10 @@ class Wire {
     call.sentAt = this.#ticks;
     this.#inFlight.add(call);
     if (this.#timer === undefined) this.#watch();
-    try {
-      connection.send(call.command).then(
-        (reply) => this.#settle(call, reply),
-        (error) => (isReply(error) ? this.#settle(call, error) : this.#lose(connection, error)),
-      );
-    } catch (error) {
-      this.#fail(error);
-    }
+    connection.send(call.command).then(
+      (reply) => this.#settle(call, reply),
+      (error) => (isReply(error) ? this.#settle(call, error) : this.#connection === connection && this.#fail(error)),
+    );
   }
 
   #settle(call, reply) {
@@ -102,10 +98,6 @@ class Wire {
   }
 
   // All that is on a connection fails with its first error.
-  #lose(connection, cause) {
-    if (this.#connection === connection) this.#fail(cause);
-  }
-
   #fail(cause) {
     const sent = [...this.#inFlight];
     this.#inFlight.clear();
