@@ -26,7 +26,7 @@ final class Locks
 
     private Connection $connection;
     private string $id;
-    private int $process;
+    private ?int $process = null;
     private int $count = 0;
     /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves and the lock's */
     private array $leaves = [];
@@ -39,24 +39,22 @@ final class Locks
      *     used itself. A closure makes a connection, anew after any trouble: for TLS options of phpredis, or to ask Sentinel */
     public function __construct(private readonly object $client)
     {
-        $this->begin();
-    }
-
-    private function begin(): void
-    {
-        $this->connection = Connection::like($this->client);
-        $this->process = getmypid();
-        $this->id = strtr(base64_encode(random_bytes(12)), '+/', '-_');
-        $this->leaves = $this->asked = [];
+        $this->here();
     }
 
     /** A child of fork() has neither the names of its parent nor its connection. */
     private function here(): void
     {
-        if ($this->process !== getmypid()) {
-            self::$inherited[] = $this->connection;
-            $this->begin();
+        if ($this->process === getmypid()) {
+            return;
         }
+        if ($this->process !== null) {
+            self::$inherited[] = $this->connection;
+        }
+        $this->connection = Connection::like($this->client);
+        $this->process = getmypid();
+        $this->id = strtr(base64_encode(random_bytes(12)), '+/', '-_');
+        $this->leaves = $this->asked = [];
     }
 
     /**

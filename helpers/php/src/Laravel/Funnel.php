@@ -13,11 +13,6 @@ use Mortise\Lost;
 
 final class Funnel extends ConcurrencyLimiterBuilder
 {
-    public function __construct(MortiseStore $store, string $name)
-    {
-        parent::__construct($store, $name);
-    }
-
     /** Does nothing: nobody polls. */
     public function sleep($sleep)
     {
