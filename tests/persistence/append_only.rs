@@ -2,37 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    ClockStep, Conn, Dice, Server, Snapshot, bytes, cmd, command, eventually, hold_of, int, is_nil,
-    lock_info, try_cmd,
+    Bundles, ClockStep, Conn, Dice, Server, Snapshot, bytes, cmd, command, command_of, eventually,
+    hold_of, int, is_nil, lock_info, try_cmd,
 };
 
 fn appending() -> Server {
-    Server::builder()
-        .config("appendonly", "yes")
-        .config("appendfsync", "always")
-        .start()
+    Server::builder().appending().start()
 }
 
 /// Power is lost and comes back.
 fn revive(server: &mut Server) {
     server.sigkill();
     server.start_again();
-}
-
-fn await_rewrite(server: &Server) {
-    eventually("the rewrite is done", || {
-        let state = server.info("persistence");
-        let done = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
-            .iter()
-            .all(|name| state[*name] == "0")
-            && state["aof_last_bgrewrite_status"] == "ok";
-        if done { Ok(()) } else { Err(state) }
-    });
 }
 
 /// The `n`th command of a fixed sequence: all kinds, on fifty locks of a few owners.
@@ -71,28 +56,13 @@ fn random_step(conn: &mut Conn, n: u64) {
 fn the_effects_of_key_space_commands_on_locks_are_restored() {
     let mut server = appending();
     let mut conn = server.connect();
-    for key in [
-        "renamed",
-        "onto",
-        "moved",
-        "copied",
-        "deleted",
-        "unlinked",
-        "overwritten",
-        "dumped",
-    ] {
+    let keys = "renamed onto moved copied deleted unlinked overwritten dumped";
+    for key in keys.split(' ') {
         for n in 0..3 {
-            cmd!(
-                conn,
-                "LOCK.RLOCK",
-                key,
-                format!("{key}:{n}"),
-                600_000,
-                "HOLDS",
-                n + 1
-            );
+            let holds = n + 1;
+            cmd!(conn, "LOCK.RLOCK {key} {key}:{n} 600000 HOLDS {holds}");
         }
-        cmd!(conn, "LOCK.REVOKE", key, format!("{key}:2"));
+        cmd!(conn, "LOCK.REVOKE {key} {key}:2");
     }
     cmd!(conn, "RENAME", "renamed", "onto");
     cmd!(conn, "MOVE", "moved", 3);
@@ -124,8 +94,7 @@ fn the_effects_of_key_space_commands_on_locks_are_restored() {
     assert_eq!(before.facts().len(), 10);
     revive(&mut server);
     Snapshot::take(&server).assert_continues(&before);
-    cmd!(server.connect(), "BGREWRITEAOF");
-    await_rewrite(&server);
+    server.rewrite();
     revive(&mut server);
     Snapshot::take(&server).assert_continues(&before);
 }
@@ -224,33 +193,18 @@ fn holds_that_ended_before_the_end_of_the_file_do_not_come_back() {
     assert_eq!(lock_info(&mut server.connect(), "read").unwrap().holders, 1);
 }
 
-/// The server's append-only files with commands or data, without the manifest.
-fn files(server: &Server) -> Vec<PathBuf> {
-    let dir = server.dir().join("appendonlydir");
-    let files = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = files
-        .filter(|path| !path.to_string_lossy().ends_with("manifest"))
-        .collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn after_a_reboot_the_wall_clock_decides_how_much_of_a_lease_is_left() {
     for preamble in ["yes", "no"] {
         let mut server = Server::builder()
             .on_another_machine(ClockStep::Back(Duration::from_secs(3_600)))
-            .config("appendonly", "yes")
-            .config("appendfsync", "always")
+            .appending()
             .config("aof-use-rdb-preamble", preamble)
             .start();
         let mut conn = server.connect();
         cmd!(conn, "LOCK.ACQUIRE", "rewritten", "a", 60_000);
         cmd!(conn, "LOCK.ACQUIRE", "short", "a", 300);
-        cmd!(conn, "BGREWRITEAOF");
-        await_rewrite(&server);
+        server.rewrite();
         cmd!(conn, "LOCK.ACQUIRE", "appended", "a", 60_000);
         let leases = |conn: &mut Conn| {
             ["rewritten", "appended"].map(|key| hold_of(conn, key, "a").unwrap().lease)
@@ -278,38 +232,47 @@ fn after_a_reboot_the_wall_clock_decides_how_much_of_a_lease_is_left() {
     }
 }
 
+/// A change of one key, a pass and a grant of several keys are each in the file completely, or not at all.
 #[test]
 fn a_file_cut_anywhere_gives_the_state_after_some_command() {
-    let mut server = Server::builder()
-        .config("appendonly", "yes")
-        .config("appendfsync", "always")
-        .config("aof-load-truncated", "yes")
-        .start();
+    let builder = Server::builder().appending();
+    let mut server = builder.config("aof-load-truncated", "yes").start();
     let mut conn = server.connect();
-    let steps: [&[&str]; 11] = [
-        &["LOCK.ACQUIRE", "key", "a", "600000"],
-        &["LOCK.RLOCK", "key", "a", "600000"],
-        &["LOCK.RELEASE", "key", "a", "WRITE"],
-        &["LOCK.RLOCK", "key", "b", "600000"],
-        &["LOCK.RLOCK", "other", "c", "600000", "HOLDS", "5"],
-        &["LOCK.RELEASE", "key", "a"],
-        &["LOCK.WLOCK", "key", "b", "600000"],
-        &["RENAME", "key", "new"],
-        &["COPY", "other", "key"],
-        &["LOCK.RELEASE", "other", "c", "ALL"],
-        &["LOCK.RELEASE", "new", "b", "ALL"],
+    let steps = [
+        "LOCK.ACQUIRE key a 600000",
+        "LOCK.RLOCK key a 600000",
+        "LOCK.RELEASE key a WRITE",
+        "LOCK.RLOCK key b 600000",
+        "LOCK.PASS key a c 700000",
+        "LOCK.RLOCK other c 600000 HOLDS 5",
+        "LOCK.RELEASE key c",
+        "LOCK.WLOCK key b 600000",
+        "RENAME key new",
+        "COPY other key",
+        "LOCK.RELEASE other c ALL",
+        "LOCK.MACQUIRE m 600000 3 {k}a {k}b {k}c",
+        "LOCK.RELEASE {k}a m",
+        "LOCK.RELEASE {k}b m",
     ];
     let mut states = vec![BTreeMap::new()];
     for step in steps {
-        assert!(!is_nil(&conn.cmd(step)), "{step:?}");
+        assert!(!is_nil(&conn.run(&command_of(step))), "{step}");
         states.push(Snapshot::take(&server).facts());
     }
+    // The last release grants all three from the queues.
+    let ask = "LOCK.MACQUIRE q 600000 3 {k}a {k}b {k}c WAIT 0";
+    let mut waiter = server.waiter(&command_of(ask));
+    cmd!(conn, "LOCK.RELEASE {{k}}c m");
+    int(&waiter.recv());
+    let last = Snapshot::take(&server).facts();
+    let mut released = last.clone();
+    released.retain(|(_, key), _| !key.starts_with(b"{k}"));
+    states.extend([released, last]);
     server.sigkill();
-    let file = files(&server).pop().unwrap();
+    let file = server.append_only_file();
     let whole = fs::read(&file).unwrap();
     let mut seen = 0;
-    for tenth in 0..=20 {
-        let len = whole.len() * tenth / 20;
+    for len in (0..whole.len()).step_by(23).chain([whole.len()]) {
         fs::write(&file, &whole[..len]).unwrap();
         server.start_again();
         let facts = Snapshot::take(&server).facts();
@@ -318,7 +281,22 @@ fn a_file_cut_anywhere_gives_the_state_after_some_command() {
         seen += place;
         server.sigkill();
     }
-    assert_eq!(seen, steps.len(), "the whole file is the last state");
+    assert_eq!(seen, states.len() - 1, "the whole file is the last state");
+}
+
+#[test]
+fn a_server_killed_while_clients_contend_restores_no_part_of_a_grant_of_several_keys() {
+    let mut server = appending();
+    for _ in 0..3 {
+        let bundles = Bundles::start(server.port(), 16);
+        eventually("the clients are at work", || bundles.grants() > 100);
+        server.sigkill();
+        drop(bundles);
+        server.start_again();
+        let mut conn = server.connect();
+        Bundles::assert_whole(&mut conn);
+        cmd!(conn, "FLUSHALL");
+    }
 }
 
 #[test]
@@ -332,12 +310,12 @@ fn a_rewrite_during_changes_loses_none_of_them() {
         let mut conn = server.connect();
         for n in 0..6_000 {
             if n % 1_000 == 500 {
-                await_rewrite(&server);
+                server.await_rewrite();
                 cmd!(conn, "BGREWRITEAOF");
             }
             random_step(&mut conn, n);
         }
-        await_rewrite(&server);
+        server.await_rewrite();
         await_short_leases(&server, &mut conn);
         let before = Snapshot::take(&server);
         assert!(before.facts().len() > 10);
@@ -365,7 +343,7 @@ fn an_append_only_file_enabled_during_changes_has_all_of_them() {
         for n in n..n + 2_000 {
             random_step(&mut conn, n);
         }
-        await_rewrite(&server);
+        server.await_rewrite();
         await_short_leases(&server, &mut conn);
         let before = Snapshot::take(&server);
         server.set_config("appendonly", "yes");

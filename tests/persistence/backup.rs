@@ -12,10 +12,7 @@ fn restored(grace: u64) -> (Server, i64) {
     cmd!(conn, "LOCK.ACQUIRE", "released", "a", 600_000);
     cmd!(conn, "LOCK.ACQUIRE", "over", "a", 1_000);
     cmd!(conn, "SAVE");
-    let (file, backup) = (
-        server.dir().join("dump.rdb"),
-        server.dir().join("backup.rdb"),
-    );
+    let [file, backup] = ["dump.rdb", "backup.rdb"].map(|name| server.dir().join(name));
     fs::copy(&file, &backup).unwrap();
     cmd!(conn, "LOCK.RELEASE", "released", "a");
     let last = int(&cmd!(conn, "LOCK.ACQUIRE", "newer", "b", 600_000));

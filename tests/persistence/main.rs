@@ -4,11 +4,9 @@
 mod append_only;
 mod backup;
 mod damaged_files;
-mod damaged_rdb;
 mod golden;
 mod migrate;
 mod payloads;
 mod restart;
-mod several;
 mod token_clock;
 mod way;

@@ -44,37 +44,31 @@ impl Way {
         // Shown if the test fails.
         eprintln!("the way of {self:?}");
         let builder = Server::builder();
-        let appending = |fsync: &str| {
-            Server::builder()
-                .config("appendonly", "yes")
-                .config("appendfsync", fsync)
-        };
         match self {
             Way::Save | Way::BackgroundSave | Way::Reload => builder,
-            Way::AppendEverySecond | Way::LoadAppendOnlyFile | Way::Both => appending("everysec"),
-            Way::AppendAlways => appending("always"),
-            Way::RewritePreamble => appending("always").config("aof-use-rdb-preamble", "yes"),
-            Way::RewriteCommands => appending("always").config("aof-use-rdb-preamble", "no"),
+            Way::AppendEverySecond | Way::LoadAppendOnlyFile | Way::Both => {
+                builder.config("appendonly", "yes")
+            }
+            Way::AppendAlways => builder.appending(),
+            Way::RewritePreamble => builder.appending().config("aof-use-rdb-preamble", "yes"),
+            Way::RewriteCommands => builder.appending().config("aof-use-rdb-preamble", "no"),
         }
         .start()
     }
 
     /// Writes the data, in the ways that do so at a certain moment.
     pub(crate) fn write_out(self, server: &Server) {
-        let mut conn = server.connect();
         match self {
             Way::BackgroundSave => {
-                cmd!(conn, "BGSAVE");
-                await_background(server, "rdb_bgsave_in_progress", "rdb_last_bgsave_status");
+                cmd!(server.connect(), "BGSAVE");
+                eventually("the child is done", || {
+                    let state = server.info("persistence");
+                    let saves = state["rdb_bgsave_in_progress"] == "1";
+                    let done = !saves && state["rdb_last_bgsave_status"] == "ok";
+                    if done { Ok(()) } else { Err(state) }
+                });
             }
-            Way::RewritePreamble | Way::RewriteCommands => {
-                cmd!(conn, "BGREWRITEAOF");
-                await_background(
-                    server,
-                    "aof_rewrite_in_progress",
-                    "aof_last_bgrewrite_status",
-                );
-            }
+            Way::RewritePreamble | Way::RewriteCommands => server.rewrite(),
             _ => {}
         }
     }
@@ -119,16 +113,5 @@ pub(crate) fn side_by_side(test: impl Fn(Way) + Sync) {
             let test = &test;
             scope.spawn(move || test(way));
         }
-    });
-}
-
-#[track_caller]
-fn await_background(server: &Server, progress: &str, status: &str) {
-    eventually("the child is done", || {
-        let state = server.info("persistence");
-        let done = state[progress] == "0"
-            && state["aof_rewrite_scheduled"] == "0"
-            && state[status] == "ok";
-        if done { Ok(()) } else { Err(state) }
     });
 }

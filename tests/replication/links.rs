@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Link, Server, Snapshot, assert_same_data, cmd, eventually, send, wait_for_sync_over,
+    Server, Snapshot, assert_same_data, cmd, eventually, replicated_over_link, send,
+    wait_for_sync_over,
 };
 
 use super::{assert_same_holds, replica_of, stat};
@@ -16,10 +17,8 @@ fn load(server: &Server, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Relaxed) {
         for n in 0..100_u64 {
-            let (key, owner) = (
-                format!("lock:{n}"),
-                format!("owner:{}", (rounds * 7 + n) % 5),
-            );
+            let owner = format!("owner:{}", (rounds * 7 + n) % 5);
+            let key = format!("lock:{n}");
             match (rounds + n) % 6 {
                 0 => send!(conn, "LOCK.ACQUIRE", key, owner, 600_000),
                 1 | 2 => send!(conn, "LOCK.RLOCK", key, owner, 600_000),
@@ -102,14 +101,8 @@ fn a_replica_that_loses_its_link_during_changes_agrees_in_the_end() {
 /// While no replica is attached, its primary still keeps the stream for it.
 #[test]
 fn a_replica_that_comes_back_by_a_partial_sync_has_what_was_decided_while_none_was_attached() {
-    let primary = Server::start();
-    let link = Link::to(&primary);
-    let replica = Server::builder().replica_over(&link).start();
-    wait_for_sync_over(&link, &primary, &replica);
-    let (full, partial) = (
-        stat(&primary, "sync_full"),
-        stat(&primary, "sync_partial_ok"),
-    );
+    let (primary, replica, link) = replicated_over_link(Server::builder);
+    let [full, partial] = ["sync_full", "sync_partial_ok"].map(|name| stat(&primary, name));
     let mut conn = primary.connect();
     cmd!(conn, "LOCK.ACQUIRE released a 600000");
     link.cut();

@@ -1,10 +1,9 @@
-//! A pass is replicated and written to the AOF as one change.
+//! A pass is replicated as one change.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use mortise_harness::{Server, Snapshot, cmd, command, int, lock_info, wait_for_sync, waiter};
+use mortise_harness::{Server, cmd, command, int, lock_info, wait_for_sync, waiter};
 
 use super::{assert_same_holds, replica_of};
 
@@ -62,48 +61,4 @@ fn a_replica_has_the_grants_and_the_shorter_lease_of_a_pass() {
     let holds = lock_info(&mut replica.connect(), "key").unwrap().holds;
     let leases: Vec<_> = holds.iter().map(|hold| hold.lease).collect();
     assert!(leases[0] <= 60_000 && leases[1] > 60_000, "{holds:?}");
-}
-
-/// The only append-only file that grows.
-fn tail_of(server: &Server) -> std::path::PathBuf {
-    let files = fs::read_dir(server.dir().join("appendonlydir")).unwrap();
-    let mut found = files
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.to_string_lossy().ends_with(".incr.aof"));
-    found.next().expect("an append-only file")
-}
-
-#[test]
-fn an_append_only_file_cut_within_a_pass_has_the_old_owner_and_a_whole_one_the_new() {
-    let mut server = Server::builder()
-        .config("appendonly", "yes")
-        .config("appendfsync", "always")
-        .config("aof-load-truncated", "yes")
-        .start();
-    let mut conn = server.connect();
-    for owner in ["a", "stays"] {
-        cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000);
-    }
-    let before = Snapshot::take(&server);
-    let file = tail_of(&server);
-    let len = || fs::metadata(&file).unwrap().len();
-    let began = len();
-    cmd!(conn, "LOCK.PASS", "key", "a", "b", 600_000);
-    let (after, whole) = (Snapshot::take(&server), fs::read(&file).unwrap());
-    let ended = whole.len() as u64;
-    assert!(ended > began);
-    // At the end, before the last byte, and at some other places.
-    let step = (ended - began) / 12;
-    let cuts = (0..12).map(|n| began + n * step).chain([ended - 1, ended]);
-    for cut in cuts {
-        server.sigkill();
-        fs::write(&file, &whole[..cut as usize]).unwrap();
-        server.start_again();
-        let expected = if cut == ended { &after } else { &before };
-        assert_eq!(
-            Snapshot::take(&server).facts(),
-            expected.facts(),
-            "cut at {cut}"
-        );
-    }
 }

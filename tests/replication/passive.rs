@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{Server, Snapshot, cmd, eventually, int, lock_info, wait_for_sync};
+use mortise_harness::{
+    Server, Snapshot, cmd, command_of, eventually, int, lock_info, wait_for_sync,
+};
 
 use super::{assert_same_holds, replica_of};
 
@@ -19,32 +21,23 @@ fn a_replica_refuses_every_change_even_if_it_is_writable() {
         let before = Snapshot::take(&replica);
         let mut conn = replica.connect();
         for command in [
-            ["LOCK.ACQUIRE", "key", "a", "600000"].as_slice(),
-            &["LOCK.ACQUIRE", "free", "a", "600000"],
-            &["LOCK.WLOCK", "key", "b", "600000"],
-            &["LOCK.RLOCK", "key", "b", "600000", "WAIT", "0"],
-            &["LOCK.MACQUIRE", "a", "600000", "2", "key", "free"],
-            &[
-                "LOCK.MACQUIRE",
-                "b",
-                "600000",
-                "2",
-                "free",
-                "other",
-                "WAIT",
-                "0",
-            ],
-            &["LOCK.RELEASE", "key", "a"],
-            &["LOCK.RELEASE", "key", "b", "ALL"],
-            &["LOCK.RENEW", "key", "a", "86400000"],
-            &["LOCK.PASS", "key", "a", "b", "600000"],
-            &["LOCK.PASS", "free", "a", "b", "600000"],
-            &["LOCK.FENCE", "key", "a", "1"],
-            &["LOCK.REVOKE", "key", "a"],
-            &["LOCK.REVOKE", "free", "a"],
+            "LOCK.ACQUIRE key a 600000",
+            "LOCK.ACQUIRE free a 600000",
+            "LOCK.WLOCK key b 600000",
+            "LOCK.RLOCK key b 600000 WAIT 0",
+            "LOCK.MACQUIRE a 600000 2 key free",
+            "LOCK.MACQUIRE b 600000 2 free other WAIT 0",
+            "LOCK.RELEASE key a",
+            "LOCK.RELEASE key b ALL",
+            "LOCK.RENEW key a 86400000",
+            "LOCK.PASS key a b 600000",
+            "LOCK.PASS free a b 600000",
+            "LOCK.FENCE key a 1",
+            "LOCK.REVOKE key a",
+            "LOCK.REVOKE free a",
         ] {
-            let error = conn.try_cmd(command).unwrap_err();
-            assert!(error.starts_with("READONLY "), "{command:?}: {error}");
+            let error = conn.try_run(&command_of(command)).unwrap_err();
+            assert!(error.starts_with("READONLY "), "{command}: {error}");
         }
         for internal in [
             ["LOCK.APPLY", "key", "\x01\x01F"],

@@ -1,36 +1,8 @@
 //! Replicas that become primaries, and primaries that become replicas.
 
-use mortise_harness::{
-    Server, Snapshot, assert_same_data, cmd, eventually, int, is_nil, text, try_cmd, wall_micros,
-};
+use mortise_harness::{Server, assert_same_data, cmd, int, is_nil, make_history, text, try_cmd};
 
-use super::{assert_same_holds, make_history, replica_of};
-
-#[test]
-fn a_promoted_replica_has_the_same_holds_and_grants_higher_tokens() {
-    let mut primary = Server::start();
-    let replica = replica_of(&primary);
-    let last = wall_micros() + 1_800_000_000;
-    cmd!(primary.connect(), "LOCK.ACQUIRE key a 600000 FENCE {last}");
-    cmd!(primary.connect(), "LOCK.ACQUIRE", "short", "a", 3_000);
-    assert_same_data(&primary, &replica);
-    let before = Snapshot::take(&primary);
-    primary.sigkill();
-    let mut conn = replica.connect();
-    cmd!(conn, "REPLICAOF", "NO", "ONE");
-    Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
-    assert!(is_nil(&cmd!(conn, "LOCK.RLOCK", "key", "b", 1_000)));
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.RENEW", "key", "a", 1_000, "TOKEN", last)),
-        last
-    );
-    assert!(int(&cmd!(conn, "LOCK.ACQUIRE", "other", "b", 1_000)) > last);
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.RELEASE", "key", "a", "TOKEN", last)),
-        0
-    );
-    eventually("it sweeps now", || int(&cmd!(conn, "EXISTS", "short")) == 0);
-}
+use super::{assert_same_holds, replica_of};
 
 #[test]
 fn a_promoted_replica_renews_no_revoked_hold() {

@@ -1,6 +1,6 @@
 //! A grant of several keys reaches replicas as one change.
 
-use mortise_harness::{Bundles, Server, cmd, eventually, holders_of, int, try_cmd};
+use mortise_harness::{Bundles, Server, cmd, eventually, holders_of, int, queued, try_cmd, waiter};
 
 use super::{assert_same_holds, replica_of};
 
@@ -44,9 +44,7 @@ fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_its_undo() {
     let mut conn = primary.connect();
     let (a, b) = ("{k}a", "{k}b");
     cmd!(conn, "LOCK.ACQUIRE", a, "h", 60_000);
-    let mut waiter = primary.waiter(&mortise_harness::command!(
-        "LOCK.MACQUIRE m 60000 2 {a} {b} WAIT 0"
-    ));
+    let mut waiter = waiter!(primary, "LOCK.MACQUIRE m 60000 2 {a} {b} WAIT 0");
     cmd!(conn, "LOCK.RELEASE", a, "h");
     let token = int(&waiter.recv());
     assert_same_holds(&primary, &replica);
@@ -59,8 +57,10 @@ fn a_replica_follows_a_grant_from_the_queues_its_repeat_and_its_undo() {
     assert!(refused.starts_with("READONLY "), "{refused}");
     // By mail, to a box that closes: the grant is never delivered.
     cmd!(conn, "CONFIG", "SET", "lock.mail-timeout", 500);
-    let queued = cmd!(conn, "LOCK.MACQUIRE n 60000 2 {a} {b} WAIT 0 MAIL {{k}}box");
-    mortise_harness::queued(&queued);
+    queued(&cmd!(
+        conn,
+        "LOCK.MACQUIRE n 60000 2 {a} {b} WAIT 0 MAIL {{k}}box"
+    ));
     for key in [a, b] {
         cmd!(conn, "LOCK.RELEASE", key, "m");
     }
