@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
+use tokio::sync::watch;
+
 use crate::belief::{Belief, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed};
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::mail::Entry;
 use crate::name::{Bytes, Names};
 use crate::node::Place;
-use crate::request::{self, Late, Terms};
+use crate::request::{self, Terms};
 use crate::retry::Tries;
 use crate::time::BootInstant;
-use crate::token::Token;
 
 /// What a name asks for at one server. Dropped while it is unknown what the server has of it, the name is left.
 pub(crate) struct Claim {
@@ -27,20 +28,23 @@ pub(crate) struct Claim {
     pub(crate) terms: Terms,
     /// The server may have something of it.
     pub(crate) is_open: bool,
+    /// Has [`Core::close`] wait for it.
+    _pending: watch::Receiver<()>,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.is_open {
             for place in self.places() {
-                let (owner, lease) = (&self.owner, self.terms.lease);
-                self.core.leave(place, owner, lease, Late::Requests);
+                let leave = request::leave_for_good(&place.key, &self.owner);
+                self.core.leave(place, leave, self.terms.lease);
             }
         }
     }
 }
 
 impl Claim {
+    /// What a name asks for that the server has nothing of yet.
     pub(crate) fn new(
         core: &Arc<Core>,
         place: Place,
@@ -53,8 +57,9 @@ impl Claim {
             place,
             keys: keys.clone(),
             owner,
-            terms: terms.clone(),
+            terms: *terms,
             is_open: false,
+            _pending: core.pending(),
         }
     }
 
@@ -70,31 +75,30 @@ impl Claim {
         self.places()
     }
 
+    /// The server has answered, or has not, what was to give the name something.
+    pub(crate) fn decide<T>(&mut self, outcome: &Result<T, Failed>) {
+        self.is_open = matches!(outcome, Ok(_) | Err(Failed::Unknown(_)));
+    }
+
     /// Asks once, under a name that the server has not seen, for so many milliseconds (0: without limit; `None`: at once).
     pub(crate) async fn win(mut self, wait: Option<u64>) -> Result<(Claim, Grant), Failed> {
         self.is_open = true;
-        match self.ask(None, wait).await {
-            Ok(grant) => Ok((self, grant)),
-            Err(failed) => {
-                self.is_open = matches!(failed, Failed::Unknown(_));
-                Err(failed)
-            }
-        }
+        let granted = self.ask(self.request(), wait).await;
+        self.decide(&granted);
+        Ok((self, granted?))
     }
 
-    /// Asks once; with a token, only to add to a hold with it. Returns what the server grants: at once, or by a letter.
-    pub(crate) async fn ask(
-        &self,
-        token: Option<Token>,
-        wait: Option<u64>,
-    ) -> Result<Grant, Failed> {
+    /// The request for what it asks for.
+    pub(crate) fn request(&self) -> Cmd {
+        request::acquire(&self.keys, &self.owner, &self.terms)
+    }
+
+    /// Sends a request that may wait. Returns what the server grants: at once, or by a letter.
+    pub(crate) async fn ask(&self, mut request: Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
         let (mail, lease) = (&self.place.node.mail, self.terms.lease);
-        let entered = mail.enter(&self.keys, &self.owner, lease);
-        let entry = entered.map_err(Failed::Refused)?;
-        let mut request = request::acquire(&self.keys, &self.owner, &self.terms);
-        if let Some(token) = token {
-            request = request::by(token, request);
-        }
+        let entry = mail.enter(&self.owner);
+        // Whatever ends the client has ended it before, or finds the entry.
+        self.core.check_open().map_err(Failed::Refused)?;
         if let Some(wait) = wait {
             let is_here = |name: &[u8]| self.core.servers.has(&self.place.node, name);
             request = request::waiting(request, wait, &mail.mailbox(is_here));
@@ -103,28 +107,26 @@ impl Claim {
         let Some(since) = request::queued(&reply.value) else {
             return request::granted(reply, lease);
         };
-        let grant = self.decision(entry, since, wait).await?;
-        Ok(Grant::new(grant.token, grant.since.max(reply.sent), lease))
-    }
-
-    /// Waits for what the server decides: as long as the request may wait and an answer may take.
-    async fn decision(&self, entry: Entry, since: i64, wait: Option<u64>) -> Result<Grant, Failed> {
         let decision = entry.decision(since);
-        let Some(wait @ 1..) = wait else {
-            return decision.await;
+        let decided = match wait {
+            // As long as the request may wait, and an answer may take.
+            Some(wait @ 1..) => {
+                let limit = Duration::from_millis(wait).saturating_add(self.core.settings.reply);
+                let late = Error::of_line("", "UNBLOCKED", "no letter in time");
+                let decided = self.core.runtime.limited(limit, decision).await;
+                decided.unwrap_or(Err(Failed::Unknown(late)))
+            }
+            _ => decision.await,
         };
-        let limit = Duration::from_millis(wait).saturating_add(self.core.settings.reply);
-        let decided = self.core.runtime.limited(limit, decision).await;
-        let late = || Error::of_line("", "UNBLOCKED", "no letter in time");
-        decided.unwrap_or_else(|| Err(Failed::Unknown(late())))
+        let (token, since) = decided?;
+        Ok(Grant::new(token, since.max(reply.sent), lease))
     }
 
     /// Turns what the server has granted into a hold.
     pub(crate) async fn held(self, grant: Grant) -> Result<Guard, Error> {
-        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms.clone());
+        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms);
         let places = self.settle();
-        let parts = places.iter().map(|_| Part::new(grant, terms.lease));
-        let parts: Vec<_> = parts.collect();
+        let parts = vec![Part::new(grant, terms.lease); places.len()];
         let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
         Guard::new(Hold::keep(&core, owner, &terms, belief, places)).await
     }
@@ -142,21 +144,28 @@ pub(crate) async fn acquire(
     loop {
         core.check_open()?;
         let place = match redirected.take() {
-            Some(place) => place,
-            None => core.servers.route(&keys[0]).await?,
+            Some(place) => Ok(place),
+            None => core.servers.route(&keys[0]).await,
         };
-        let claim = Claim::new(core, place.clone(), keys, names.next(), terms);
-        let failed = match claim.win(tries.to_queue(BootInstant::now())).await {
-            Ok((claim, grant)) => match claim.held(grant).await {
-                Ok(guard) => return Ok(guard),
-                Err(error) => Failed::Refused(error),
-            },
-            Err(failed) => failed,
+        let failed = match place {
+            Ok(place) => {
+                let claim = Claim::new(core, place.clone(), keys, names.next(), terms);
+                let won = claim.win(tries.to_queue(BootInstant::now())).await;
+                core.check_open()?;
+                redirected = core.servers.next(&place, &won)?;
+                match won {
+                    Ok((claim, grant)) => match claim.held(grant).await {
+                        Ok(guard) => return Ok(guard),
+                        Err(error) => Failed::Refused(error),
+                    },
+                    Err(failed) => failed,
+                }
+            }
+            Err(error) => Failed::Refused(error),
         };
-        core.check_open()?;
-        redirected = core.servers.redirected(&place, &failed)?;
         if redirected.is_none() || !tries.follow() {
-            core.pause(tries.after(failed, BootInstant::now())?).await;
+            let pause = tries.after(failed, BootInstant::now())?;
+            core.runtime.sleep(pause).await;
         }
     }
 }

@@ -47,18 +47,9 @@ pub(crate) struct Belief {
     /// How many of its parts must be held.
     pub(crate) needed: usize,
     pub(crate) parts: Vec<Part>,
-    /// What is on its way that changes the hold.
-    pub(crate) change: Option<Change>,
+    /// It is being passed on: another name may have it at any moment, for a shorter time.
+    pub(crate) is_passing: bool,
     loss: Option<Loss>,
-}
-
-/// What changes a hold by more than its lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Change {
-    /// The token may change at any moment.
-    Upgrade,
-    /// Another name may have it at any moment, for a shorter time.
-    Pass,
 }
 
 impl Grant {
@@ -109,7 +100,7 @@ impl Belief {
             cap: None,
             needed,
             parts,
-            change: None,
+            is_passing: false,
             loss: None,
         }
     }
@@ -143,8 +134,7 @@ impl Belief {
 
     /// Why it may not be believed in now: it is lost, or being passed on.
     pub(crate) fn doubt(&mut self, now: BootInstant) -> Option<Loss> {
-        let is_passing = self.change == Some(Change::Pass);
-        self.loss(now).or(is_passing.then_some(Loss::Passed))
+        self.loss(now).or(self.is_passing.then_some(Loss::Passed))
     }
 
     /// Ends it; the first reason stays. Returns whether it was held until now.
@@ -173,7 +163,7 @@ impl Belief {
         let renewable = self.parts.iter().filter(|part| part.is_held(now));
         let renewable = renewable.filter(|part| part.ends_before(self.cap));
         let next = renewable.map(|part| part.renewal).min();
-        next.filter(|_| self.change != Some(Change::Pass))
+        next.filter(|_| !self.is_passing)
     }
 
     /// The parts whose renewal is due. The next one is due once they are [`confirmed`](Belief::confirm) or have
@@ -197,17 +187,11 @@ impl Belief {
             .collect()
     }
 
-    /// The token that a renewal of a part names: none while an upgrade may change it.
-    pub(crate) fn asked(&self, number: usize) -> Option<Token> {
-        let token = self.parts[number].grant.token;
-        (self.change != Some(Change::Upgrade)).then_some(token)
-    }
-
     /// A server has a part of the hold, by what was sent at `grant.since`. A part that has expired is not resumed.
     pub(crate) fn confirm(&mut self, number: usize, grant: Grant, now: BootInstant) {
         let part = &mut self.parts[number];
         // An earlier renewal says nothing of a hold that is passed on meanwhile.
-        if part.is_held(now) && self.change != Some(Change::Pass) {
+        if part.is_held(now) && !self.is_passing {
             part.grant.until = part.grant.until.max(grant.until);
             part.grant.since = part.grant.since.max(grant.since);
             part.renewal = part.grant.since + self.lease.renewal_period();
@@ -215,13 +199,9 @@ impl Belief {
         }
     }
 
-    /// A renewal of a part, which named `asked`, was denied: the server has it no more, unless a change of the hold explains that.
-    pub(crate) fn deny(&mut self, number: usize, asked: Option<Token>) {
-        let part = &mut self.parts[number];
-        let is_stale = |asked: Token| self.change.is_some() || asked != part.grant.token;
-        if self.change != Some(Change::Pass) && !asked.is_some_and(is_stale) {
-            part.is_denied = true;
-        }
+    /// A renewal of a part was denied: the server has it no more, unless another name may have it.
+    pub(crate) fn deny(&mut self, number: usize) {
+        self.parts[number].is_denied |= !self.is_passing;
     }
 
     /// A renewal of a part has failed, or its outcome is unknown.
@@ -231,7 +211,7 @@ impl Belief {
 
     /// The change has ended: with a new grant, or without.
     pub(crate) fn end_change(&mut self, granted: Option<Grant>, now: BootInstant) {
-        self.change = None;
+        self.is_passing = false;
         if let Some(grant) = granted {
             self.confirm(0, grant, now);
             self.token = self.token.max(grant.token);
@@ -285,11 +265,6 @@ mod tests {
         Belief::new(Token::new(7), Mode::Write, lease(), needed, parts.to_vec())
     }
 
-    fn ask(belief: &Belief, now: BootInstant) -> Option<Token> {
-        assert_eq!(belief.held(now), [0]);
-        belief.asked(0)
-    }
-
     #[test]
     fn a_confirmed_renewal_moves_the_deadline_and_an_expired_belief_is_never_resumed() {
         let now = BootInstant::now();
@@ -307,34 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_a_loss_unless_an_upgrade_has_changed_the_token_since() {
+    fn an_upgrade_gives_a_new_token_and_a_denial_is_a_loss_meanwhile_and_after() {
         let now = BootInstant::now();
-        let mut belief = belief(now);
-        let asked = ask(&belief, now);
-        belief.change = Some(Change::Upgrade);
-        belief.deny(0, asked);
-        assert_eq!(belief.loss(now), None);
-        assert_eq!(ask(&belief, now), None, "it may change at any moment");
-        belief.end_change(Some(grant(9, now)), now);
-        belief.deny(0, asked);
-        assert_eq!((belief.loss(now), belief.token), (None, Token::new(9)));
-        let asked = ask(&belief, now);
-        belief.deny(0, asked);
-        assert_eq!(belief.loss(now), Some(Loss::Denied));
+        let mut upgraded = belief(now);
+        upgraded.confirm(0, grant(9, now), now);
+        assert_eq!(upgraded.token, Token::new(7), "it is not known yet");
+        upgraded.end_change(Some(grant(9, now)), now);
+        assert_eq!((upgraded.loss(now), upgraded.token), (None, Token::new(9)));
+        let mut gone = belief(now);
+        gone.deny(0);
+        for mut belief in [gone, upgraded] {
+            belief.deny(0);
+            assert_eq!(belief.loss(now), Some(Loss::Denied));
+        }
     }
 
     #[test]
     fn a_passed_hold_is_neither_believed_in_nor_extended_by_earlier_renewals() {
         let now = BootInstant::now();
         let mut belief = belief(now);
-        let asked = ask(&belief, now);
-        belief.change = Some(Change::Pass);
+        belief.is_passing = true;
         assert_eq!(belief.doubt(now), Some(Loss::Passed));
         assert_eq!(belief.next_renewal(now), None);
         belief.confirm(0, grant(7, now + ms(300)), now + ms(301));
         assert_eq!(belief.deadline(), now + ms(988), "an earlier renewal");
-        belief.deny(0, asked);
-        belief.deny(0, None);
+        belief.deny(0);
         assert_eq!(
             belief.loss(now),
             None,
@@ -383,14 +355,14 @@ mod tests {
         assert_eq!(of_three(now, 3).deadline(), now + ms(988));
         assert_eq!(of_three(now, 2).deadline(), now + ms(1088));
         let (mut keys, mut servers) = (of_three(now, 3), of_three(now, 2));
-        keys.deny(1, Some(Token::new(7)));
-        servers.deny(1, Some(Token::new(7)));
+        keys.deny(1);
+        servers.deny(1);
         assert_eq!(
             (keys.loss(now), servers.loss(now)),
             (Some(Loss::Denied), None)
         );
         assert_eq!(servers.deadline(), now + ms(988));
-        servers.deny(0, Some(Token::new(7)));
+        servers.deny(0);
         assert_eq!(servers.loss(now), Some(Loss::Denied));
     }
 

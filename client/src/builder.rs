@@ -53,12 +53,25 @@ pub(crate) enum Source {
 impl<C> Builder<C> {
     /// Returns a builder with the usual settings for `source`. `connect` returns what `client` makes of the core.
     pub(crate) fn new(source: Source, client: fn(Arc<Core>) -> C) -> Builder<C> {
-        let ms = Duration::from_millis;
-        let settings = match source {
-            Source::Server(_) => Settings::new(Kind::One, ms(2000), ms(2000)),
+        let servers = match source {
+            Source::Server(_) => Kind::One,
             #[cfg(feature = "cluster")]
-            Source::Cluster(_) => Settings::new(Kind::Cluster, ms(2000), ms(2000)),
-            Source::Quorum(_) => Settings::new(Kind::Quorum, ms(500), ms(50)),
+            Source::Cluster(_) => Kind::Cluster,
+            Source::Quorum(_) => Kind::Quorum,
+        };
+        let ms = Duration::from_millis;
+        let (connect, reply) = match servers {
+            Kind::Quorum => (ms(500), ms(50)),
+            _ => (ms(2000), ms(2000)),
+        };
+        let settings = Settings {
+            servers,
+            name: None,
+            lease: Duration::from_secs(10),
+            wait: None,
+            connect,
+            reply,
+            replicas: 0,
         };
         Builder {
             source,
@@ -91,7 +104,7 @@ impl<C> Builder<C> {
             }
             Source::Quorum(servers) => Servers::Quorum(nodes(servers, &settings, &runtime)),
         };
-        Core::new(servers, settings, runtime).map(Arc::new)
+        Core::new(servers, settings, runtime)
     }
 
     /// Makes a client that connects when it is first used: it starts although the server may come later.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use crate::acquire::Claim;
-use crate::belief::{Change, Grant};
+use crate::belief::Grant;
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::name::{Bytes, Mode, Names};
 use crate::node::Place;
-use crate::request::{self, Late, Terms};
+use crate::request::{self, Terms};
 use crate::retry::Tries;
 use crate::servers::not_over_quorum;
 use crate::time::{BootInstant, Lease};
@@ -23,18 +23,12 @@ use crate::token::Token;
 struct Changing<'a> {
     hold: &'a Hold,
     is_decided: bool,
-    /// Who may have it then, and for how long.
-    passed_to: Option<(Place, Bytes, Lease)>,
 }
 
 impl Changing<'_> {
-    fn begin(hold: &Hold, change: Option<Change>) -> Changing<'_> {
-        hold.belief(|belief| belief.change = change);
-        Changing {
-            hold,
-            is_decided: false,
-            passed_to: None,
-        }
+    fn of(hold: &Hold) -> Changing<'_> {
+        let is_decided = false;
+        Changing { hold, is_decided }
     }
 
     /// The hold has a new grant, or is what it was, unless the outcome is unknown.
@@ -49,35 +43,38 @@ impl Changing<'_> {
         self.hold.belief(|belief| belief.end_change(granted, now));
     }
 
-    /// Sends what changes the hold, but gives it no new token. Returns the number that the server replies.
-    async fn send(self, place: &Place, command: &Cmd) -> Result<u64, Error> {
+    /// Sends what changes the hold, but gives it no new token. Returns the number that the server replies. If it replies that it has
+    /// done so, or has no such hold, this is `lost`.
+    async fn send(self, place: &Place, command: Cmd, done: Option<Loss>) -> Result<u64, Failed> {
         let hold = self.hold;
         let limit = hold.core.settings.reply;
-        let reply = hold.core.servers.call(place, command, limit).await;
+        let reply = hold.core.servers.call(place, &command, limit).await;
         let answer = reply.and_then(|reply| request::number(reply.value));
-        match &answer {
-            Ok(_) if self.passed_to.is_some() => drop(hold.end(Loss::Passed)),
-            Err(Failed::Denied) => drop(hold.end(Loss::Denied)),
-            _ => {}
+        let loss = match &answer {
+            Ok(_) => done,
+            Err(Failed::Denied) => Some(Loss::Denied),
+            Err(_) => None,
+        };
+        if let Some(loss) = loss {
+            hold.end(loss);
         }
         self.decide(&answer.as_ref().map(|_| None).map_err(Failed::clone));
-        answer.map_err(|failed| failed.error(Error::Lost(Loss::Denied)))
+        answer
     }
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        if self.is_decided {
-            return;
-        }
         // One that was lost before is left with its guard: until then it keeps others out.
-        if self.hold.end(Loss::Unknown) {
+        if !self.is_decided && self.hold.end(Loss::Unknown) {
             self.hold.leave();
         }
-        if let Some((place, owner, lease)) = self.passed_to.take() {
-            self.hold.core.leave(place, &owner, lease, Late::Requests);
-        }
     }
+}
+
+/// What a server means that knows of no such hold.
+fn gone(failed: Failed) -> Error {
+    failed.error(Error::Lost(Loss::Denied))
 }
 
 impl Hold {
@@ -93,6 +90,23 @@ impl Hold {
         }
     }
 
+    /// A name for what the hold becomes, in this mode and for this lease. The server has nothing of it yet.
+    fn claim(&self, place: &Place, owner: &Bytes, mode: Mode, lease: Lease) -> Claim {
+        let (count, of) = match mode {
+            Mode::Write => (1, None),
+            Mode::Read => (self.terms.count, self.terms.of),
+        };
+        let terms = Terms {
+            mode,
+            lease,
+            count,
+            of,
+            ..self.terms
+        };
+        let keys = [place.key.clone()].into();
+        Claim::new(&self.core, place.clone(), &keys, owner.clone(), &terms)
+    }
+
     /// Makes a reader a writer: waits until the other readers have left.
     pub(crate) async fn upgrade(&self) -> Result<(), Error> {
         let place = self.one_place()?;
@@ -103,10 +117,9 @@ impl Hold {
             if self.belief(|belief| belief.mode) == Mode::Write {
                 return Ok(());
             }
-            let changing = Changing::begin(self, Some(Change::Upgrade));
-            // It is renewed meanwhile, whatever it was to be.
-            self.wake();
-            let asking = self.ask_upgrade(&place, token, &tries);
+            let changing = Changing::of(self);
+            let wait = tries.to_queue(BootInstant::now());
+            let asking = self.ask_upgrade(&place, token, wait);
             let asked = self.unless_lost(asking).await?.map(Some);
             changing.decide(&asked);
             let Err(failed) = asked else {
@@ -118,9 +131,8 @@ impl Hold {
                 drop(self.renew_once().await);
             }
             self.check().map_err(|lost| failed.clone().error(lost))?;
-            self.core
-                .pause(tries.after(failed, BootInstant::now())?)
-                .await;
+            let pause = tries.after(failed, BootInstant::now())?;
+            self.core.runtime.sleep(pause).await;
         }
     }
 
@@ -129,33 +141,21 @@ impl Hold {
         &self,
         place: &Place,
         token: Token,
-        tries: &Tries,
+        wait: Option<u64>,
     ) -> Result<Grant, Failed> {
-        let (core, terms) = (&self.core, self.changed_terms(Mode::Write));
+        let core = &self.core;
         let place = core.servers.route(&place.key).await;
         let place = place.map_err(Failed::Refused)?;
-        let keys = [place.key.clone()].into();
-        let claim = Claim::new(core, place, &keys, self.owner.clone(), &terms);
-        let wait = tries.to_queue(BootInstant::now());
-        let grant = claim.ask(Some(token), wait).await?;
-        if self.core.settings.replicas == 0 {
+        let lease = self.belief(|belief| belief.lease(BootInstant::now()));
+        let claim = self.claim(&place, &self.owner, Mode::Write, lease);
+        let request = request::by(token, claim.request());
+        let grant = claim.ask(request, wait).await?;
+        if core.settings.replicas == 0 {
             return Ok(grant);
         }
         // A writer only once replicas have that: by its new token.
-        let (place, token) = (&claim.place, Some(grant.token));
-        let confirmed = core.renew(place, &self.owner, terms.lease, token).await;
-        let gone = Error::Lost(Loss::Denied);
-        confirmed.map_err(|failed| Failed::Unknown(failed.error(gone)))
-    }
-
-    /// What a request for another mode asks for.
-    fn changed_terms(&self, mode: Mode) -> Terms {
-        let mut terms = self.terms.clone();
-        terms.lease = self.belief(|belief| belief.lease(BootInstant::now()));
-        if mode == Mode::Write {
-            (terms.count, terms.of) = (1, None);
-        }
-        Terms { mode, ..terms }
+        let confirmed = core.renew(&place, &self.owner, lease, grant.token).await;
+        confirmed.map_err(|failed| Failed::Unknown(gone(failed)))
     }
 
     /// Makes a writer a reader: waiting readers are granted the lock, too.
@@ -167,15 +167,15 @@ impl Hold {
             return Ok(());
         }
         if !self.belief(|belief| belief.reads) {
-            let terms = self.changed_terms(Mode::Read);
-            let read = request::acquire(std::slice::from_ref(&self.key), &self.owner, &terms);
-            let changing = Changing::begin(self, None);
-            changing.send(&place, &request::by(token, read)).await?;
+            let lease = self.belief(|belief| belief.lease(BootInstant::now()));
+            let read = self.claim(&place, &self.owner, Mode::Read, lease).request();
+            let read = Changing::of(self).send(&place, request::by(token, read), None);
+            read.await.map_err(gone)?;
             self.belief(|belief| belief.reads = true);
         }
         let end = request::writes(&place.key, &self.owner, 0);
-        let changing = Changing::begin(self, None);
-        changing.send(&place, &request::by(token, end)).await?;
+        let ended = Changing::of(self).send(&place, request::by(token, end), None);
+        ended.await.map_err(gone)?;
         self.belief(|belief| belief.mode = Mode::Read);
         Ok(())
     }
@@ -186,10 +186,17 @@ impl Hold {
         let place = self.one_place()?;
         let _turn = self.turn.lock().await;
         let token = self.check()?;
+        let mode = self.belief(|belief| belief.mode);
+        let mut next = self.claim(&place, &new_owner, mode, lease);
         let pass = request::pass(&place.key, &self.owner, &new_owner, lease);
-        let mut changing = Changing::begin(self, Some(Change::Pass));
-        changing.passed_to = Some((place.clone(), new_owner, lease));
-        let passed = changing.send(&place, &request::by(token, pass)).await?;
+        next.is_open = true;
+        let changing = Changing::of(self);
+        self.belief(|belief| belief.is_passing = true);
+        let passing = changing.send(&place, request::by(token, pass), Some(Loss::Passed));
+        let passed = passing.await;
+        next.decide(&passed);
+        let passed = passed.map_err(gone)?;
+        next.settle();
         self.set_left();
         Ok(Token::new(passed))
     }
@@ -210,34 +217,30 @@ pub(crate) async fn take_over(
     let mut claim = Claim::new(core, place, keys, names.next(), terms);
     let pass = request::pass(&keys[0], owner, &claim.owner, terms.lease);
     let pass = request::by(token, pass);
-    loop {
+    let limit = core.settings.reply;
+    let grant = loop {
         core.check_open()?;
         claim.is_open = true;
-        let limit = core.settings.reply;
         let reply = core.servers.call(&claim.place, &pass, limit).await;
-        let failed = match reply.and_then(|reply| request::granted(reply, terms.lease)) {
-            Ok(grant) => return taken(claim, core, grant).await,
-            Err(Failed::Unknown(error)) => return Err(error),
-            Err(failed) => failed,
-        };
-        claim.is_open = false;
-        if matches!(failed, Failed::Denied) {
-            return Err(Error::Lost(Loss::Denied));
+        let granted = reply.and_then(|reply| request::granted(reply, terms.lease));
+        claim.decide(&granted);
+        match granted {
+            Ok(grant) => break grant,
+            Err(failed @ Failed::Refused(_)) => {
+                core.runtime
+                    .sleep(tries.after(failed, BootInstant::now())?)
+                    .await;
+            }
+            Err(failed) => return Err(gone(failed)),
         }
-        core.pause(tries.after(failed, BootInstant::now())?).await;
-    }
-}
-
-/// The hold that was taken over: in the mode that it has. This crate's holds write once.
-async fn taken(mut claim: Claim, core: &Core, grant: Grant) -> Result<Guard, Error> {
-    let place = &claim.place;
-    let lower = request::writes(&place.key, &claim.owner, 1);
-    let lower = request::by(grant.token, lower);
-    let reply = core.servers.call(place, &lower, core.settings.reply).await;
+    };
+    // It has the mode that it had. This crate's holds write once.
+    let lower = request::by(grant.token, request::writes(&keys[0], &claim.owner, 1));
+    let reply = core.servers.call(&claim.place, &lower, limit).await;
     claim.terms.mode = match reply.and_then(|reply| request::number(reply.value)) {
         Ok(_) => Mode::Write,
         Err(Failed::Denied) => Mode::Read,
-        Err(failed) => return Err(failed.error(Error::Lost(Loss::Denied))),
+        Err(failed) => return Err(gone(failed)),
     };
     claim.held(grant).await
 }

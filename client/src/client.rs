@@ -134,7 +134,7 @@ impl Client {
     ) -> Result<Builder<Client>, Error> {
         let sentinels = urls.into_iter().map(|url| address(url.as_ref()));
         let sentinels = sentinels.collect::<Result<_, _>>()?;
-        let connect = crate::sentinel::primary(sentinels, primary)?;
+        let connect = Connect::to_primary(sentinels, primary)?;
         Ok(Builder::new(Source::Server(connect), Client))
     }
 
@@ -211,7 +211,7 @@ impl Client {
         let top = request::top(count);
         let answers = core.servers.call_all(&top, core.settings.reply).await;
         let lists = answers.into_iter().map(|(_, answer)| answer);
-        let lists = lists.map(|answer| Ok(answer.map_err(answered)?.value));
+        let lists = lists.map(|answer| Ok(answer.map_err(Failed::of_reply)?.value));
         TopEntry::first(lists.collect::<Result<_, Error>>()?, count)
     }
 
@@ -243,7 +243,7 @@ impl Client {
         match request::number(self.ask(key, &revoke).await?) {
             Ok(left) => Ok(Some(Duration::from_millis(left))),
             Err(Failed::Denied) => Ok(None),
-            Err(failed) => Err(answered(failed)),
+            Err(failed) => Err(failed.of_reply()),
         }
     }
 
@@ -280,12 +280,8 @@ impl Client {
             .servers
             .call(&place, command, core.settings.reply)
             .await;
-        reply.map(|reply| reply.value).map_err(answered)
+        reply.map(|reply| reply.value).map_err(Failed::of_reply)
     }
-}
-
-fn answered(failed: Failed) -> Error {
-    failed.error(Error::unexpected(&"null"))
 }
 
 impl fmt::Debug for Client {

@@ -2,6 +2,7 @@
 //! down no lock on another one.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
@@ -14,8 +15,10 @@ use crate::name::Bytes;
 use crate::node::{Node, Place};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
-use crate::slot::{SLOTS, slot};
 use crate::sync::lock;
+use crate::time::BootInstant;
+
+const SLOTS: u16 = 16384;
 
 pub(crate) struct Cluster {
     /// At least one. User, password and TLS of all nodes are those of the first.
@@ -23,14 +26,15 @@ pub(crate) struct Cluster {
     settings: Settings,
     runtime: Runtime,
     map: Mutex<Map>,
-    refreshing: tokio::sync::Mutex<()>,
+    /// When the nodes were last asked.
+    asked: tokio::sync::Mutex<BootInstant>,
 }
 
 /// What is known of the cluster.
 #[derive(Default)]
 struct Map {
     nodes: HashMap<String, Arc<Node>>,
-    /// The primary of each slot; nothing until it is known.
+    /// The primary of each slot; nothing while it is not known, or a request has failed there.
     slots: Vec<Option<Arc<Node>>>,
 }
 
@@ -46,7 +50,7 @@ impl Cluster {
             settings: settings.clone(),
             runtime: runtime.clone(),
             map: Mutex::default(),
-            refreshing: tokio::sync::Mutex::default(),
+            asked: tokio::sync::Mutex::default(),
         })
     }
 
@@ -66,7 +70,7 @@ impl Cluster {
         map.slots.get(usize::from(slot(key)))?.clone()
     }
 
-    /// Where a key is. Asks the cluster if that is not known yet.
+    /// Where a key is. Asks the cluster if that is not known.
     pub(crate) async fn find(&self, key: &Bytes) -> Result<Place, Error> {
         if let Some(node) = self.home(key) {
             return Ok(Place::new(node, key.clone()));
@@ -85,7 +89,7 @@ impl Cluster {
     ///
     /// Only a refusal of the request itself names the node of its key. Its letter box may have been refused, too: that would lead to a node that
     /// has nothing of the key while its old node still has the lock.
-    pub(crate) fn redirected(self: &Arc<Self>, place: &Place, failed: &Failed) -> Option<Place> {
+    pub(crate) fn redirected(&self, place: &Place, failed: &Failed) -> Option<Place> {
         let (error, is_own) = match failed {
             Failed::Refused(error) => (error, true),
             Failed::Unknown(error) => (error, false),
@@ -96,23 +100,23 @@ impl Cluster {
             _ => ("", ""),
         };
         let is_asking = code == "ASK";
-        if error.passes() && !is_asking {
-            self.refresh_in_background();
+        if error.passes()
+            && !is_asking
+            && let Some(home) = lock(&self.map).slots.get_mut(usize::from(slot(&place.key)))
+        {
+            // The next request asks the cluster.
+            *home = None;
         }
         if !is_own || code != "MOVED" && !is_asking {
             return None;
         }
         // `slot host:port`
         let node = self.node(&with_host(message.split(' ').nth(1)?, &place.node.name))?;
-        if !is_asking
-            && let Some(home) = lock(&self.map).slots.get_mut(usize::from(slot(&place.key)))
-        {
-            *home = Some(node.clone());
-        }
+        let key = place.key.clone();
         Some(Place {
             node,
             is_asking,
-            key: place.key.clone(),
+            key,
         })
     }
 
@@ -128,16 +132,6 @@ impl Cluster {
         Some(nodes.entry(name.to_owned()).or_insert_with(make).clone())
     }
 
-    /// Finds out where keys are, once at a time.
-    fn refresh_in_background(self: &Arc<Self>) {
-        let cluster = self.clone();
-        self.runtime.spawn(async move {
-            if cluster.refreshing.try_lock().is_ok() {
-                let _ = cluster.refresh().await;
-            }
-        });
-    }
-
     /// The addresses that the client was given.
     fn seeds(&self) -> Vec<String> {
         let name = |seed: &ConnectionInfo| match seed.addr() {
@@ -149,9 +143,20 @@ impl Cluster {
         self.seeds.iter().filter_map(name).collect()
     }
 
-    /// Asks all nodes for the slots; the first answer counts, because others may hang.
+    /// Asks for the slots, unless that was done while this waited for its turn.
     async fn refresh(&self) -> Result<(), Error> {
-        let _once = self.refreshing.lock().await;
+        let began = BootInstant::now();
+        let mut asked = self.asked.lock().await;
+        if *asked > began {
+            return Ok(());
+        }
+        let asking = self.ask_all().await;
+        *asked = BootInstant::now();
+        asking
+    }
+
+    /// The first answer counts, because others may hang.
+    async fn ask_all(&self) -> Result<(), Error> {
         let mut names = self.seeds();
         names.extend(lock(&self.map).nodes.keys().cloned());
         let mut command = redis::cmd("CLUSTER");
@@ -179,11 +184,11 @@ impl Cluster {
 
     fn learn(&self, ranges: &[Range], asked: &str) {
         let (mut slots, mut names) = (vec![None; SLOTS.into()], self.seeds());
-        for range in ranges {
-            let name = with_host(&range.node, asked);
+        for (range, primary) in ranges {
+            let name = with_host(primary, asked);
             let node = self.node(&name);
             names.push(name);
-            if let Some(slots) = slots.get_mut(range.from.into()..=range.to.into()) {
+            if let Some(slots) = slots.get_mut(range.clone()) {
                 slots.fill(node);
             }
         }
@@ -192,6 +197,26 @@ impl Cluster {
         // Closes the connections to nodes that have left, or have no slots any more.
         map.nodes.retain(|name, _| names.contains(name));
     }
+}
+
+/// Returns the slot of a key. Only the bytes between its first `{` and the next `}` count, if there are any.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|it| *it == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|it| *it == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
+/// CRC16 in its XMODEM flavour.
+fn crc16(bytes: &[u8]) -> u16 {
+    let shift = |crc: u16, _| match crc & 0x8000 {
+        0 => crc << 1,
+        _ => (crc << 1) ^ 0x1021,
+    };
+    let add = |crc: u16, byte: &u8| (0..8).fold(crc ^ (u16::from(*byte) << 8), shift);
+    bytes.iter().fold(0, add)
 }
 
 /// A host without the brackets of an address of IP version 6.
@@ -208,14 +233,8 @@ fn with_host(node: &str, named_by: &str) -> String {
     }
 }
 
-/// Slots that one primary has.
-#[derive(Debug, PartialEq, Eq)]
-struct Range {
-    from: u16,
-    to: u16,
-    /// `host:port`; the host is empty where the node does not know its own.
-    node: String,
-}
+/// The slots that one primary has, and its `host:port`; the host is empty where the node does not know its own.
+type Range = (RangeInclusive<usize>, String);
 
 /// The primaries in a reply to `CLUSTER SLOTS`: `[[from, to, [host, port, …], …], …]`.
 fn ranges(reply: Value) -> Option<Vec<Range>> {
@@ -226,16 +245,13 @@ fn ranges(reply: Value) -> Option<Vec<Range>> {
         let [host, Value::Int(port), ..] = &primary[..] else {
             return None;
         };
-        let host = Option::<String>::from_redis_value_ref(host).ok()?;
         let slot = |it: &Value| {
             let slot = u16::from_redis_value_ref(it).ok();
-            slot.filter(|it| *it < SLOTS)
+            slot.filter(|it| *it < SLOTS).map(usize::from)
         };
-        Some(Range {
-            from: slot(from)?,
-            to: slot(to)?,
-            node: format!("{}:{port}", host.unwrap_or_default()),
-        })
+        let host = Option::<String>::from_redis_value_ref(host).ok()?;
+        let primary = format!("{}:{port}", host.unwrap_or_default());
+        Some((slot(from)?..=slot(to)?, primary))
     };
     let ranges = Vec::<Vec<Value>>::from_redis_value(reply).ok()?;
     ranges.into_iter().map(range).collect()
@@ -244,6 +260,14 @@ fn ranges(reply: Value) -> Option<Vec<Range>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_has_the_same_slot_as_on_the_servers() {
+        assert_eq!(slot(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+    }
 
     #[test]
     fn an_address_of_any_ip_version_keeps_its_host_and_port() {
@@ -267,15 +291,8 @@ mod tests {
             range(100, 16383, vec![node("", 3)]),
         ]);
         let found = ranges(reply).unwrap();
-        assert_eq!(
-            found[0],
-            Range {
-                from: 0,
-                to: 99,
-                node: "a:1".into()
-            }
-        );
-        assert_eq!(found[1].node, ":3");
+        assert_eq!(found[0], (0..=99, "a:1".to_owned()));
+        assert_eq!(found[1].1, ":3");
         assert_eq!(
             ranges(Value::Array(vec![range(0, 16384, vec![node("a", 1)])])),
             None

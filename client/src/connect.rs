@@ -1,15 +1,16 @@
-//! Where connections come from: a URL, or whatever the application supplies.
+//! Where connections come from: a URL, Sentinel, or whatever the application supplies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
-    RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError, RedisResult, Value,
 };
 
 use crate::error::Error;
@@ -59,14 +60,83 @@ impl Connect {
             async move {
                 let opening = client?;
                 let config = config();
-                let opened = opening.get_multiplexed_async_connection_with_config(&config);
-                let connection = opened.await?;
-                greet(&connection, &greetings()).await?;
-                Ok(connection)
+                opening
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await
             }
         });
+        let connect = connect.then(|connection| greet(connection, greetings()));
         Connect { advice, ..connect }
     }
+
+    /// The same connections, each once `prepare` has prepared it. Its error is that of opening the connection.
+    pub(crate) fn then<F, P>(self, prepare: F) -> Connect
+    where
+        F: Fn(MultiplexedConnection) -> P + Send + Sync + 'static,
+        P: Future<Output = RedisResult<()>> + Send + 'static,
+    {
+        let (open, prepare) = (self.open.clone(), Arc::new(prepare));
+        let open = move || {
+            let (opening, prepare) = (open(), prepare.clone());
+            let opening = async move {
+                let connection = opening.await?;
+                prepare(connection.clone()).await?;
+                Ok(connection)
+            };
+            opening.boxed()
+        };
+        let open = Arc::new(open);
+        Connect { open, ..self }
+    }
+
+    /// The same connections, with a name on the server.
+    pub(crate) fn named(self, name: &str) -> Connect {
+        let mut command = redis::cmd("CLIENT");
+        command.arg("SETNAME").arg(name);
+        // Sent twice, as a greeting is.
+        self.then(move |connection| greet(connection, [command.clone(), command.clone()]))
+    }
+
+    /// Connections to the primary that these sentinels name. They are asked each time: after a failover it is another one.
+    pub(crate) fn to_primary(sentinels: Vec<ConnectionInfo>, name: &str) -> Result<Connect, Error> {
+        let Some(first) = sentinels.first().cloned() else {
+            return Err(Error::Invalid("Sentinel needs at least one address".into()));
+        };
+        let (sentinels, name): (Arc<[ConnectionInfo]>, Arc<str>) = (sentinels.into(), name.into());
+        let server = format!("the primary {name:?} that Sentinel names");
+        Ok(Connect::new(server, move || {
+            let (first, sentinels, name) = (first.clone(), sentinels.clone(), name.clone());
+            async move {
+                // The first answer counts, because others may be silent.
+                let asking = sentinels.iter().map(|sentinel| primary(sentinel, &name));
+                let mut answers: FuturesUnordered<_> = asking.collect();
+                let unknown = "no Sentinel knows this primary";
+                let mut error =
+                    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, unknown));
+                while let Some(answer) = answers.next().await {
+                    match answer {
+                        Ok(Some((host, port))) => {
+                            return (Connect::to(at(&first, host, port)).open)().await;
+                        }
+                        Ok(None) => {}
+                        Err(failed) => error = failed,
+                    }
+                }
+                Err(error)
+            }
+        }))
+    }
+}
+
+/// Asks a sentinel for the primary's host and port.
+async fn primary(sentinel: &ConnectionInfo, name: &str) -> RedisResult<Option<(String, u16)>> {
+    // Sentinel has no databases.
+    let settings = sentinel.redis_settings().clone().set_db(0);
+    let sentinel = sentinel.clone().set_redis_settings(settings);
+    let mut connection = (Connect::to(sentinel).open)().await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    command.query_async(&mut connection).await
 }
 
 /// The address that a URL names.
@@ -144,16 +214,9 @@ fn greetings() -> [Cmd; 2] {
     })
 }
 
-/// What gives a connection a name. Sent twice, as [`greet`] needs it.
-pub(crate) fn naming(name: &str) -> [Cmd; 2] {
-    let mut command = redis::cmd("CLIENT");
-    command.arg("SETNAME").arg(name);
-    [command.clone(), command]
-}
-
 /// Sends commands over a new connection. A server that has too many clients, or is protected, says so in reply to the first one
 /// and closes the connection: that is the error then. A user who may not run these commands takes locks all the same.
-pub(crate) async fn greet(connection: &MultiplexedConnection, commands: &[Cmd]) -> RedisResult<()> {
+async fn greet(connection: MultiplexedConnection, commands: [Cmd; 2]) -> RedisResult<()> {
     let send = |command| {
         let mut connection = connection.clone();
         async move { connection.send_packed_command(command).await }

@@ -1,22 +1,22 @@
 //! What a client, its guards and its background tasks share: the servers, the keeper of its holds, and whether the servers have
 //! confirmed all releases.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{ErrorKind, RedisError};
+use redis::{Cmd, ErrorKind};
 use tokio::sync::{Notify, watch};
 
 use crate::belief::Grant;
-use crate::error::{Error, Failed, NodeFailure, NodeReason};
+use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::keeper::Keeper;
 use crate::name::{Bytes, Names};
 use crate::node::Place;
 use crate::quorum::votes::majority;
-use crate::request::{self, Late};
+use crate::request;
 use crate::retry::Tries;
 use crate::runtime::Runtime;
 use crate::servers::Servers;
@@ -31,8 +31,7 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     is_closed: AtomicBool,
-    closed: Notify,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) keeper: Keeper,
     /// Whatever is not confirmed yet subscribes to it.
     pending: watch::Sender<()>,
     /// A release was given up.
@@ -47,27 +46,32 @@ impl Core {
         servers: Servers,
         settings: Settings,
         runtime: Runtime,
-    ) -> Result<Core, Error> {
-        Ok(Core {
+    ) -> Result<Arc<Core>, Error> {
+        let core = Arc::new(Core {
             names: Names::of_client(settings.name.as_deref())?,
-            keeper: Keeper::new(&runtime),
+            keeper: Keeper::default(),
             servers,
             runtime,
             settings,
             is_closed: AtomicBool::new(false),
-            closed: Notify::new(),
             pending: watch::Sender::new(()),
             is_unconfirmed: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
+        });
+        let tending = Tending {
+            core: Arc::downgrade(&core),
+            runtime: core.runtime.clone(),
+        };
+        let is_early = core.keeper.is_early.clone();
+        core.runtime.spawn(tending.run(is_early));
+        Ok(core)
     }
 
     /// An error if the client can do nothing any more.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match (self.is_closed(), self.runtime.is_gone()) {
+        match (
+            self.is_closed.load(Ordering::SeqCst),
+            self.runtime.is_gone(),
+        ) {
             (true, _) => Err(Error::Closed),
             (_, true) => Err(Error::RuntimeGone),
             _ => Ok(()),
@@ -77,7 +81,8 @@ impl Core {
     /// Finds out whether enough servers are there, and have the module.
     pub(crate) async fn find(&self) -> Result<(), Error> {
         // Whatever lock it asks for, the answer is short.
-        let (key, limit) = (b"mortise".as_slice().into(), self.settings.connect);
+        let key: Bytes = b"mortise".as_slice().into();
+        let (probe, limit) = (&request::info(&key), self.settings.connect);
         if !self.settings.is_quorum() {
             // A cluster is asked for its nodes first.
             self.servers.route(&key).await?;
@@ -88,28 +93,25 @@ impl Core {
             true => majority(nodes.len()),
             false => 1,
         };
-        let (key, probe) = (&key, &request::info(&key));
-        let ask = |node| async move {
-            let place = Place::new(node, key.clone());
-            (place.call(probe, limit).await, place)
-        };
-        let mut asking: FuturesUnordered<_> = nodes.into_iter().map(ask).collect();
+        let places = nodes.into_iter().map(|node| Place::new(node, key.clone()));
+        let ask = |place: Place| async move { (place.call(probe, limit).await, place) };
+        let mut asking: FuturesUnordered<_> = places.map(ask).collect();
         let (mut found, mut failures) = (0, Vec::new());
         while found < needed
             && let Some((answer, place)) = asking.next().await
         {
-            let Err(failed) = answer else {
-                found += 1;
-                continue;
-            };
             // Only a server that knows a command says that the key is elsewhere, or that the user may not run it.
-            let is_elsewhere = self.servers.redirected(&place, &failed)?.is_some();
-            match failed.error(Error::unexpected(&"null")) {
-                Error::Connection { server, error } if is_invalid(&error) => {
+            let is_elsewhere = self.servers.next(&place, &answer)?.is_some();
+            match answer.map_err(Failed::of_reply) {
+                Ok(_) => found += 1,
+                Err(Error::Refused { code, .. }) if is_elsewhere || code == "NOPERM" => found += 1,
+                // With this address or setting no connection can succeed.
+                Err(Error::Connection { server, error })
+                    if error.kind() == ErrorKind::InvalidClientConfig =>
+                {
                     return Err(Error::Invalid(format!("{server}: {error}")));
                 }
-                Error::Refused { code, .. } if is_elsewhere || code == "NOPERM" => found += 1,
-                error => failures.push(NodeFailure::new(&place.node.name, error)),
+                Err(error) => failures.push(NodeFailure::new(&place.node.name, error)),
             }
         }
         match found >= needed {
@@ -132,20 +134,8 @@ impl Core {
                 nodes,
             };
         }
-        match nodes.pop().map(|node| node.reason) {
-            Some(NodeReason::Failed(error) | NodeReason::Silent(error)) => *error,
-            _ => Error::unexpected(&"too few confirmed it"),
-        }
-    }
-
-    /// Waits for this time, or until the client is closed.
-    pub(crate) async fn pause(&self, time: Duration) {
-        if !time.is_zero() {
-            let closed = self.closed.notified();
-            if !self.is_closed() {
-                self.runtime.limited(time, closed).await;
-            }
-        }
+        let unknown = || Error::unexpected(&"too few confirmed it");
+        nodes.pop().map_or_else(unknown, |node| node.reason)
     }
 
     /// What keeps [`close`](Core::close) waiting, until it is dropped.
@@ -153,36 +143,23 @@ impl Core {
         self.pending.subscribe()
     }
 
-    /// Renews what a name holds at a place, where `token` is its token. Replicas have that, if they have to.
+    /// Renews what a name holds at a place by this token, or by a higher one. Replicas have that, if they have to.
     pub(crate) async fn renew(
         &self,
         place: &Place,
         owner: &Bytes,
         lease: Lease,
-        token: Option<Token>,
+        token: Token,
     ) -> Result<Grant, Failed> {
-        let mut renew = request::renew(&place.key, owner, lease);
-        if let Some(token) = token {
-            renew = request::by(token, renew);
-        }
-        let home = self.servers.home(place);
-        let reply = match &home.node.replicas {
-            Some(replicas) => replicas.confirm(renew).await,
-            None => {
-                let limit = self.settings.reply.min(lease.renewal_period());
-                self.servers.call(&home, &renew, limit).await
-            }
-        };
-        if let Err(failed) = &reply {
-            drop(self.servers.redirected(&home, failed));
-        }
-        request::granted(reply?, lease)
+        let renew = request::renew(&place.key, owner, lease);
+        let limit = self.settings.reply.min(lease.renewal_period());
+        let reply = self.servers.confirm(place, &renew, limit).await;
+        request::renewed(reply?, lease, token)
     }
 
-    /// Removes what a name has or wants: in the background, until the server has answered, or nothing can be left.
-    pub(crate) fn leave(self: &Arc<Self>, place: Place, owner: &Bytes, lease: Lease, late: Late) {
+    /// Sends what removes the hold of a name: in the background, until the server has answered, or nothing can be left.
+    pub(crate) fn leave(self: &Arc<Self>, place: Place, leave: Cmd, lease: Lease) {
         let (core, pending) = (self.clone(), self.pending());
-        let leave = request::leave(&place.key, owner, late);
         let longest = lease.duration().saturating_add(LATEST);
         let mut tries = Tries::new(Some(longest), BootInstant::now());
         self.runtime.begin(async move {
@@ -201,24 +178,48 @@ impl Core {
         });
     }
 
+    /// Ends all holds and requests.
+    fn end_all(&self, loss: Loss, error: &Error) {
+        self.keeper.end_all(loss);
+        for node in self.servers.nodes() {
+            node.mail.fail_all(error);
+        }
+    }
+
     /// Gives back what guards hold, ends all requests, and waits for `limit` at most until the servers have confirmed that.
     /// Returns whether they have.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) -> bool {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.closed.notify_waiters();
-        self.keeper.all().iter().for_each(|hold| hold.close());
-        for node in self.servers.nodes() {
-            node.mail.close(|key, owner, lease| {
-                let place = Place::new(node.clone(), key.clone());
-                self.leave(place, owner, lease, Late::Requests);
-            });
-        }
+        self.end_all(Loss::Released, &Error::Closed);
         let confirmed = self.runtime.limited(limit, self.pending.closed()).await;
         confirmed.is_some() && !self.is_unconfirmed.load(Ordering::Relaxed)
     }
 }
 
-/// Whether the client was built with an address or a setting with which no connection can succeed.
-fn is_invalid(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::InvalidClientConfig
+/// The one task of a client that lasts: it tends its holds. If it ends with its runtime, nothing is renewed, collected or released any
+/// more.
+struct Tending {
+    core: Weak<Core>,
+    runtime: Runtime,
+}
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.runtime.set_gone();
+        if let Some(core) = self.core.upgrade() {
+            core.end_all(Loss::Expired, &Error::RuntimeGone);
+        }
+    }
+}
+
+impl Tending {
+    async fn run(self, is_early: Arc<Notify>) {
+        while let Some(next) = self.core.upgrade().map(|core| core.keeper.tend()) {
+            let early = is_early.notified();
+            match next {
+                Some(next) => drop(self.runtime.limited(next.next_sleep(), early).await),
+                None => early.await,
+            }
+        }
+    }
 }

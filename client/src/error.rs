@@ -51,6 +51,10 @@ pub enum Error {
         /// What the others said.
         nodes: Vec<NodeFailure>,
     },
+    /// A server of a quorum granted the lock with a token more than a second ahead of the other servers': its clock is wrong,
+    /// or theirs are. It would take everybody's tokens along. Only in [`NoQuorum`](Error::NoQuorum).
+    #[error("its tokens are more than a second ahead of the other servers'")]
+    Ahead,
     /// Too few replicas have the lock: [`Builder::replicas`](crate::Builder::replicas). It was given back.
     #[error("{had} replicas have the lock, and {needed} have to")]
     Unconfirmed {
@@ -142,16 +146,16 @@ pub enum Loss {
     Unknown,
 }
 
-/// One server's answer in a quorum.
+/// Why a server did not count towards a majority.
 ///
 /// ```
-/// use mortise_client::{Error, NodeFailure, NodeReason};
+/// use mortise_client::{Error, NodeFailure};
 ///
 /// fn tell(error: &Error) {
 ///     let Error::NoQuorum { nodes, .. } = error else { return };
 ///     for NodeFailure { server, reason, .. } in nodes {
 ///         match reason {
-///             NodeReason::Busy => println!("{server}: somebody else holds it"),
+///             Error::Busy { .. } => println!("{server}: somebody else holds it"),
 ///             other => println!("{server}: {other}"),
 ///         }
 ///     }
@@ -162,33 +166,8 @@ pub enum Loss {
 pub struct NodeFailure {
     /// The server's address.
     pub server: String,
-    /// Why it did not count.
-    pub reason: NodeReason,
-}
-
-/// Why a server did not count towards a majority.
-///
-/// ```
-/// use mortise_client::NodeReason;
-///
-/// assert_eq!(NodeReason::Busy.to_string(), "held by others");
-/// ```
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeReason {
-    /// Somebody else holds the lock there.
-    #[error("held by others")]
-    Busy,
-    /// It did not answer within the time allowed for one server.
-    #[error("no answer in time")]
-    Silent(Box<Error>),
-    /// It granted the lock with a token more than a second ahead of the other servers': its clock is wrong, or theirs
-    /// are. It would take everybody's tokens along.
-    #[error("its tokens are more than a second ahead")]
-    Ahead,
-    /// It answered with an error, or could not be reached.
-    #[error("{0}")]
-    Failed(Box<Error>),
+    /// Why it did not count. The `is_timeout()` of an [`Error::Connection`] is true if it did not answer in time.
+    pub reason: Error,
 }
 
 /// Why a request was not granted, by what it may have left on the server.
@@ -209,6 +188,11 @@ impl Failed {
             Failed::Denied => denied,
             Failed::Refused(error) | Failed::Unknown(error) => error,
         }
+    }
+
+    /// The error of a request to which null is no answer.
+    pub(crate) fn of_reply(self) -> Error {
+        self.error(Error::unexpected(&"null"))
     }
 }
 
@@ -277,13 +261,9 @@ impl Error {
 
     /// Whether a connection was refused or broke: another one may do.
     pub(crate) fn is_broken(&self) -> bool {
-        let is_broken = |node: &NodeFailure| match &node.reason {
-            NodeReason::Failed(error) => error.is_broken(),
-            _ => false,
-        };
         match self {
             Error::Connection { error, .. } => !error.is_timeout(),
-            Error::NoQuorum { nodes, .. } => nodes.iter().any(is_broken),
+            Error::NoQuorum { nodes, .. } => nodes.iter().any(|node| node.reason.is_broken()),
             _ => false,
         }
     }
@@ -325,21 +305,10 @@ fn reasons(nodes: &[NodeFailure]) -> String {
 }
 
 impl NodeFailure {
-    pub(crate) fn new(server: &str, reason: impl Into<NodeReason>) -> NodeFailure {
+    pub(crate) fn new(server: &str, reason: Error) -> NodeFailure {
         NodeFailure {
             server: server.to_owned(),
-            reason: reason.into(),
-        }
-    }
-}
-
-impl From<Error> for NodeReason {
-    fn from(error: Error) -> NodeReason {
-        match &error {
-            Error::Connection { error: silence, .. } if silence.is_timeout() => {
-                NodeReason::Silent(Box::new(error))
-            }
-            _ => NodeReason::Failed(Box::new(error)),
+            reason,
         }
     }
 }

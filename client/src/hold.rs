@@ -9,13 +9,13 @@ use futures_util::{StreamExt, stream};
 use redis::Cmd;
 use tokio::sync::Notify;
 
-use crate::belief::{Belief, Change, Grant, Part};
+use crate::belief::{Belief, Grant, Part};
 use crate::core::Core;
 use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::keeper::{Due, Kept};
 use crate::name::Bytes;
 use crate::node::Place;
-use crate::request::{self, Late, Terms};
+use crate::request::{self, Terms};
 use crate::sync::lock;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
@@ -47,21 +47,25 @@ struct State {
 
 impl Kept for Hold {
     fn tend(self: Arc<Self>) {
-        for part in self.begin_renewals() {
+        let now = BootInstant::now();
+        let renews = |belief: &mut Belief| self.terms.renews && belief.doubt(now).is_none();
+        let due = self.belief(|belief| match renews(belief) {
+            true => belief.begin_renewals(now),
+            false => Vec::new(),
+        });
+        for part in due {
             let hold = self.clone();
             let renewing = async move { drop(hold.renew_part(part).await) };
             self.core.runtime.spawn(renewing);
         }
-        self.put_off();
+        self.wake();
     }
 
-    fn abandon(&self) {
-        self.end(Loss::Expired);
-    }
-
-    fn close(&self) {
-        self.end(Loss::Released);
-        self.leave();
+    fn end(&self, loss: Loss) {
+        Hold::end(self, loss);
+        if loss == Loss::Released {
+            self.leave();
+        }
     }
 }
 
@@ -81,7 +85,7 @@ impl Hold {
             core: core.clone(),
             key: places[0].key.clone(),
             owner,
-            terms: terms.clone(),
+            terms: *terms,
             state: Mutex::new(State {
                 belief,
                 places,
@@ -92,14 +96,10 @@ impl Hold {
             changed: Notify::new(),
             turn: tokio::sync::Mutex::default(),
         });
-        let is_kept = {
+        {
             let mut state = lock(&hold.state);
             let at = hold.due(&mut state).unwrap_or_default();
-            state.due = core.keeper.keep(hold.clone(), at, core.pending());
-            state.due.is_some()
-        };
-        if !is_kept {
-            hold.abandon();
+            state.due = Some(core.keeper.keep(hold.clone(), at, core.pending()));
         }
         hold
     }
@@ -150,13 +150,9 @@ impl Hold {
         was_held
     }
 
-    /// It has changed: whoever waits for its loss looks at it, and the keeper may have to earlier than planned.
+    /// It has changed: its end is reported, and the keeper may have to tend it at another moment.
     pub(crate) fn wake(&self) {
-        self.changed.notify_waiters();
-        self.put_off();
-    }
-
-    fn put_off(&self) {
+        self.report();
         let mut state = lock(&self.state);
         if let Some(due) = state.due {
             let at = self.due(&mut state);
@@ -192,26 +188,24 @@ impl Hold {
 
     /// Has its servers remove it, in the background, unless that was done.
     pub(crate) fn leave(&self) {
-        let late = match self.loss() {
-            Some(Loss::Unknown) => Late::Requests,
-            _ => Late::Nothing,
+        // A request of unknown outcome may still be on its way.
+        let leave = match self.loss() {
+            Some(Loss::Unknown) => request::leave_for_good,
+            _ => request::leave,
         };
-        for place in self.set_left() {
-            self.core.leave(place, &self.owner, self.terms.lease, late);
+        if self.set_left() {
+            for place in self.places() {
+                let leave = leave(&place.key, &self.owner);
+                self.core.leave(place, leave, self.terms.lease);
+            }
         }
     }
 
-    /// Nothing is left to be released: it was, or it belongs to another name. Returns where it was, unless that was known.
-    pub(crate) fn set_left(&self) -> Vec<Place> {
-        let places = {
-            let mut state = lock(&self.state);
-            if std::mem::replace(&mut state.is_left, true) {
-                return Vec::new();
-            }
-            state.places.clone()
-        };
+    /// Nothing is left to be released: it was, or it belongs to another name. Returns whether that is new.
+    pub(crate) fn set_left(&self) -> bool {
+        let was_left = std::mem::replace(&mut lock(&self.state).is_left, true);
         self.wake();
-        places
+        !was_left
     }
 
     /// When the keeper has to tend it next; `None` once nothing is left to do.
@@ -222,26 +216,8 @@ impl Hold {
             return (!state.is_left && now < deadline).then_some(deadline);
         }
         let renewal = state.belief.next_renewal(now);
-        let renewal = renewal.filter(|_| self.renews(&state.belief));
+        let renewal = renewal.filter(|_| self.terms.renews);
         Some(renewal.map_or(deadline, |renewal| renewal.min(deadline)))
-    }
-
-    /// Whether it is renewed. An upgrade may wait for longer than a lease.
-    fn renews(&self, belief: &Belief) -> bool {
-        self.terms.renews || belief.change == Some(Change::Upgrade)
-    }
-
-    /// The parts to renew now. Reports a loss.
-    fn begin_renewals(&self) -> Vec<usize> {
-        let now = BootInstant::now();
-        let due = self.belief(
-            |belief| match self.renews(belief) && belief.doubt(now).is_none() {
-                true => belief.begin_renewals(now),
-                false => Vec::new(),
-            },
-        );
-        self.report();
-        due
     }
 
     /// Renews it now: once more, if a connection was broken. Returns once its servers have answered: enough of them must have
@@ -272,16 +248,16 @@ impl Hold {
     /// Renews a part of it, and takes in the answer. Returns a failure, which says nothing of the hold.
     async fn renew_part(&self, part: usize) -> Option<NodeFailure> {
         let now = BootInstant::now();
-        let (lease, asked) = self.belief(|belief| (belief.lease(now), belief.asked(part)));
+        let (lease, token) =
+            self.belief(|belief| (belief.lease(now), belief.parts[part].grant.token));
         let place = lock(&self.state).places[part].clone();
-        let renewed = self.core.renew(&place, &self.owner, lease, asked).await;
+        let renewed = self.core.renew(&place, &self.owner, lease, token).await;
         let now = BootInstant::now();
         self.belief(|belief| match &renewed {
             Ok(grant) => belief.confirm(part, *grant, now),
-            Err(Failed::Denied) => belief.deny(part, asked),
+            Err(Failed::Denied) => belief.deny(part),
             Err(Failed::Refused(_) | Failed::Unknown(_)) => belief.fail(part, now),
         });
-        self.report();
         self.wake();
         let Err(Failed::Refused(error) | Failed::Unknown(error)) = renewed else {
             return None;
@@ -303,7 +279,7 @@ impl Hold {
         let pass = |key: &Bytes| request::pass(key, &self.owner, &nobody, lease);
         for (place, token) in self.give_up(pass).await? {
             if self.core.settings.replicas > 0 {
-                let token = Some(Token::new(token));
+                let token = Token::new(token);
                 let confirmed = self.core.renew(&place, &nobody, lease, token).await;
                 confirmed.map_err(|failed| failed.error(Error::Lost(Loss::Denied)))?;
             }
@@ -316,24 +292,38 @@ impl Hold {
         if !self.end(Loss::Released) {
             return Err(Error::Lost(self.loss().unwrap_or(Loss::Released)));
         }
-        let (parts, needed) = self.belief(|belief| (belief.parts.clone(), belief.needed));
-        let calls = self.places().into_iter().zip(parts).map(|(place, part)| {
-            let command = request::by(part.grant.token, command(&place.key));
+        let tokens = self.belief(|belief| {
+            belief
+                .parts
+                .iter()
+                .map(|part| part.grant.token)
+                .collect::<Vec<_>>()
+        });
+        let needed = self.belief(|belief| belief.needed);
+        let calls = self.places().into_iter().zip(tokens).map(|(place, token)| {
+            let command = request::by(token, command(&place.key));
             async move {
                 let limit = self.core.settings.reply;
                 let reply = self.core.servers.call(&place, &command, limit).await?;
                 Ok((place, request::number(reply.value)?))
             }
         });
-        let answers: Vec<Result<_, Failed>> = all(calls).await;
-        let is_done = |answer: &Result<_, Failed>| matches!(answer, Ok(_) | Err(Failed::Denied));
-        if answers.iter().all(is_done) {
+        let (mut done, mut failed, mut is_left) = (Vec::new(), None, true);
+        for answer in all(calls).await {
+            match answer {
+                Ok(there) => done.push(there),
+                Err(why) => {
+                    is_left &= matches!(why, Failed::Denied);
+                    failed = Some(why);
+                }
+            }
+        }
+        if is_left {
             self.set_left();
         }
-        let (done, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-        match failed.into_iter().find_map(Result::err) {
+        match failed {
             Some(failed) if done.len() < needed => Err(failed.error(Error::Lost(Loss::Denied))),
-            _ => Ok(done.into_iter().flatten().collect()),
+            _ => Ok(done),
         }
     }
 }

@@ -1,12 +1,11 @@
-//! The task that renews the holds of a client and notices when they end: one for all of them, so that a lock costs an entry in a
-//! table and no task.
+//! What a client renews, and when: one table for all its holds, so that a lock costs an entry and no task.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 
-use crate::runtime::Runtime;
+use crate::error::Loss;
 use crate::sync::lock;
 use crate::time::BootInstant;
 
@@ -15,40 +14,29 @@ pub(crate) trait Kept: Send + Sync {
     /// Does what is due, and puts off the rest ([`Keeper::put_off`]).
     fn tend(self: Arc<Self>);
 
-    /// The runtime is gone, and with it the keeper.
-    fn abandon(&self);
-
-    /// The client is closed.
-    fn close(&self);
+    /// Ends: its client is closed, or its runtime is gone.
+    fn end(&self, loss: Loss);
 }
 
 /// When something that is kept has to be tended, and its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Due {
-    at: BootInstant,
-    number: u64,
-}
+pub(crate) type Due = (BootInstant, u64);
 
-struct Entry {
-    kept: Arc<dyn Kept>,
-    /// Has `Core::close` wait for it.
-    _pending: watch::Receiver<()>,
-}
+/// What is kept, and what has `Core::close` wait for it.
+type Entry = (Arc<dyn Kept>, watch::Receiver<()>);
 
+#[derive(Default)]
 pub(crate) struct Keeper {
     table: Mutex<Table>,
-    /// Something is due before the task wakes up, or the keeper is gone.
-    is_early: Arc<Notify>,
+    /// Something is due before [`tend`](Keeper::tend) said that it would be, or the keeper is gone.
+    pub(crate) is_early: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Table {
     entries: BTreeMap<Due, Entry>,
     last_number: u64,
-    /// When the task wakes up; `None` while it waits for an entry.
+    /// When it is to be tended next; `None` while there is no entry.
     wakes_at: Option<BootInstant>,
-    /// The runtime is gone.
-    is_over: bool,
 }
 
 impl Drop for Keeper {
@@ -58,41 +46,22 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Starts the task, which ends with the keeper.
-    pub(crate) fn new(runtime: &Runtime) -> Arc<Keeper> {
-        let is_early = Arc::new(Notify::new());
-        let keeper = Arc::new(Keeper {
-            table: Mutex::default(),
-            is_early: is_early.clone(),
-        });
-        let task = Task(Arc::downgrade(&keeper));
-        runtime.spawn(task.run(is_early, runtime.clone()));
-        keeper
-    }
-
-    /// Tends `kept` from now on, first at this moment. `None` if the runtime is gone.
+    /// Tends `kept` from now on, first at this moment. Returns when it is due.
     pub(crate) fn keep(
         &self,
         kept: Arc<dyn Kept>,
         at: BootInstant,
         pending: watch::Receiver<()>,
-    ) -> Option<Due> {
+    ) -> Due {
         let mut table = lock(&self.table);
-        if table.is_over {
-            return None;
-        }
         table.last_number += 1;
-        let number = table.last_number;
-        let entry = Entry {
-            kept,
-            _pending: pending,
-        };
-        Some(self.insert(&mut table, Due { at, number }, entry))
+        let due = (at, table.last_number);
+        self.insert(&mut table, due, (kept, pending))
     }
 
     /// Tends what is due then at this moment instead, or never again. Returns when it is due.
     pub(crate) fn put_off(&self, due: Due, at: Option<BootInstant>) -> Option<Due> {
-        let Due { at: before, number } = due;
+        let (before, number) = due;
         if at == Some(before) {
             return Some(due);
         }
@@ -103,70 +72,38 @@ impl Keeper {
             drop(table);
             return None;
         };
-        Some(self.insert(&mut table, Due { at, number }, entry))
+        Some(self.insert(&mut table, (at, number), entry))
     }
 
     fn insert(&self, table: &mut Table, due: Due, entry: Entry) -> Due {
         table.entries.insert(due, entry);
-        if table.wakes_at.is_none_or(|wakes_at| due.at < wakes_at) {
-            table.wakes_at = Some(due.at);
+        if table.wakes_at.is_none_or(|wakes_at| due.0 < wakes_at) {
+            table.wakes_at = Some(due.0);
             self.is_early.notify_one();
         }
         due
     }
 
-    /// All that is kept.
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Kept>> {
+    /// All that is due by this moment.
+    fn due(&self, by: BootInstant) -> Vec<Arc<dyn Kept>> {
         let table = lock(&self.table);
-        table.entries.values().map(|it| it.kept.clone()).collect()
+        let due = table.entries.range(..=(by, u64::MAX));
+        due.map(|(_, (kept, _))| kept.clone()).collect()
     }
 
     /// Tends what is due, and returns when the next is.
-    fn tend(&self) -> Option<BootInstant> {
-        let now = BootInstant::now();
-        let due: Vec<_> = {
-            let table = lock(&self.table);
-            let due = table.entries.iter().take_while(|(due, _)| due.at <= now);
-            due.map(|(_, it)| it.kept.clone()).collect()
-        };
-        due.into_iter().for_each(Kept::tend);
+    pub(crate) fn tend(&self) -> Option<BootInstant> {
+        self.due(BootInstant::now())
+            .into_iter()
+            .for_each(Kept::tend);
         let mut table = lock(&self.table);
-        table.wakes_at = table.entries.first_key_value().map(|(due, _)| due.at);
+        table.wakes_at = table.entries.first_key_value().map(|((at, _), _)| *at);
         table.wakes_at
     }
 
-    fn abandon(&self) {
-        lock(&self.table).is_over = true;
-        for kept in self.all() {
-            kept.abandon();
-        }
-    }
-}
-
-/// The task of a keeper. If it ends with its runtime, nobody renews a hold any more.
-struct Task(Weak<Keeper>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if let Some(keeper) = self.0.upgrade() {
-            keeper.abandon();
-        }
-    }
-}
-
-impl Task {
-    async fn run(self, is_early: Arc<Notify>, runtime: Runtime) {
-        loop {
-            let Some(next) = self.0.upgrade().map(|keeper| keeper.tend()) else {
-                return;
-            };
-            match next {
-                Some(next) => {
-                    let early = is_early.notified();
-                    runtime.limited(next.next_sleep(), early).await;
-                }
-                None => is_early.notified().await,
-            }
-        }
+    /// Ends all that is kept.
+    pub(crate) fn end_all(&self, loss: Loss) {
+        let all = self.due(BootInstant::LATEST);
+        all.iter().for_each(|kept| kept.end(loss));
     }
 }

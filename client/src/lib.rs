@@ -90,8 +90,8 @@
 //!
 //! | what | how long one try may take | tried again |
 //! | --- | --- | --- |
-//! | opening a connection | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
-//! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms | see below |
+//! | opening a connection, in the background | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
+//! | a request, a release, also where it waits for its connection | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms | see below |
 //! | collecting letters for all that wait | 1 s, and the `response_timeout` | until nobody waits |
 //! | an acquisition with [`wait(limit)`](Lock::wait) | its requests as above | after 20 ms, then after twice as long each time up to 1 s, until the limit is over |
 //! | an acquisition without a limit | its requests as above | the same, for ever |
@@ -224,11 +224,8 @@ mod replicas;
 mod request;
 mod retry;
 mod runtime;
-mod sentinel;
 mod servers;
 mod settings;
-#[cfg(feature = "cluster")]
-mod slot;
 mod sync;
 mod time;
 mod token;
@@ -236,7 +233,7 @@ mod trace;
 
 pub use builder::Builder;
 pub use client::Client;
-pub use error::{Error, Loss, NodeFailure, NodeReason};
+pub use error::{Error, Loss, NodeFailure};
 pub use guard::Guard;
 pub use inspect::{HoldInfo, LockInfo, TopEntry, WaiterInfo};
 pub use lock::Lock;

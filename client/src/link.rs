@@ -12,10 +12,10 @@ use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
-use crate::connect::{Connect, greet, naming};
+use crate::connect::Connect;
 use crate::error::{Error, Failed};
 use crate::runtime::Runtime;
-use crate::settings::{Kind, Settings};
+use crate::settings::Settings;
 use crate::sync::lock;
 use crate::time::BootInstant;
 
@@ -25,17 +25,11 @@ pub(crate) struct Link {
     connect: Connect,
     settings: Settings,
     runtime: Runtime,
-    current: Mutex<Current>,
-    is_silent: AtomicBool,
-}
-
-/// The connection that new calls use, and how many came before it.
-#[derive(Default)]
-struct Current {
-    generation: u64,
-    opening: Option<Opening>,
+    /// The connection that new calls use.
+    current: Mutex<Option<Opening>>,
     /// When a connection to a server that is no primary was last given up.
-    demoted: BootInstant,
+    demoted: Mutex<BootInstant>,
+    is_silent: AtomicBool,
 }
 
 /// A reply, and when its request was sent.
@@ -58,6 +52,7 @@ impl Link {
             settings: settings.clone(),
             runtime: runtime.clone(),
             current: Mutex::default(),
+            demoted: Mutex::default(),
             is_silent: AtomicBool::default(),
         })
     }
@@ -73,11 +68,12 @@ impl Link {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let (generation, mut connection) = self.connection(limit).await?;
+        let opening = self.opening();
+        let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
         let answer = connection.send_packed_command(command);
-        let value = self.answered(answer, generation, limit).await?;
-        self.reply(value, sent, generation)
+        let value = self.answered(answer, &opening, limit).await?;
+        self.reply(value, sent, &opening)
     }
 
     /// Sends several commands in one write, and awaits their replies for `limit` at most.
@@ -86,11 +82,12 @@ impl Link {
         commands: &Pipeline,
         limit: Duration,
     ) -> Result<Vec<Result<Reply, Failed>>, Failed> {
-        let (generation, mut connection) = self.connection(limit).await?;
+        let opening = self.opening();
+        let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
         let answer = connection.send_packed_commands(commands, 0, commands.len());
-        let values = self.answered(answer, generation, limit).await?.into_iter();
-        let replies = values.map(|value| self.reply(value, sent, generation));
+        let values = self.answered(answer, &opening, limit).await?.into_iter();
+        let replies = values.map(|value| self.reply(value, sent, &opening));
         Ok(replies.collect())
     }
 
@@ -108,7 +105,7 @@ impl Link {
     async fn answered<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,
-        generation: u64,
+        opening: &Opening,
         limit: Duration,
     ) -> Result<T, Failed> {
         let (mut answer, runtime) = (pin!(answer), &self.runtime);
@@ -120,18 +117,18 @@ impl Link {
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
         self.is_silent.store(answered.is_err(), Ordering::Relaxed);
         answered.map_err(|error| {
-            self.close(generation);
+            self.close(opening);
             Failed::Unknown(self.error(error))
         })
     }
 
     /// What the server has replied. One that is no primary is left for another connection, which may lead elsewhere.
-    fn reply(&self, value: Value, sent: BootInstant, generation: u64) -> Result<Reply, Failed> {
+    fn reply(&self, value: Value, sent: BootInstant, opening: &Opening) -> Result<Reply, Failed> {
         let Value::ServerError(error) = value else {
             return Ok(Reply { value, sent });
         };
         if error.code() == "READONLY" {
-            self.leave_demoted(generation);
+            self.leave_demoted(opening);
         }
         let (server, message) = (self.server(), error.details().unwrap_or_default());
         let error = Error::of_line(server, error.code(), message);
@@ -140,73 +137,65 @@ impl Link {
 
     /// The server may be the primary no more: another connection may lead elsewhere.
     pub(crate) fn doubt(&self) {
-        let generation = lock(&self.current).generation;
-        self.leave_demoted(generation);
-    }
-
-    fn leave_demoted(&self, generation: u64) {
-        if lock(&self.current).demoted.elapsed() > DEMOTED {
-            lock(&self.current).demoted = BootInstant::now();
-            self.close(generation);
+        let current = lock(&self.current).clone();
+        if let Some(opening) = current {
+            self.leave_demoted(&opening);
         }
     }
 
-    /// The connection, once it is open. Over a quorum nobody waits for that longer than for an answer.
-    async fn connection(
-        self: &Arc<Self>,
+    fn leave_demoted(&self, opening: &Opening) {
+        let mut demoted = lock(&self.demoted);
+        if demoted.elapsed() > DEMOTED {
+            *demoted = BootInstant::now();
+            self.close(opening);
+        }
+    }
+
+    /// The connection, once it is open.
+    async fn opened(
+        &self,
+        opening: &Opening,
         limit: Duration,
-    ) -> Result<(u64, MultiplexedConnection), Failed> {
-        let (generation, opening) = {
-            let mut current = lock(&self.current);
-            let generation = current.generation;
-            let open = || self.open(generation);
-            (generation, current.opening.get_or_insert_with(open).clone())
-        };
+    ) -> Result<MultiplexedConnection, Failed> {
         if let Some(Ok(connection)) = opening.peek() {
-            return Ok((generation, connection.clone()));
+            return Ok(connection.clone());
         }
-        let limit = match self.settings.servers {
-            Kind::Quorum => limit,
-            _ => limit.max(self.settings.connect),
-        };
-        let opened = self.runtime.limited(limit, opening).await;
+        let opened = self.runtime.limited(limit, opening.clone()).await;
         let opened = opened.unwrap_or_else(|| Err(self.unopened(late("connection", limit))));
         if opened.is_err() {
             self.is_silent.store(true, Ordering::Relaxed);
         }
-        Ok((generation, opened.map_err(Failed::Refused)?))
+        opened.map_err(Failed::Refused)
     }
 
-    /// Opens a connection in the background, so that it is there for the next caller if this one gives up.
-    fn open(self: &Arc<Self>, generation: u64) -> Opening {
+    /// The connection for a new call. It opens in the background, so that it is there for the next call if this one gives up.
+    fn opening(self: &Arc<Self>) -> Opening {
+        let mut current = lock(&self.current);
+        if let Some(opening) = &*current {
+            return opening.clone();
+        }
         let (sender, opened) = tokio::sync::oneshot::channel();
-        let link = self.clone();
+        let opened = opened.map(|opened| opened.unwrap_or(Err(Error::RuntimeGone)));
+        let opening = opened.boxed().shared();
+        *current = Some(opening.clone());
+        let (link, this) = (self.clone(), opening.clone());
         self.runtime.spawn(async move {
-            let Settings { connect, name, .. } = &link.settings;
-            let opening = async {
-                let connection = (link.connect.open)().await?;
-                if let Some(name) = name {
-                    greet(&connection, &naming(name)).await?;
-                }
-                Ok(connection)
-            };
-            let opened = link.runtime.limited(*connect, opening).await;
-            let opened = opened.unwrap_or_else(|| Err(late("connection", *connect)));
+            let limit = link.settings.connect;
+            let opened = link.runtime.limited(limit, (link.connect.open)()).await;
+            let opened = opened.unwrap_or_else(|| Err(late("connection", limit)));
             if opened.is_err() {
-                link.close(generation);
+                link.close(&this);
             }
             let _ = sender.send(opened.map_err(|error| link.unopened(error)));
         });
-        let opened = opened.map(|opened| opened.unwrap_or(Err(Error::RuntimeGone)));
-        opened.boxed().shared()
+        opening
     }
 
     /// Has the next call open another connection.
-    fn close(&self, generation: u64) {
+    fn close(&self, opening: &Opening) {
         let mut current = lock(&self.current);
-        if current.generation == generation {
-            current.generation += 1;
-            current.opening = None;
+        if current.as_ref().is_some_and(|it| it.ptr_eq(opening)) {
+            *current = None;
         }
     }
 

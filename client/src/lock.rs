@@ -1,6 +1,5 @@
 //! A lock by its key, and on what terms it is acquired.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,8 +304,8 @@ impl Lock {
     /// What is asked for, if that is possible.
     fn terms(&self, mode: Mode) -> Result<Terms, Error> {
         let (terms, given) = (&self.terms, self.keys.len());
-        let keys: HashSet<&Bytes> = self.keys.iter().collect();
-        if keys.len() < given || !(1..=MOST_KEYS).contains(&given) {
+        let is_twice = |number: usize| self.keys[..number].contains(&self.keys[number]);
+        if !(1..=MOST_KEYS).contains(&given) || (1..given).any(is_twice) {
             return invalid(format!(
                 "1 to {MOST_KEYS} different keys can be taken together, not {given}: {self:?}"
             ));
@@ -332,11 +331,10 @@ impl Lock {
             }
             limit => limit.map_or(lease, |limit| lease.limited(limit)),
         };
-        let terms = terms.clone();
         Ok(Terms {
             mode,
             lease,
-            ..terms
+            ..*terms
         })
     }
 }

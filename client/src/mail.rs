@@ -10,7 +10,6 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::oneshot;
 
-use crate::belief::Grant;
 use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::name::{Bytes, random_uuid};
@@ -18,11 +17,14 @@ use crate::retry::Tries;
 use crate::runtime::Runtime;
 use crate::settings::{Kind, Settings};
 use crate::sync::lock;
-use crate::time::{BootInstant, Lease};
+use crate::time::BootInstant;
 use crate::token::Token;
 
 /// How many names of a box are tried before its node counts as one without slots.
 const NAMES: usize = 2_000;
+
+/// What a letter says: a token, and since when at the earliest it is held.
+type Decision = Result<(Token, BootInstant), Failed>;
 
 /// The box of one client at one server.
 pub(crate) struct Mail {
@@ -40,23 +42,20 @@ struct State {
     read: i64,
     requests: BTreeMap<Bytes, Pending>,
     is_collected: bool,
-    is_closed: bool,
 }
 
 /// A request without an answer.
 struct Pending {
-    keys: Arc<[Bytes]>,
-    lease: Lease,
     /// The box that it waits in, and when the client has learned that.
     queued: Option<(i64, BootInstant)>,
-    decided: oneshot::Sender<Result<Grant, Failed>>,
+    decided: oneshot::Sender<Decision>,
 }
 
 /// A request in the table. Dropped, it is forgotten.
 pub(crate) struct Entry {
     mail: Arc<Mail>,
     owner: Bytes,
-    decided: oneshot::Receiver<Result<Grant, Failed>>,
+    decided: oneshot::Receiver<Decision>,
 }
 
 impl Mail {
@@ -80,42 +79,41 @@ impl Mail {
     }
 
     /// Enters a request that is about to be sent.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        keys: &Arc<[Bytes]>,
-        owner: &Bytes,
-        lease: Lease,
-    ) -> Result<Entry, Error> {
+    pub(crate) fn enter(self: &Arc<Self>, owner: &Bytes) -> Entry {
         let (sender, decided) = oneshot::channel();
-        let mut state = lock(&self.state);
-        if state.is_closed {
-            return Err(Error::Closed);
-        }
         let pending = Pending {
-            keys: keys.clone(),
-            lease,
             queued: None,
             decided: sender,
         };
-        state.requests.insert(owner.clone(), pending);
-        Ok(Entry {
+        lock(&self.state).requests.insert(owner.clone(), pending);
+        Entry {
             mail: self.clone(),
             owner: owner.clone(),
             decided,
-        })
+        }
     }
 
-    /// Ends all requests, and accepts no more. Has `leave` leave what each may have at a key, as an owner, for a lease.
-    pub(crate) fn close(&self, leave: impl Fn(&Bytes, &Bytes, Lease)) {
-        let requests = {
-            let mut state = lock(&self.state);
-            state.is_closed = true;
-            std::mem::take(&mut state.requests)
-        };
-        for (owner, request) in requests {
-            let _ = request.decided.send(Err(Failed::Unknown(Error::Closed)));
-            for key in request.keys.iter() {
-                leave(key, &owner, request.lease);
+    /// Ends all requests.
+    pub(crate) fn fail_all(&self, error: &Error) {
+        for request in std::mem::take(&mut lock(&self.state).requests).into_values() {
+            let _ = request.decided.send(Err(Failed::Unknown(error.clone())));
+        }
+    }
+
+    /// Collects letters until nobody waits.
+    async fn collect(self: Arc<Self>) {
+        let mut tries = Tries::new(None, BootInstant::now());
+        while let Some(command) = self.next_call() {
+            let limit = self.letters() + self.settings.reply;
+            match self.link.call(&command, limit).await {
+                Ok(letters) => {
+                    tries = Tries::new(None, BootInstant::now());
+                    self.deliver(letters);
+                }
+                Err(failed) => {
+                    self.fail(&failed.error(Error::Closed));
+                    self.runtime.sleep(tries.pause()).await;
+                }
             }
         }
     }
@@ -129,23 +127,30 @@ impl Mail {
         if let Some(since) = state.since {
             command.arg("AFTER").arg(since).arg(state.read);
         }
-        let wait = self.settings.letters();
-        command.arg("WAIT").arg(wait.as_millis() as u64);
+        command.arg("WAIT").arg(self.letters().as_millis() as u64);
         state.is_collected.then_some(command)
+    }
+
+    /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
+    fn letters(&self) -> Duration {
+        let longest = Duration::from_secs(1);
+        match self.settings.servers {
+            Kind::Quorum => (2 * self.settings.reply).clamp(Duration::from_millis(100), longest),
+            _ => longest,
+        }
     }
 
     /// The letters could not be collected. Requests keep waiting while a server is away whose place no other can take.
     fn fail(&self, error: &Error) {
-        let mut state = lock(&self.state);
         match error {
             // The box is not this server's any more, or will not be soon.
-            error if error.is_redirection() => state.mailbox = None,
+            error if error.is_redirection() => lock(&self.state).mailbox = None,
             Error::Refused { code, .. } if code == "UNBLOCKED" => return,
             error if error.passes() && self.settings.servers == Kind::One => return,
             _ => {}
         }
-        state.since = None;
-        state.fail_all(error);
+        lock(&self.state).since = None;
+        self.fail_all(error);
     }
 
     fn deliver(&self, Reply { value, sent }: Reply) {
@@ -166,8 +171,8 @@ impl Mail {
             let owner: Vec<u8> = take(&mut letter, "owner").unwrap_or_default();
             // A request that was given up is not in the table, and its name has been left.
             if let Some(request) = state.requests.remove(owner.as_slice()) {
-                let decided = decided(letter, request.lease, self.link.server(), written);
-                let _ = request.decided.send(decided);
+                let decision = decision(letter, self.link.server(), written);
+                let _ = request.decided.send(decision);
             }
         }
         // What was queued in an earlier box waits no more, or was granted and given back.
@@ -179,20 +184,11 @@ impl Mail {
     }
 }
 
-impl State {
-    fn fail_all(&mut self, error: &Error) {
-        for request in std::mem::take(&mut self.requests).into_values() {
-            let _ = request.decided.send(Err(Failed::Unknown(error.clone())));
-        }
-    }
-}
-
 impl Entry {
     /// Waits for what is decided of the request, which is queued in the box with this number.
-    pub(crate) async fn decision(mut self, since: i64) -> Result<Grant, Failed> {
+    pub(crate) async fn decision(mut self, since: i64) -> Decision {
         if self.set_queued(since) {
-            let collector = Collector(Some(self.mail.clone()));
-            self.mail.runtime.spawn(collector.run());
+            self.mail.runtime.spawn(self.mail.clone().collect());
         }
         let is_gone = Error::of_line("", "UNBLOCKED", "the server has closed the box");
         let decided = (&mut self.decided).await;
@@ -216,47 +212,8 @@ impl Drop for Entry {
     }
 }
 
-/// The task that collects the letters, until nobody waits. If it ends with its runtime, or never begins, nobody does any more.
-struct Collector(Option<Arc<Mail>>);
-
-impl Collector {
-    async fn run(mut self) {
-        let Some(mail) = self.0.clone() else { return };
-        let limit = mail.settings.letters() + mail.settings.reply;
-        let mut tries = Tries::new(None, BootInstant::now());
-        while let Some(command) = mail.next_call() {
-            match mail.link.call(&command, limit).await {
-                Ok(letters) => {
-                    tries = Tries::new(None, BootInstant::now());
-                    mail.deliver(letters);
-                }
-                Err(failed) => {
-                    mail.fail(&failed.error(Error::Closed));
-                    mail.runtime.sleep(tries.pause()).await;
-                }
-            }
-        }
-        self.0 = None;
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        if let Some(mail) = &self.0 {
-            let mut state = lock(&mail.state);
-            state.is_collected = false;
-            state.fail_all(&Error::RuntimeGone);
-        }
-    }
-}
-
 /// What a letter says that was written by `written` at the latest.
-fn decided(
-    mut letter: HashMap<String, Value>,
-    lease: Lease,
-    server: &str,
-    written: BootInstant,
-) -> Result<Grant, Failed> {
+fn decision(mut letter: HashMap<String, Value>, server: &str, written: BootInstant) -> Decision {
     match take::<String>(&mut letter, "result").as_deref() {
         Some("granted") => {
             let (token, age) = (take(&mut letter, "token"), take(&mut letter, "age"));
@@ -264,7 +221,7 @@ fn decided(
                 return Err(Failed::Unknown(Error::unexpected(&letter)));
             };
             let granted = written.back(Duration::from_millis(age));
-            Ok(Grant::new(Token::new(token), granted, lease))
+            Ok((Token::new(token), granted))
         }
         Some("refused") => {
             let line: String = take(&mut letter, "error").unwrap_or_default();

@@ -28,7 +28,10 @@ pub(crate) struct Node {
 
 impl Node {
     /// A server, which is connected to when it is first used.
-    pub(crate) fn new(connect: Connect, settings: &Settings, runtime: &Runtime) -> Node {
+    pub(crate) fn new(mut connect: Connect, settings: &Settings, runtime: &Runtime) -> Node {
+        if let Some(name) = &settings.name {
+            connect = connect.named(name);
+        }
         let open = || Link::new(connect.clone(), settings, runtime);
         let (link, letters) = (open(), open());
         let replicas = || Replicas::new(connect.clone(), link.clone(), settings, runtime);

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::oneshot;
 
@@ -45,7 +46,8 @@ impl Replicas {
         settings: &Settings,
         runtime: &Runtime,
     ) -> Replicas {
-        let connect = checked(connect, wait(settings), settings.replicas.into());
+        let (wait, needed) = (wait(settings), settings.replicas.into());
+        let connect = connect.then(move |connection| check(connection, wait.clone(), needed));
         Replicas {
             link: Link::new(connect, settings, runtime),
             grants,
@@ -133,19 +135,15 @@ fn wait(settings: &Settings) -> Cmd {
     wait
 }
 
-/// Connections that are used once the server has as many replicas as are needed. On a new one, `WAIT` counts those that are attached,
-/// whatever they have.
-fn checked(connect: Connect, wait: Cmd, needed: u64) -> Connect {
-    let (open, advice) = (connect.open, connect.advice);
-    let checked = Connect::new(connect.server, move || {
-        let (opening, wait) = (open(), wait.clone());
-        async move {
-            let mut connection = opening.await?;
-            let had: RedisResult<u64> = wait.query_async(&mut connection).await;
-            let had = had?;
-            let too_few = || redis::make_extension_error(TOO_FEW.to_owned(), Some(had.to_string()));
-            (had >= needed).then_some(connection).ok_or_else(too_few)
-        }
-    });
-    Connect { advice, ..checked }
+/// Checks that the server has as many replicas as are needed. On a new connection, `WAIT` counts those that are attached, whatever they
+/// have.
+async fn check(mut connection: MultiplexedConnection, wait: Cmd, needed: u64) -> RedisResult<()> {
+    let had: u64 = wait.query_async(&mut connection).await?;
+    match had >= needed {
+        true => Ok(()),
+        false => Err(redis::make_extension_error(
+            TOO_FEW.to_owned(),
+            Some(had.to_string()),
+        )),
+    }
 }

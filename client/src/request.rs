@@ -18,7 +18,7 @@ const ARGUMENTS: usize = 16;
 const BYTES: usize = 160;
 
 /// What an acquisition asks for, and how its hold is kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
@@ -110,19 +110,15 @@ pub(crate) fn pass(key: &Bytes, owner: &Bytes, new_owner: &Bytes, lease: Lease) 
     pass
 }
 
-/// Whether a request of the name may still be on its way when it leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
-    Nothing,
-    Requests,
+/// Removes whatever a name has or wants.
+pub(crate) fn leave(key: &Bytes, owner: &Bytes) -> Cmd {
+    command("LOCK.LEAVE", key, owner)
 }
 
-/// Removes whatever a name has or wants.
-pub(crate) fn leave(key: &Bytes, owner: &Bytes, late: Late) -> Cmd {
-    let mut leave = command("LOCK.LEAVE", key, owner);
-    if late == Late::Requests {
-        leave.arg("FOR").arg(AWAY);
-    }
+/// Removes whatever a name has or wants, also by requests that are still on their way.
+pub(crate) fn leave_for_good(key: &Bytes, owner: &Bytes) -> Cmd {
+    let mut leave = leave(key, owner);
+    leave.arg("FOR").arg(AWAY);
     leave
 }
 
@@ -181,11 +177,38 @@ pub(crate) fn granted(reply: Reply, lease: Lease) -> Result<Grant, Failed> {
     Ok(Grant::new(token, reply.sent, lease))
 }
 
+/// Reads the reply to a renewal of a hold with this token. A server that has it by a lower one does not have what was granted
+/// since: an upgrade that a failover has lost.
+pub(crate) fn renewed(reply: Reply, lease: Lease, token: Token) -> Result<Grant, Failed> {
+    let grant = granted(reply, lease)?;
+    (grant.token >= token)
+        .then_some(grant)
+        .ok_or(Failed::Denied)
+}
+
 /// Reads a reply that is a number, or null.
 pub(crate) fn number(value: Value) -> Result<u64, Failed> {
     match value {
         Value::Int(number @ 0..) => Ok(number.unsigned_abs()),
         Value::Nil => Err(Failed::Denied),
         other => Err(Failed::Unknown(Error::unexpected(&other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::BootInstant;
+
+    #[test]
+    fn a_renewal_of_a_hold_with_a_lower_token_is_a_denial() {
+        let renewed = |token| {
+            let (value, sent) = (Value::Int(7), BootInstant::now());
+            let lease = Lease::new(Duration::from_secs(1)).unwrap();
+            renewed(Reply { value, sent }, lease, Token::new(token)).map(|grant| grant.token)
+        };
+        assert_eq!(renewed(7).ok(), Some(Token::new(7)));
+        assert_eq!(renewed(6).ok(), Some(Token::new(7)), "upgraded meanwhile");
+        assert!(matches!(renewed(8), Err(Failed::Denied)));
     }
 }

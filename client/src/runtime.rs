@@ -2,30 +2,33 @@
 //! after that runtime is gone: then it ends.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 /// Clones are the same runtime. It has I/O and time enabled.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     handle: Handle,
-    /// A task of the runtime receives from it, as long as both live.
-    life: watch::Sender<()>,
+    is_gone: Arc<AtomicBool>,
 }
 
 impl Runtime {
     pub(crate) fn new(handle: Handle) -> Runtime {
-        let (life, mut lives) = watch::channel(());
-        let runtime = Runtime { handle, life };
-        runtime.spawn(async move { while lives.changed().await.is_ok() {} });
-        runtime
+        let is_gone = Arc::default();
+        Runtime { handle, is_gone }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.life.is_closed()
+        self.is_gone.load(Ordering::SeqCst)
+    }
+
+    /// It has dropped a task that lasts.
+    pub(crate) fn set_gone(&self) {
+        self.is_gone.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -67,6 +70,8 @@ impl Runtime {
 
     /// Waits for this time, or until the runtime is gone.
     pub(crate) async fn sleep(&self, time: Duration) {
-        self.limited(time, std::future::pending::<()>()).await;
+        if !time.is_zero() {
+            self.limited(time, std::future::pending::<()>()).await;
+        }
     }
 }

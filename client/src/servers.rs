@@ -63,17 +63,17 @@ impl Servers {
         }
     }
 
-    /// Where a request goes after it has failed: elsewhere in a cluster, which also learns from the failure; `None` if the failure
+    /// Where a request goes after this answer: elsewhere in a cluster, which also learns from a failure; `None` if the answer
     /// stays. An error where a cluster is taken for one server.
-    pub(crate) fn redirected(
+    pub(crate) fn next<T>(
         &self,
         place: &Place,
-        failed: &Failed,
+        answer: &Result<T, Failed>,
     ) -> Result<Option<Place>, Error> {
-        match (self, failed) {
+        match (self, answer) {
             #[cfg(feature = "cluster")]
-            (Servers::Cluster(cluster), failed) => Ok(cluster.redirected(place, failed)),
-            (_, Failed::Refused(error)) if error.is_redirection() => {
+            (Servers::Cluster(cluster), Err(failed)) => Ok(cluster.redirected(place, failed)),
+            (_, Err(Failed::Refused(error))) if error.is_redirection() => {
                 let node = &place.node.name;
                 Err(Error::Invalid(format!(
                     "{node} is a node of a cluster: build the client with `Client::cluster` (feature `cluster`)"
@@ -90,31 +90,44 @@ impl Servers {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let mut place = self.home(place);
-        let mut redirections = 0;
-        loop {
-            let failed = match place.call(command, limit).await {
-                Ok(reply) => return Ok(reply),
-                Err(failed) => failed,
-            };
-            redirections += 1;
-            let redirected = self.redirected(&place, &failed);
-            match redirected.map_err(Failed::Refused)? {
-                Some(next) if redirections <= REDIRECTIONS => place = next,
-                _ => return Err(failed),
+        let mut place = self.home(place).await;
+        for _ in 0..REDIRECTIONS {
+            let called = place.call(command, limit).await;
+            match self.next(&place, &called).map_err(Failed::Refused)? {
+                Some(next) => place = next,
+                None => return called,
             }
         }
+        place.call(command, limit).await
+    }
+
+    /// Sends a renewal. Returns its reply once replicas have it, if they have to.
+    pub(crate) async fn confirm(
+        &self,
+        place: &Place,
+        renewal: &Cmd,
+        limit: Duration,
+    ) -> Result<Reply, Failed> {
+        let home = self.home(place).await;
+        let Some(replicas) = &home.node.replicas else {
+            return self.call(&home, renewal, limit).await;
+        };
+        let confirmed = replicas.confirm(renewal.clone()).await;
+        // Its next renewal goes elsewhere.
+        self.next(&home, &confirmed).map_err(Failed::Refused)?;
+        confirmed
     }
 
     /// Where a place's key is now, as far as is known.
-    pub(crate) fn home(&self, place: &Place) -> Place {
-        let home = match self {
+    async fn home(&self, place: &Place) -> Place {
+        match self {
             #[cfg(feature = "cluster")]
-            Servers::Cluster(cluster) => cluster.home(&place.key),
-            _ => None,
-        };
-        let node = home.unwrap_or_else(|| place.node.clone());
-        Place::new(node, place.key.clone())
+            Servers::Cluster(cluster) => {
+                let home = cluster.find(&place.key).await;
+                home.unwrap_or_else(|_| place.clone())
+            }
+            _ => place.clone(),
+        }
     }
 
     /// Sends a command to every server, and awaits all answers.

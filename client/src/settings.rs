@@ -32,28 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Settings {
-    pub(crate) fn new(servers: Kind, connect: Duration, reply: Duration) -> Settings {
-        Settings {
-            servers,
-            name: None,
-            lease: Duration::from_secs(10),
-            wait: None,
-            connect,
-            reply,
-            replicas: 0,
-        }
-    }
-
     pub(crate) fn is_quorum(&self) -> bool {
         self.servers == Kind::Quorum
-    }
-
-    /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
-    pub(crate) fn letters(&self) -> Duration {
-        let longest = Duration::from_secs(1);
-        match self.servers {
-            Kind::Quorum => (2 * self.reply).clamp(Duration::from_millis(100), longest),
-            _ => longest,
-        }
     }
 }

@@ -49,6 +49,9 @@ fn since_boot() -> Duration {
 pub struct BootInstant(Duration);
 
 impl BootInstant {
+    /// After all others.
+    pub(crate) const LATEST: BootInstant = BootInstant(Duration::MAX);
+
     /// Returns this moment.
     ///
     /// ```

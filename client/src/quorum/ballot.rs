@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::Claim;
 use crate::belief::Grant;
-use crate::error::{Error, NodeFailure, NodeReason};
+use crate::error::{Error, NodeFailure};
 use crate::node::Node;
 use crate::quorum::votes::{Tally, majority};
 use crate::time::BootInstant;
@@ -23,6 +23,15 @@ pub(crate) enum Vote {
     Unraised(Error),
     /// Refused, or never reached.
     Failed(Error),
+}
+
+impl Vote {
+    fn grant(&self) -> Option<Grant> {
+        match self {
+            Vote::Held(_, grant) => Some(*grant),
+            _ => None,
+        }
+    }
 }
 
 /// The servers, in the order in which clients queue, and the vote of each.
@@ -89,22 +98,15 @@ impl Ballot {
 
     /// When the first server that holds it has granted it.
     pub(crate) fn oldest(&self) -> Option<BootInstant> {
-        let held = self.votes.iter().filter_map(|vote| match vote {
-            Vote::Held(_, grant) => Some(grant.since),
-            _ => None,
-        });
-        held.min()
+        let grants = self.votes.iter().filter_map(Vote::grant);
+        grants.map(|grant| grant.since).min()
     }
 
     /// The grants. A server that did not answer the last time decides nothing before it does.
     pub(crate) fn tally(&self) -> Tally {
-        let grant = |vote: &Vote| match vote {
-            Vote::Held(_, grant) => Some(*grant),
-            _ => None,
-        };
         let pending = self.servers().filter(|server| self.may_answer(*server));
         Tally {
-            grants: self.votes.iter().map(grant).collect(),
+            grants: self.votes.iter().map(Vote::grant).collect(),
             pending: pending.count(),
         }
     }
@@ -133,20 +135,19 @@ impl Ballot {
         refusals.len() > spare || refusals.iter().any(is_unraised)
     }
 
-    /// That too few servers have granted it, and why: those that are pending have not answered for `limit`.
-    pub(crate) fn no_quorum(&self, limit: Duration) -> Error {
+    /// That too few servers have granted it, and why: those that are pending have not answered in this time, since the round began.
+    pub(crate) fn no_quorum(&self, waited: Duration, limit: Duration) -> Error {
         let ahead = self.ahead();
         let failure = |server: usize| {
+            let node = &self.nodes[server];
             let reason = match &self.votes[server] {
-                Vote::Held(..) if ahead.contains(&server) => NodeReason::Ahead,
+                Vote::Held(..) if ahead.contains(&server) => Error::Ahead,
                 Vote::Held(..) | Vote::Unasked => return None,
-                Vote::Busy => NodeReason::Busy,
-                Vote::Pending => self.nodes[server].link.no_reply(limit).into(),
-                Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => {
-                    error.clone().into()
-                }
+                Vote::Busy => Error::Busy { waited },
+                Vote::Pending => node.link.no_reply(limit),
+                Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => error.clone(),
             };
-            Some(NodeFailure::new(&self.nodes[server].name, reason))
+            Some(NodeFailure::new(&node.name, reason))
         };
         let granted = self.servers().filter(|server| self.is_held(*server));
         Error::NoQuorum {

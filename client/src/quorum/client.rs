@@ -26,7 +26,7 @@ use crate::request;
 /// [why](crate#what-it-does-not-do).
 ///
 /// Tokens are made of the servers' clocks, so these have to agree: a server whose token is more than a second ahead of the
-/// others' counts as failed ([`NodeReason::Ahead`](crate::NodeReason::Ahead)).
+/// others' counts as failed ([`Error::Ahead`]).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), mortise_client::Error> {
@@ -177,7 +177,7 @@ impl Quorum {
             server: node.name.to_string(),
             answer: match answer {
                 Ok(reply) => LockInfo::read(reply.value),
-                Err(failed) => Err(failed.error(Error::unexpected(&"null"))),
+                Err(failed) => Err(failed.of_reply()),
             },
         });
         answers.collect()

@@ -225,20 +225,14 @@ impl<'a> Round<'a> {
         let hold = Hold::keep(self.core, self.owner, self.terms, belief, places);
         let guard = Guard::new(hold.clone()).await?;
         if !self.asking.is_empty() {
-            let core = self.core.clone();
-            self.core.runtime.spawn(join_late(core, hold, self.asking));
+            self.core.runtime.spawn(join_late(hold, self.asking));
         }
         Ok(guard)
     }
 }
 
 /// Takes in the servers that grant a lock after it was won without them.
-async fn join_late(
-    core: Arc<Core>,
-    hold: Arc<Hold>,
-    mut late: FuturesUnordered<BoxFuture<'static, Voted>>,
-) {
-    let pending = core.pending();
+async fn join_late(hold: Arc<Hold>, mut late: FuturesUnordered<BoxFuture<'static, Voted>>) {
     while let Some((_, vote)) = late.next().await {
         if let Vote::Held(claim, grant) = vote
             && hold.join(claim.place.clone(), grant)
@@ -246,7 +240,6 @@ async fn join_late(
             claim.settle();
         }
     }
-    drop(pending);
 }
 
 /// A server may take this part of a lease to answer.
@@ -275,6 +268,7 @@ pub(crate) async fn acquire(
         let now = BootInstant::now();
         let is_over = tries.is_over(now);
         let has_waited = waits.is_some();
+        let is_refused = round.ballot.is_refused();
         let back_off = back_off(now.since(began));
         let pause = match won {
             Some(token) => match round.won(token).await {
@@ -282,13 +276,13 @@ pub(crate) async fn acquire(
                 Err(error) if is_over => return Err(error),
                 Err(_) => back_off,
             },
-            None if round.ballot.is_refused() => {
-                return Err(round.ballot.no_quorum(core.settings.reply));
-            }
-            None if is_over && (has_waited || round.ballot.has_answer()) => {
+            None if is_over && (has_waited || round.ballot.has_answer()) && !is_refused => {
                 return Err(tries.busy(now));
             }
-            None if is_over => return Err(round.ballot.no_quorum(core.settings.reply)),
+            None if is_over || is_refused => {
+                let (waited, limit) = (now.since(began), core.settings.reply);
+                return Err(round.ballot.no_quorum(waited, limit));
+            }
             None if has_waited => back_off,
             None if !round.ballot.has_answer() => back_off.max(UNREACHED_PAUSE),
             None => {
@@ -296,7 +290,7 @@ pub(crate) async fn acquire(
                 queues_on.map_or(back_off, |_| Duration::ZERO)
             }
         };
-        core.pause(pause.min(tries.left(now))).await;
+        core.runtime.sleep(pause.min(tries.left(now))).await;
     }
 }
 

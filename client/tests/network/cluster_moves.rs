@@ -252,7 +252,7 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
         });
         hand_over(&client).await;
     }
-    // The client finds out in the background which nodes have slots.
+    // A request that is sent elsewhere has the client ask which nodes have slots.
     let limit = 3 * PATIENCE;
     eventually_in(
         limit,

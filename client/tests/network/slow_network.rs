@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_client::{BootInstant, Error, Loss, NodeReason, Quorum};
+use mortise_client::{BootInstant, Error, Loss, Quorum};
 use mortise_harness::Server;
 
 use crate::support::dropping::poll_once;
@@ -109,11 +109,7 @@ async fn a_quorum_that_replies_too_late_is_no_grant_and_is_released_everywhere()
         panic!("{error:?}");
     };
     // The client drops a late connection if another one opens before it replies.
-    let late = |it: &mortise_client::NodeFailure| match &it.reason {
-        NodeReason::Silent(_) => true,
-        NodeReason::Failed(error) => matches!(**error, Error::Connection { .. }),
-        _ => false,
-    };
+    let late = |it: &mortise_client::NodeFailure| matches!(it.reason, Error::Connection { .. });
     assert!(nodes.len() == 3 && nodes.iter().all(late), "{error}");
     // A release follows each late grant, long before its lease is over.
     let patient = quorum.lock("k").lease(ms(60_000)).wait(ms(600));

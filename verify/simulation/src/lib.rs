@@ -55,7 +55,7 @@
 //! | the old holder still believes while it passes the lock on (`Belief::doubt`) | shared locks, seed 0: a belief in a hold that no server has |
 //! | it still believes when the pass is done (`Changing::send`) | shared locks, seed 0: the same |
 //! | it still believes when the outcome of the pass is unknown (`Drop for Changing`) | shared locks, seed 0: the same |
-//! | a pass of unknown outcome does not leave by the new name (`Drop for Changing`) | shared locks, seed 0: something is left |
+//! | a pass of unknown outcome does not leave by the new name (`Hold::pass_to`) | shared locks, seed 0: something is left |
 //!
 //! Rules of the server about several keys, in runs of [`Kind::Several`]:
 //!
@@ -147,9 +147,6 @@ mod retry;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/runtime.rs"]
 mod runtime;
-#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
-#[path = "../../../client/src/sentinel.rs"]
-mod sentinel;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/servers.rs"]
 mod servers;
