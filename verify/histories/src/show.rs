@@ -2,213 +2,237 @@
 
 use std::time::Duration;
 
-use crate::client::Kind;
+use crate::client::{Confirming, Kind, Marker};
 use crate::crowd::{Part, Play};
 use crate::languages::{self, Worker};
 use crate::options::{Time, Wanted};
 use crate::page;
 use crate::run::{Outcomes, Plan, run, usual, usual_play};
 use crate::setup::{
-    Clustered, Confirmed, Data, LEASE, Omitted, One, Promotion, Protection, Replicated, Setup,
-    Several, Spoiled, Watched,
+    Alone, Clustered, Failover, OfAlone, OfOperated, Operated, Promotion, Protection, Setup,
+    Watched,
 };
 
 /// What the first columns of the tables are called.
 const SETUPS: &str = "set-up: grants, guarded writes, time";
 const CONTROLS: &str = "control";
 /// How long a control may search for two inside.
-const CONTROL: Duration = Duration::from_secs(120);
+const SEARCH: Duration = Duration::from_secs(120);
 
+/// One run. Its name begins with [`CONTROL`] if it has to find two inside, because a protection is missing.
 struct Run {
     name: &'static str,
     start: fn(&Play) -> Box<dyn Setup>,
     parts: fn() -> Vec<Part>,
-    is_control: bool,
 }
+
+impl Run {
+    fn is_control(&self) -> bool {
+        self.name.starts_with(CONTROL)
+    }
+}
+
+const CONTROL: &str = "control: ";
+const REPLICATED: OfOperated = OfOperated::replicated();
+const REDLOCK: OfAlone = OfAlone::redlock(OfAlone::REDLOCK_GRACE);
+/// Clients write PING before WAIT.
+const PING: Option<Confirming> = Some(Confirming {
+    replicas: 1,
+    marker: Marker::Ping,
+});
 
 const RUNS: &[Run] = &[
-    right(
-        "one server, append-only file",
-        |_| Box::new(One::start(Data::Kept)),
-        usual,
-    ),
-    right(
-        "one server, no data, a grace",
-        |_| Box::new(One::start(Data::Lost { grace: LEASE })),
-        usual,
-    ),
-    right(
-        "replicas, a grace",
-        |_| Box::new(Replicated::start(Spoiled::Nothing)),
-        usual,
-    ),
-    right(
-        "Sentinel, a grace",
-        |_| Box::new(Watched::start(Protection::Whole)),
-        usual,
-    ),
-    right(
-        "cluster, a grace",
-        |play| Box::new(Clustered::start(Promotion::Grace, &play.keys())),
-        usual,
-    ),
-    right(
-        "Redlock of five, a grace",
-        |_| Box::new(Several::start(Several::GRACE)),
-        libraries,
-    ),
-    right(
-        "confirmed, two nodes",
-        |_| Box::new(Confirmed::start(2, Omitted::Nothing)),
-        usual,
-    ),
-    right(
-        "confirmed, three nodes",
-        |_| Box::new(Confirmed::start(3, Omitted::Nothing)),
-        usual,
-    ),
-    right(
-        "confirmed, Sentinel",
-        |_| Box::new(Watched::start(Protection::Confirmed)),
-        usual,
-    ),
-    right(
-        "confirmed, cluster",
-        |play| Box::new(Clustered::start(Promotion::Confirmed, &play.keys())),
-        usual,
-    ),
-    control(
-        "control: one server, no data, no grace",
-        |_| Box::new(One::start(Data::Lost { grace: 0 })),
-        usual,
-    ),
-    control(
-        "control: one server, append-only file, SET NX PX",
-        |_| Box::new(One::start(Data::Kept).unbroken()),
-        plain,
-    ),
-    control(
-        "control: replicas, no grace",
-        |_| Box::new(Replicated::start(Spoiled::Grace)),
-        usual,
-    ),
-    control(
-        "control: replicas, one too few required",
-        |_| Box::new(Replicated::start(Spoiled::MinReplicas)),
-        usual,
-    ),
-    control(
-        "control: replicas, a lag of a minute allowed",
-        |_| Box::new(Replicated::start(Spoiled::MaxLag)),
-        usual,
-    ),
-    control(
-        "control: replicas, leases longer than the grace",
-        |_| Box::new(Replicated::start(Spoiled::MaxLease)),
-        usual,
-    ),
-    control(
-        "control: replicas, a grace, SET NX PX",
-        |_| Box::new(Replicated::start(Spoiled::Nothing)),
-        plain,
-    ),
-    control(
-        "control: Sentinel, no grace",
-        |_| Box::new(Watched::start(Protection::NoGrace)),
-        usual,
-    ),
-    control(
-        "control: Sentinel, no replicas required",
-        |_| Box::new(Watched::start(Protection::NoReplicas)),
-        usual,
-    ),
-    control(
-        "control: cluster, no grace",
-        |play| Box::new(Clustered::start(Promotion::Nothing, &play.keys())),
-        usual,
-    ),
-    control(
-        "control: Redlock of five, no grace",
-        |_| Box::new(Several::start(0)),
-        libraries,
-    ),
-    control(
-        "control: Redlock of five, a grace, by SET NX PX",
-        |_| Box::new(Several::start(Several::GRACE)),
-        plain,
-    ),
-    control(
-        "control: confirmed, no WAIT",
-        |_| Box::new(Confirmed::start(2, Omitted::Confirmation)),
-        plain_commands,
-    ),
-    control(
-        "control: confirmed, PING in place of RENEW",
-        |_| Box::new(Confirmed::start(2, Omitted::Renewal)),
-        plain_commands,
-    ),
-    control(
-        "control: confirmed, one replica of two",
-        |_| Box::new(Confirmed::start(3, Omitted::Replica)),
-        plain_commands,
-    ),
-    control(
-        "control: confirmed, no grace after a start",
-        |_| Box::new(Confirmed::start(2, Omitted::Grace)),
-        plain_commands,
-    ),
+    Run {
+        name: "one server, append-only file",
+        start: |_| alone(OfAlone::KEPT),
+        parts: usual,
+    },
+    Run {
+        name: "one server, no data, a grace",
+        start: |_| alone(OfAlone::lost(1_000)),
+        parts: usual,
+    },
+    Run {
+        name: "replicas, a grace",
+        start: |_| operated(REPLICATED),
+        parts: usual,
+    },
+    Run {
+        name: "Sentinel, a grace",
+        start: |_| watched(Protection::Whole),
+        parts: usual,
+    },
+    Run {
+        name: "cluster, a grace",
+        start: |play| clustered(Promotion::Grace, play),
+        parts: usual,
+    },
+    Run {
+        name: "Redlock of five, a grace",
+        start: |_| alone(REDLOCK),
+        parts: libraries,
+    },
+    Run {
+        name: "confirmed, two nodes",
+        start: |_| operated(OfOperated::confirmed(2)),
+        parts: usual,
+    },
+    Run {
+        name: "confirmed, three nodes",
+        start: |_| operated(OfOperated::confirmed(3)),
+        parts: usual,
+    },
+    Run {
+        name: "confirmed, Sentinel",
+        start: |_| watched(Protection::Confirmed),
+        parts: usual,
+    },
+    Run {
+        name: "confirmed, cluster",
+        start: |play| clustered(Promotion::Confirmed, play),
+        parts: usual,
+    },
+    Run {
+        name: "control: one server, no data, no grace",
+        start: |_| alone(OfAlone::lost(0)),
+        parts: usual,
+    },
+    Run {
+        name: "control: one server, append-only file, SET NX PX",
+        start: |_| alone(OfAlone::UNBROKEN),
+        parts: plain,
+    },
+    Run {
+        name: "control: replicas, no grace",
+        start: |_| spoiled(|it| it.grace = 0),
+        parts: usual,
+    },
+    Run {
+        name: "control: replicas, one too few required",
+        start: |_| {
+            spoiled(|it| {
+                it.min_replicas = 1;
+                // A replica stays with the old primary.
+                it.failovers = &[Failover::Divided];
+            })
+        },
+        parts: usual,
+    },
+    Run {
+        name: "control: replicas, a lag of a minute allowed",
+        start: |_| spoiled(|it| it.max_lag = 60),
+        parts: usual,
+    },
+    Run {
+        name: "control: replicas, leases longer than the grace",
+        start: |_| {
+            spoiled(|it| {
+                it.grace = 2_000;
+                it.lease = 5 * it.grace;
+                // This one loses most.
+                it.failovers = &[Failover::Late];
+            })
+        },
+        parts: usual,
+    },
+    Run {
+        name: "control: replicas, a grace, SET NX PX",
+        start: |_| operated(REPLICATED),
+        parts: plain,
+    },
+    Run {
+        name: "control: Sentinel, no grace",
+        start: |_| watched(Protection::NoGrace),
+        parts: usual,
+    },
+    Run {
+        name: "control: Sentinel, no replicas required",
+        start: |_| watched(Protection::NoReplicas),
+        parts: usual,
+    },
+    Run {
+        name: "control: cluster, no grace",
+        start: |play| clustered(Promotion::Nothing, play),
+        parts: usual,
+    },
+    Run {
+        name: "control: Redlock of five, no grace",
+        start: |_| alone(OfAlone::redlock(0)),
+        parts: libraries,
+    },
+    Run {
+        name: "control: Redlock of five, a grace, by SET NX PX",
+        start: |_| alone(REDLOCK),
+        parts: plain,
+    },
+    Run {
+        name: "control: confirmed, no WAIT",
+        start: |_| operated(OfOperated::unconfirmed(None)),
+        parts: plain_commands,
+    },
+    Run {
+        name: "control: confirmed, PING in place of RENEW",
+        start: |_| operated(OfOperated::unconfirmed(PING)),
+        parts: plain_commands,
+    },
+    Run {
+        name: "control: confirmed, one replica of two",
+        start: |_| operated(OfOperated::confirmed_by_one()),
+        parts: plain_commands,
+    },
+    Run {
+        name: "control: confirmed, no grace after a start",
+        start: |_| operated(OfOperated::confirmed_without_grace()),
+        parts: plain_commands,
+    },
     #[cfg(feature = "peers")]
-    control(
-        "control: one server, append-only file, rslock",
-        |_| Box::new(One::start(Data::Kept).unbroken()),
-        || alike(Kind::Rslock),
-    ),
+    Run {
+        name: "control: one server, append-only file, rslock",
+        start: |_| alone(OfAlone::UNBROKEN),
+        parts: || alike(Kind::Rslock),
+    },
     #[cfg(feature = "peers")]
-    control(
-        "control: one server, append-only file, redlock",
-        |_| Box::new(One::start(Data::Kept).unbroken()),
-        || alike(Kind::Redlock),
-    ),
+    Run {
+        name: "control: one server, append-only file, redlock",
+        start: |_| alone(OfAlone::UNBROKEN),
+        parts: || alike(Kind::Redlock),
+    },
     #[cfg(feature = "peers")]
-    control(
-        "control: Redlock of five, a grace, by rslock",
-        |_| Box::new(Several::start(Several::GRACE)),
-        || alike(Kind::Rslock),
-    ),
+    Run {
+        name: "control: Redlock of five, a grace, by rslock",
+        start: |_| alone(REDLOCK),
+        parts: || alike(Kind::Rslock),
+    },
     #[cfg(feature = "peers")]
-    control(
-        "control: Redlock of five, a grace, by redlock",
-        |_| Box::new(Several::start(Several::GRACE)),
-        || alike(Kind::Redlock),
-    ),
+    Run {
+        name: "control: Redlock of five, a grace, by redlock",
+        start: |_| alone(REDLOCK),
+        parts: || alike(Kind::Redlock),
+    },
 ];
 
-/// A run that must find nothing.
-const fn right(
-    name: &'static str,
-    start: fn(&Play) -> Box<dyn Setup>,
-    parts: fn() -> Vec<Part>,
-) -> Run {
-    Run {
-        name,
-        start,
-        parts,
-        is_control: false,
-    }
+fn alone(settings: OfAlone) -> Box<dyn Setup> {
+    Box::new(Alone::start(settings))
 }
 
-/// A run that must find two inside.
-const fn control(
-    name: &'static str,
-    start: fn(&Play) -> Box<dyn Setup>,
-    parts: fn() -> Vec<Part>,
-) -> Run {
-    Run {
-        name,
-        start,
-        parts,
-        is_control: true,
-    }
+fn operated(settings: OfOperated) -> Box<dyn Setup> {
+    Box::new(Operated::start(settings))
+}
+
+/// With a wrong setting. The operator always wants writes at once.
+fn spoiled(spoil: fn(&mut OfOperated)) -> Box<dyn Setup> {
+    let mut settings = REPLICATED;
+    settings.is_hasty = true;
+    spoil(&mut settings);
+    operated(settings)
+}
+
+fn watched(protection: Protection) -> Box<dyn Setup> {
+    Box::new(Watched::start(protection))
+}
+
+fn clustered(promotion: Promotion, play: &Play) -> Box<dyn Setup> {
+    Box::new(Clustered::start(promotion, &play.keys()))
 }
 
 /// Clients that confirm by themselves.
@@ -241,7 +265,7 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
     };
     let workers = languages::workers(&wanted.languages)?;
     let runs: Vec<&Run> = RUNS.iter().filter(is_wanted).collect();
-    let long = runs.iter().filter(|one| !one.is_control).count();
+    let long = runs.iter().filter(|one| !one.is_control()).count();
     let length = match wanted.time {
         Time::Each(time) => time,
         Time::InAll(time) => time / u32::try_from(long.max(1)).expect("a few"),
@@ -261,31 +285,31 @@ pub(crate) fn histories(wanted: &Wanted) -> Result<(), String> {
 /// Whether the result is as it has to be.
 fn show(one: &Run, wanted: &Wanted, length: Duration, workers: &[Worker]) -> Result<bool, String> {
     let play = Play {
-        lingers: one.is_control,
+        lingers: one.is_control(),
         ..usual_play(wanted.seed)
     };
     let mut setup = (one.start)(&play);
     let mut parts = (one.parts)();
-    if !one.is_control {
+    if !one.is_control() {
         parts.extend(workers.iter().cloned().map(Part::Theirs));
     }
     let plan = Plan {
         seed: wanted.seed,
-        length: if one.is_control { CONTROL } else { length },
+        length: if one.is_control() { SEARCH } else { length },
         parts,
         play,
-        is_control: one.is_control,
+        is_control: one.is_control(),
         is_told: wanted.is_told,
     };
     let outcomes = run(&plan, &mut *setup)?;
-    let is_right = outcomes.violations.is_empty() != one.is_control;
+    let is_right = outcomes.violations.is_empty() != one.is_control();
     let verdict = if is_right { "ok" } else { "WRONG" };
     println!("{verdict}: {}{}", one.name, found(one, &outcomes));
     print!("{outcomes}");
     if wanted.writes {
         let server = setup.servers()[0].version().to_string();
         let cell = cell(&outcomes, plan.length);
-        let (title, name) = match one.name.strip_prefix("control: ") {
+        let (title, name) = match one.name.strip_prefix(CONTROL) {
             Some(name) => (CONTROLS, name),
             None => (SETUPS, one.name),
         };
@@ -307,7 +331,7 @@ fn cell(outcomes: &Outcomes, length: Duration) -> String {
 
 fn found(one: &Run, outcomes: &Outcomes) -> String {
     match outcomes.violations.first() {
-        Some(first) if one.is_control => {
+        Some(first) if one.is_control() => {
             format!(": found two inside after {:.1} s", first.at as f64 / 1e9)
         }
         _ => String::new(),

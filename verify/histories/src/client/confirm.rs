@@ -72,16 +72,8 @@ impl Confirmer {
     }
 
     fn renewals(&self, hold: &Hold<'_>) -> Vec<Cmd> {
-        let renewal = |key: &&str| {
-            command!(
-                "LOCK.RENEW",
-                *key,
-                hold.owner,
-                self.lease,
-                "TOKEN",
-                hold.token
-            )
-        };
+        let (owner, token, lease) = (hold.owner, hold.token, self.lease);
+        let renewal = |key| command!("LOCK.RENEW {key} {owner} {lease} TOKEN {token}");
         hold.keys.iter().map(renewal).collect()
     }
 

@@ -80,14 +80,8 @@ impl Task<'_> {
             });
         }
         let sent = now();
-        let renewal = command!(
-            "LOCK.RENEW",
-            &grant.key,
-            &grant.owner,
-            self.job.lease,
-            "TOKEN",
-            grant.token
-        );
+        let (key, owner, token, lease) = (&grant.key, &grant.owner, grant.token, self.job.lease);
+        let renewal = command!("LOCK.RENEW {key} {owner} {lease} TOKEN {token}");
         let limit = Duration::from_nanos(until.saturating_sub(sent));
         match self.wire.call(&renewal, limit) {
             Ok(Value::Int(_)) => Ok(sent),
@@ -103,18 +97,10 @@ impl Task<'_> {
         }
         let line = grant.line();
         let list = Job::list(&grant.key);
-        let write = if self.job.guards {
-            command!(
-                "LOCK.GUARD",
-                &grant.key,
-                &grant.owner,
-                grant.token,
-                "RPUSH",
-                list,
-                line
-            )
-        } else {
-            command!("RPUSH", list, line)
+        let (key, owner, token) = (&grant.key, &grant.owner, grant.token);
+        let write = match self.job.guards {
+            true => command!("LOCK.GUARD {key} {owner} {token} RPUSH {list} {line}"),
+            false => command!("RPUSH {list} {line}"),
         };
         let sent = now();
         let done = match self.wire.call(&write, REPLY) {
@@ -126,14 +112,8 @@ impl Task<'_> {
     }
 
     fn release(&mut self, grant: &Granted) {
-        let release = command!(
-            "LOCK.RELEASE",
-            &grant.key,
-            &grant.owner,
-            "ALL",
-            "TOKEN",
-            grant.token
-        );
+        let (key, owner, token) = (&grant.key, &grant.owner, grant.token);
+        let release = command!("LOCK.RELEASE {key} {owner} ALL TOKEN {token}");
         for _ in 0..20 {
             match self.wire.call(&release, REPLY) {
                 Ok(left) => {
@@ -159,15 +139,9 @@ impl Task<'_> {
         };
         self.asks(&next, Way::Pass);
         let sent = now();
-        let pass = command!(
-            "LOCK.PASS",
-            &grant.key,
-            &grant.owner,
-            &next.owner,
-            self.job.lease,
-            "TOKEN",
-            grant.token
-        );
+        let (key, from, to, lease) = (&grant.key, &grant.owner, &next.owner, self.job.lease);
+        let token = grant.token;
+        let pass = command!("LOCK.PASS {key} {from} {to} {lease} TOKEN {token}");
         match self.wire.call(&pass, REPLY) {
             Ok(Value::Int(token)) => {
                 let token = token.cast_unsigned();
@@ -175,7 +149,7 @@ impl Task<'_> {
                     self.answer(&next, Outcome::Unknown, "");
                     return self.leave(&next.key, &next.owner);
                 };
-                let taken = self.granted(&next, token, until);
+                let taken = self.granted(&next, token, until).remove(0);
                 self.answer(&next, Outcome::Granted, "");
                 self.write(&taken);
                 let stay = self.dice.roll(20);

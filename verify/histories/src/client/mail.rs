@@ -89,18 +89,10 @@ impl Mail {
     fn listen(&mut self, key: &str) -> Result<(i64, u64, Vec<Letter>), Trouble> {
         let name = self.name_at(key);
         let seen = self.boxes.entry(key.to_owned()).or_default();
-        let mail = command!(
-            "LOCK.MAIL",
-            name,
-            "AFTER",
-            seen.since,
-            seen.number,
-            "WAIT",
-            LISTEN
-        );
-        let reply = self
-            .wire
-            .call(&mail, REPLY + Duration::from_millis(LISTEN))?;
+        let (since, number) = (seen.since, seen.number);
+        let mail = command!("LOCK.MAIL {name} AFTER {since} {number} WAIT {LISTEN}");
+        let limit = REPLY + Duration::from_millis(LISTEN);
+        let reply = self.wire.call(&mail, limit)?;
         let reply = array(&reply);
         let mut letters = Vec::new();
         for letter in array(&reply[2]) {
@@ -164,10 +156,8 @@ impl Waiting for Mail {
             };
             if self.see(&request.key, since) {
                 // The box was closed, and this request has lost its place.
-                task.log.write(&Record::Queued {
-                    ask: request.ask.clone(),
-                    at: u64::MAX,
-                });
+                let (ask, at) = (request.ask.clone(), u64::MAX);
+                task.log.write(&Record::Queued { ask, at });
                 let left = (end.saturating_sub(now()) / MILLI).saturating_sub(1_500);
                 let again = now();
                 match self.ask(task, request, left) {

@@ -7,7 +7,7 @@ use mortise_harness::Dice;
 
 use super::job::Job;
 use super::stop::Stop;
-use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
+use crate::history::{Granted, Log, Mode, Outcome, Way, now};
 
 /// A lock over all servers of a job.
 pub(crate) trait Other {
@@ -61,13 +61,7 @@ impl<O: Other> Task<'_, O> {
         let key = format!("other:{}", self.dice.pick(&self.job.locks));
         self.requests += 1;
         let owner = format!("{}#{}", self.name, self.requests);
-        self.log.write(&Record::Ask(Ask {
-            ask: owner.clone(),
-            owner: owner.clone(),
-            key: key.clone(),
-            way: Way::Now,
-            at: now(),
-        }));
+        self.log.asks(&owner, &owner, &key, Way::Now);
         let taken = self.other.take(&key, &owner);
         let is_granted = taken.is_some();
         if let Some(taken) = taken {
@@ -96,7 +90,7 @@ impl<O: Other> Task<'_, O> {
             until,
             together: Vec::new(),
         };
-        self.log.write(&Record::Granted(grant.clone()));
+        self.log.granted(&grant, &[]);
         let stay = match self.dice.roll(4) {
             0 => self.job.lease,
             _ => self.dice.roll(self.job.lease / 4),

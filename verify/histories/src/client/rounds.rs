@@ -136,16 +136,13 @@ impl Task<'_> {
             other => other,
         };
         match reply {
-            Reply::Granted(token, until) if request.more.is_empty() => {
-                let grant = self.granted(request, token, until);
-                self.answer(request, Outcome::Granted, "");
-                self.work(request, &grant);
-                return true;
-            }
             Reply::Granted(token, until) => {
-                let grants = self.granted_together(request, token, until);
+                let grants = self.granted(request, token, until);
                 self.answer(request, Outcome::Granted, "");
-                self.work_together(&grants);
+                match &grants[..] {
+                    [grant] => self.work(request, grant),
+                    grants => self.work_together(grants),
+                }
                 return true;
             }
             Reply::Denied => {

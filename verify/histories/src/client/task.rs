@@ -11,7 +11,7 @@ use super::job::Job;
 use super::request::Request;
 use super::stop::Stop;
 use super::wire::{REPLY, Wire};
-use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
+use crate::history::{Granted, Log, Mode, Outcome, Way, now};
 
 /// How long a task tries to learn the outcome of a request: by then its lease is over.
 const LEAVING: u64 = 20_000;
@@ -41,53 +41,31 @@ impl Task<'_> {
     }
 
     pub(super) fn asks(&self, request: &Request, way: Way) {
-        self.log.write(&Record::Ask(Ask {
-            ask: request.ask.clone(),
-            owner: request.owner.clone(),
-            key: request.key.clone(),
-            way,
-            at: now(),
-        }));
+        let Request {
+            ask, owner, key, ..
+        } = request;
+        self.log.asks(ask, owner, key, way);
     }
 
     pub(super) fn answer(&self, request: &Request, outcome: Outcome, text: &str) {
         self.log.answer(&request.ask, outcome, text);
     }
 
-    pub(super) fn granted(&self, request: &Request, token: u64, until: u64) -> Granted {
-        self.granted_together(request, token, until).remove(0)
-    }
-
     /// A grant for each key, recorded together.
-    pub(super) fn granted_together(
-        &self,
-        request: &Request,
-        token: u64,
-        until: u64,
-    ) -> Vec<Granted> {
-        let together: Vec<String> = match request.more.is_empty() {
-            true => Vec::new(),
-            false => request.keys().cloned().collect(),
+    pub(super) fn granted(&self, request: &Request, token: u64, until: u64) -> Vec<Granted> {
+        let first = Granted {
+            ask: request.ask.clone(),
+            owner: request.owner.clone(),
+            key: request.key.clone(),
+            mode: request.mode,
+            weight: request.weight,
+            limit: request.limit,
+            token,
+            from: now(),
+            until,
+            together: Vec::new(),
         };
-        let from = now();
-        let grants: Vec<Granted> = request
-            .keys()
-            .map(|key| Granted {
-                ask: request.ask.clone(),
-                owner: request.owner.clone(),
-                key: key.clone(),
-                mode: request.mode,
-                weight: request.weight,
-                limit: request.limit,
-                token,
-                from,
-                until,
-                together: together.clone(),
-            })
-            .collect();
-        let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
-        self.log.write_all(&records);
-        grants
+        self.log.granted(&first, &request.more)
     }
 
     /// The command for a request, without its `WAIT`.
@@ -104,14 +82,8 @@ impl Task<'_> {
             Mode::Read => "LOCK.RLOCK",
             Mode::Write => "LOCK.ACQUIRE",
         };
-        let mut command = command!(
-            name,
-            &request.key,
-            &request.owner,
-            self.job.lease,
-            "HOLDS",
-            request.weight
-        );
+        let (key, owner, lease) = (&request.key, &request.owner, self.job.lease);
+        let mut command = command!(name, key, owner, lease, "HOLDS", request.weight);
         if request.limit > 0 {
             command.arg("LIMIT").arg(request.limit);
         }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, array, as_map, cmd, int, text};
+use mortise_harness::{Conn, array, as_map, cmd, command, int, text};
 
 use super::load::{Counts, Load};
 use super::scheme::Tag;
@@ -32,10 +32,8 @@ pub(crate) fn run(number: usize, load: &Load, tags: &[Tag], over: &AtomicBool) {
             return;
         }
         let owner = format!("{number}:{round}");
-        let reply = cmd!(
-            asks,
-            "LOCK.ACQUIRE {key} {owner} {LEASE} WAIT 0 MAIL {name} HOLDS 1"
-        );
+        let ask = command!("LOCK.ACQUIRE {key} {owner} {LEASE} WAIT 0 MAIL {name} HOLDS 1");
+        let reply = asks.run(&ask);
         if let Value::Array(words) = &reply {
             if since != int(&words[1]) {
                 (since, read) = (int(&words[1]), 0);
@@ -56,16 +54,8 @@ pub(crate) fn run(number: usize, load: &Load, tags: &[Tag], over: &AtomicBool) {
 
 /// Whether a letter of this box has granted the lock.
 fn collect(conn: &mut Conn, name: &str, owner: &str, (since, read): (i64, &mut i64)) -> bool {
-    let reply = cmd!(
-        conn,
-        "LOCK.MAIL",
-        name,
-        "AFTER",
-        since,
-        *read,
-        "WAIT",
-        1_000
-    );
+    let after = *read;
+    let reply = cmd!(conn, "LOCK.MAIL {name} AFTER {since} {after} WAIT 1000");
     let mut is_granted = false;
     for letter in array(&array(&reply)[2]) {
         let letter = as_map(letter);

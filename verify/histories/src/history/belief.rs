@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
 
-use super::record::{Answer, Ask, Break, Granted, Outcome, Record, Seen, Way, Write};
+use super::record::{Answer, Ask, Break, Granted, Mark, Outcome, Record, Seen, Way, Write};
 
 /// A grant, and the end of the belief in it.
 #[derive(Debug, Clone)]
@@ -17,6 +17,9 @@ pub(crate) struct Belief {
     pub(crate) queued: Option<u64>,
     pub(crate) released: Option<u64>,
 }
+
+/// The places of a client's beliefs, by owner, key and token.
+type Held = HashMap<(String, String, u64), usize>;
 
 /// The combined records of a run.
 #[derive(Debug, Default)]
@@ -56,7 +59,7 @@ impl History {
     fn take(&mut self, records: Vec<Record>) {
         let closed = matches!(records.last(), Some(Record::Closed { .. }));
         let mut asks: HashMap<String, (Ask, Option<u64>)> = HashMap::new();
-        let mut held: HashMap<(String, String, u64), usize> = HashMap::new();
+        let mut held = Held::new();
         for record in records {
             match record {
                 Record::Ask(ask) => {
@@ -88,36 +91,19 @@ impl History {
                     }
                     self.answers.push(answer);
                 }
-                Record::Kept {
-                    owner,
-                    key,
-                    token,
-                    until,
-                } => {
-                    if let Some(at) = held.get(&(owner, key, token)) {
-                        let belief = &mut self.beliefs[*at].grant;
-                        belief.until = belief.until.max(until);
+                Record::Kept(mark) => {
+                    if let Some(belief) = self.marked(&held, &mark) {
+                        belief.grant.until = belief.grant.until.max(mark.at);
                     }
                 }
-                Record::Left {
-                    owner,
-                    key,
-                    token,
-                    at: left,
-                } => {
-                    if let Some(at) = held.get(&(owner, key, token)) {
-                        let belief = &mut self.beliefs[*at].grant;
-                        belief.until = belief.until.min(left);
+                Record::Left(mark) => {
+                    if let Some(belief) = self.marked(&held, &mark) {
+                        belief.grant.until = belief.grant.until.min(mark.at);
                     }
                 }
-                Record::Released {
-                    owner,
-                    key,
-                    token,
-                    at: released,
-                } => {
-                    if let Some(at) = held.get(&(owner, key, token)) {
-                        self.beliefs[*at].released = Some(released);
+                Record::Released(mark) => {
+                    if let Some(belief) = self.marked(&held, &mark) {
+                        belief.released = Some(mark.at);
                     }
                 }
                 Record::Write(write) => self.writes.push(write),
@@ -137,6 +123,12 @@ impl History {
             self.unanswered
                 .extend(asks.into_values().map(|(ask, _)| ask));
         }
+    }
+
+    /// The belief whose moment this is.
+    fn marked(&mut self, held: &Held, mark: &Mark) -> Option<&mut Belief> {
+        let name = (mark.owner.clone(), mark.key.clone(), mark.token);
+        held.get(&name).map(|at| &mut self.beliefs[*at])
     }
 
     /// Since when requests had their place, where their clients do not know it.

@@ -11,8 +11,8 @@ pub(crate) use belief::{Belief, History};
 pub(crate) use clock::now;
 pub(crate) use log::{Log, read_all};
 pub(crate) use record::{
-    Ask, Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, SeenRequest, Way, Write,
+    Break, Granted, Mode, Mutual, Outcome, Record, Seen, SeenHold, SeenRequest, Way, Write,
 };
 
 #[cfg(test)]
-pub(crate) use record::Answer;
+pub(crate) use record::{Answer, Ask, Mark};

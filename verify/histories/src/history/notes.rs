@@ -2,7 +2,7 @@
 
 use super::clock::now;
 use super::log::Log;
-use super::record::{Answer, Granted, Mode, Outcome, Record, Write};
+use super::record::{Answer, Ask, Granted, Mode, Outcome, Record, Way, Write};
 
 impl Granted {
     /// What its holder writes into the list of the lock.
@@ -16,6 +16,36 @@ impl Granted {
 }
 
 impl Log {
+    /// A client is about to ask under this name. A library chooses its owner.
+    pub(crate) fn asks(&self, ask: &str, owner: &str, key: &str, way: Way) {
+        self.write(&Record::Ask(Ask {
+            ask: ask.to_owned(),
+            owner: owner.to_owned(),
+            key: key.to_owned(),
+            way,
+            at: now(),
+        }));
+    }
+
+    /// The client has been granted this, at each of the keys by one token, and begins to believe.
+    pub(crate) fn granted(&self, first: &Granted, more: &[String]) -> Vec<Granted> {
+        let keys = [std::slice::from_ref(&first.key), more].concat();
+        let together = if more.is_empty() {
+            Vec::new()
+        } else {
+            keys.clone()
+        };
+        let grant = |key| Granted {
+            key,
+            together: together.clone(),
+            ..first.clone()
+        };
+        let grants: Vec<Granted> = keys.into_iter().map(grant).collect();
+        let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
+        self.write_all(&records);
+        grants
+    }
+
     /// The request is over.
     pub(crate) fn answer(&self, ask: &str, outcome: Outcome, text: &str) {
         self.write(&Record::Answer(Answer {
@@ -28,32 +58,17 @@ impl Log {
 
     /// The client believes until then.
     pub(crate) fn kept(&self, grant: &Granted, until: u64) {
-        self.write(&Record::Kept {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            token: grant.token,
-            until,
-        });
+        self.write(&Record::Kept(grant.mark(until)));
     }
 
     /// The client stops believing now.
     pub(crate) fn left(&self, grant: &Granted) {
-        self.write(&Record::Left {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            token: grant.token,
-            at: now(),
-        });
+        self.write(&Record::Left(grant.mark(now())));
     }
 
     /// The server has acknowledged the release.
     pub(crate) fn released(&self, grant: &Granted) {
-        self.write(&Record::Released {
-            owner: grant.owner.clone(),
-            key: grant.key.clone(),
-            token: grant.token,
-            at: now(),
-        });
+        self.write(&Record::Released(grant.mark(now())));
     }
 
     /// A guarded write was sent then; whether the server ran it.

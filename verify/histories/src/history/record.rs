@@ -37,27 +37,12 @@ pub(crate) enum Record {
     Answer(Answer),
     /// The client starts to believe.
     Granted(Granted),
-    /// It believes for longer.
-    Kept {
-        owner: String,
-        key: String,
-        token: u64,
-        until: u64,
-    },
+    /// It believes for longer, until then.
+    Kept(Mark),
     /// It stops believing. Recorded before it sends any command that ends the hold.
-    Left {
-        owner: String,
-        key: String,
-        token: u64,
-        at: u64,
-    },
+    Left(Mark),
     /// The server has acknowledged the release.
-    Released {
-        owner: String,
-        key: String,
-        token: u64,
-        at: u64,
-    },
+    Released(Mark),
     /// A guarded write.
     Write(Write),
     /// What the server showed of a lock.
@@ -124,6 +109,26 @@ pub(crate) struct Granted {
     pub(crate) until: u64,
     /// The keys that were granted together with this one, itself included.
     pub(crate) together: Vec<String>,
+}
+
+/// A moment of a hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) owner: String,
+    pub(crate) key: String,
+    pub(crate) token: u64,
+    pub(crate) at: u64,
+}
+
+impl Granted {
+    pub(crate) fn mark(&self, at: u64) -> Mark {
+        Mark {
+            owner: self.owner.clone(),
+            key: self.key.clone(),
+            token: self.token,
+            at,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

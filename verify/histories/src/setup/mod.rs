@@ -1,13 +1,10 @@
 //! Servers, the faults that may happen to them, and what they still promise.
 
+mod alone;
 mod clustered;
-mod confirmed;
 mod diary;
 mod network;
-mod nodes;
-mod one;
-mod replicated;
-mod several;
+mod operated;
 mod trouble;
 mod watched;
 
@@ -19,17 +16,15 @@ use mortise_harness::{Dice, Link, Server};
 use crate::check::Promises;
 use crate::client::{Confirming, Place};
 
+pub(crate) use alone::{Alone, Settings as OfAlone};
 pub(crate) use clustered::{Clustered, Promotion};
-pub(crate) use confirmed::{Confirmed, Omitted};
 pub(crate) use diary::Diary;
-pub(crate) use one::{Data, One};
-pub(crate) use replicated::{Replicated, Spoiled};
-pub(crate) use several::Several;
+pub(crate) use operated::{Failover, Operated, Settings as OfOperated};
 pub(crate) use trouble::trouble;
 pub(crate) use watched::{Protection, Watched};
 
 /// The lease of every lock, in milliseconds: the longest that servers allow. A set-up may have another one.
-pub(crate) const LEASE: u64 = 1_000;
+const LEASE: u64 = 1_000;
 
 /// The lease where another server grants only after an election, or after replicas have attached to it again: longer than that takes.
 /// A shorter lease would be over by then, with or without a grace.

@@ -23,9 +23,15 @@ fn a_belief_lasts_as_long_as_it_is_renewed_or_until_its_end() {
     let a = hold("a", Mode::Write, 1, (0, 1, 10));
     let b = hold("b", Mode::Write, 2, (0, 15, 20));
     let with = |more: Record| vec![[a.clone(), vec![more]].concat(), b.clone()];
-    assert_eq!(found(with(kept("a", 1, 16))), [Rule::TwoInside]);
-    assert_eq!(found(with(left("a", 1, 5))), []);
-    let ended = vec![kept("a", 1, 30), left("a", 1, 15)];
+    assert_eq!(
+        found(with(Record::Kept(mark("a", 1, 16)))),
+        [Rule::TwoInside]
+    );
+    assert_eq!(found(with(Record::Left(mark("a", 1, 5)))), []);
+    let ended = vec![
+        Record::Kept(mark("a", 1, 30)),
+        Record::Left(mark("a", 1, 15)),
+    ];
     assert_eq!(found(vec![[a, ended].concat(), b]), []);
 }
 

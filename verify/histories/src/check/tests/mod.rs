@@ -9,7 +9,8 @@ mod writes;
 
 use super::*;
 use crate::history::{
-    Answer, Ask, Break, Granted, Mode, Outcome, Record, Seen, SeenHold, SeenRequest, Way, Write,
+    Answer, Ask, Break, Granted, Mark, Mode, Outcome, Record, Seen, SeenHold, SeenRequest, Way,
+    Write,
 };
 
 const PROMISES: Promises = Promises {
@@ -71,29 +72,9 @@ fn found(files: Vec<Vec<Record>>) -> Vec<Rule> {
     found.into_iter().map(|violation| violation.rule).collect()
 }
 
-fn left(owner: &str, token: u64, at: u64) -> Record {
+fn mark(owner: &str, token: u64, at: u64) -> Mark {
     let (owner, key) = (owner.to_owned(), "k".to_owned());
-    Record::Left {
-        owner,
-        key,
-        token,
-        at,
-    }
-}
-
-fn kept(owner: &str, token: u64, until: u64) -> Record {
-    let (owner, key) = (owner.to_owned(), "k".to_owned());
-    Record::Kept {
-        owner,
-        key,
-        token,
-        until,
-    }
-}
-
-fn released(owner: &str, token: u64, at: u64) -> Record {
-    let (owner, key) = (owner.to_owned(), "k".to_owned());
-    Record::Released {
+    Mark {
         owner,
         key,
         token,

@@ -14,7 +14,7 @@ fn the_server_must_not_show_two_holds_that_exclude_each_other() {
 #[test]
 fn a_released_hold_must_not_be_shown_again() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 2));
-    a.push(released("a", 1, 4));
+    a.push(Record::Released(mark("a", 1, 4)));
     let shown = |at, token| vec![seen(at, &[("a", Mode::Write, token)], &[])];
     assert_eq!(found(vec![a.clone(), shown(5, 1), shown(9, 2)]), []);
     assert_eq!(found(vec![a.clone(), shown(6, 1)]), [Rule::CameBack]);

@@ -27,7 +27,10 @@ fn readers_may_write_after_grants_of_other_readers() {
 #[test]
 fn a_guarded_write_after_its_own_release_is_wrong() {
     let mut a = hold("a", Mode::Write, 1, (0, 1, 5));
-    a.extend([released("a", 1, 7), wrote("a", Mode::Write, 1, 6)]);
+    a.extend([
+        Record::Released(mark("a", 1, 7)),
+        wrote("a", Mode::Write, 1, 6),
+    ]);
     assert_eq!(found(vec![a.clone()]), []);
     a.push(wrote("a", Mode::Write, 1, 8));
     assert_eq!(found(vec![a]), [Rule::WriteFromOutside]);

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::job::{Job, LIMIT, PRIMARY, Place};
 use super::stop::Stop;
-use crate::history::{Ask, Granted, Log, Mode, Outcome, Record, Way, now};
+use crate::history::{Granted, Log, Mode, Outcome, Way, now};
 
 const ANSWER: Duration = Duration::from_millis(1_500);
 /// How long closing waits for what is to be released.
@@ -236,13 +236,7 @@ impl Task<'_> {
     fn asks(&mut self, key: &str, owner: &str, way: Way) -> String {
         self.requests += 1;
         let ask = format!("{}#{}", self.name, self.requests);
-        self.log.write(&Record::Ask(Ask {
-            ask: ask.clone(),
-            owner: owner.to_owned(),
-            key: key.to_owned(),
-            way,
-            at: now(),
-        }));
+        self.log.asks(&ask, owner, key, way);
         ask
     }
 
@@ -255,21 +249,13 @@ impl Task<'_> {
     }
 
     fn granted(&self, ask: &str, request: &Request, guard: &Guard) -> Granted {
-        let until = until_of(guard);
         let grant = Granted {
-            ask: ask.to_owned(),
-            owner: String::from_utf8_lossy(guard.owner()).into_owned(),
-            key: request.key.clone(),
             mode: request.mode,
             weight: request.permits.max(1),
             limit: if request.permits > 0 { LIMIT } else { 0 },
-            token: guard.token().get(),
-            from: now(),
-            until,
-            together: Vec::new(),
+            ..written(ask, &request.key, guard)
         };
-        self.log.write(&Record::Granted(grant.clone()));
-        grant
+        self.log.granted(&grant, &[]).remove(0)
     }
 
     /// Stays inside for a while, and then stops believing; the client renews meanwhile.
@@ -325,6 +311,23 @@ impl Task<'_> {
 
     async fn pause(&mut self, ms: u64) {
         sleep(Duration::from_millis(1 + self.dice.roll(ms))).await;
+    }
+}
+
+/// The grant of a lock to write.
+fn written(ask: &str, key: &str, guard: &Guard) -> Granted {
+    let until = until_of(guard);
+    Granted {
+        ask: ask.to_owned(),
+        owner: String::from_utf8_lossy(guard.owner()).into_owned(),
+        key: key.to_owned(),
+        mode: Mode::Write,
+        weight: 1,
+        limit: 0,
+        token: guard.token().get(),
+        from: now(),
+        until,
+        together: Vec::new(),
     }
 }
 

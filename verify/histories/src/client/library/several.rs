@@ -5,8 +5,8 @@ use std::time::Duration;
 use mortise_client::{Client, Guard};
 use tokio::time::sleep;
 
-use super::{Side, Task, until_of};
-use crate::history::{Granted, Mode, Outcome, Record, Way, now};
+use super::{Side, Task, written};
+use crate::history::{Granted, Outcome, Way, now};
 
 impl Task<'_> {
     /// The client, if the next request is one for several locks.
@@ -31,30 +31,11 @@ impl Task<'_> {
         let Some(all) = self.taken(&ask, patience, locks.acquire()).await else {
             return false;
         };
-        let grants = self.granted_together(&ask, &keys, &all);
+        let first = written(&ask, &keys[0], &all);
+        let grants = self.log.granted(&first, &keys[1..]);
         self.log.answer(&ask, Outcome::Granted, "");
         self.hold_together(all, &grants).await;
         true
-    }
-
-    fn granted_together(&self, ask: &str, keys: &[String], all: &Guard) -> Vec<Granted> {
-        let until = until_of(all);
-        let grant = |key: &String| Granted {
-            ask: ask.to_owned(),
-            owner: String::from_utf8_lossy(all.owner()).into_owned(),
-            key: key.clone(),
-            mode: Mode::Write,
-            weight: 1,
-            limit: 0,
-            token: all.token().get(),
-            from: now(),
-            until,
-            together: keys.to_owned(),
-        };
-        let grants: Vec<Granted> = keys.iter().map(grant).collect();
-        let records: Vec<Record> = grants.iter().cloned().map(Record::Granted).collect();
-        self.log.write_all(&records);
-        grants
     }
 
     /// Stays inside for a while, shorter than its first belief.
