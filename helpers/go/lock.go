@@ -148,8 +148,7 @@ func (k *Lock) finish(why error) {
 // confirm asks once more where replicas have to confirm the lock, or where more than half of the lease has gone by the time the grant is
 // known.
 func (k *Lock) confirm(ctx context.Context) error {
-	isNew := k.until-now() > k.lease/2 || k.until == k.limit
-	if isNew && k.locks.replicas == 0 {
+	if k.locks.replicas == 0 && (k.until-now() > k.lease/2 || k.until == k.limit) {
 		return nil
 	}
 	sent := now()
