@@ -140,37 +140,21 @@ fn a_cycle_through_one_of_a_crowd_of_readers_is_found() {
 #[test]
 fn a_ring_of_locks_each_read_by_a_crowd_is_found() {
     const LENGTH: usize = 15;
-    let mut crowd = Crowd::default();
-    for number in 0..LENGTH {
-        read(&mut crowd, &key(number), 0, 200);
-        crowd.hold(key(number), &owner("link", number), Mode::Read);
+    // The same crowd reads all of them, or each is read by another one.
+    for (readers, others) in [(200, 0), (50, 50)] {
+        let mut crowd = Crowd::default();
+        for number in 0..LENGTH {
+            read(&mut crowd, &key(number), others * number, readers);
+            crowd.hold(key(number), &owner("link", number), Mode::Read);
+        }
+        crowd.hold(key(LENGTH), &owner("asking", 0), Mode::Write);
+        crowd.push_all(&key(LENGTH), "waiter", CROWD);
+        for number in 0..LENGTH {
+            crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
+        }
+        assert!(crowd.closes(&wait(key(0), owner("asking", 0), Mode::Write)));
+        crowd.print("fifteen locks with many readers each");
     }
-    crowd.hold(key(LENGTH), &owner("asking", 0), Mode::Write);
-    crowd.push_all(&key(LENGTH), "waiter", CROWD);
-    for number in 0..LENGTH {
-        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
-    }
-    assert!(crowd.closes(&wait(key(0), owner("asking", 0), Mode::Write)));
-    crowd.print("fifteen locks with two hundred readers each");
-}
-
-#[test]
-fn a_cycle_through_many_locks_each_with_several_readers_is_found() {
-    // Each of these reads the lock that the one before it wants, together with others.
-    const LENGTH: usize = 15;
-    let mut crowd = Crowd::default();
-    crowd.hold(key(LENGTH), &owner("holder", 1), Mode::Write);
-    crowd.push_all(&key(LENGTH), "other", CROWD);
-    for number in 0..LENGTH {
-        crowd.hold(key(number), &owner("link", number), Mode::Read);
-        read(&mut crowd, &key(number), 50 * number, 50);
-    }
-    for number in 0..LENGTH - 1 {
-        crowd.push(wait(key(number + 1), owner("link", number), Mode::Write));
-    }
-    let closing = wait(key(0), owner("link", LENGTH - 1), Mode::Write);
-    assert!(crowd.closes(&closing));
-    crowd.print("fifteen locks with fifty readers each");
 }
 
 #[test]

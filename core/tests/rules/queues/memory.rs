@@ -17,7 +17,7 @@ fn owner(number: usize) -> Owner {
     named(&format!("{number:08x}-d9cb-469f-a165-70867728950e##1z"))
 }
 
-fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) {
+fn waits(queues: &mut Queues, key: &str, number: usize, until: Instant) {
     let terms = Terms {
         client: number as u64,
         ..terms(Mode::Write, 30_000)
@@ -27,7 +27,7 @@ fn waits(queues: &mut Queues, key: &str, number: usize, limit: Option<Instant>) 
         name: key.as_bytes().into(),
     };
     queues.push(&PendingRequest {
-        until: limit.unwrap_or(Instant::NEVER),
+        until,
         ..for_one(&key, owner(number), terms, Lock::free(), NOW)
     });
 }
@@ -62,7 +62,7 @@ fn bytes(key: impl Fn(usize) -> String) -> u64 {
         let mut queues = Queues::new();
         for number in 0..CROWD {
             let limit = NOW.after(number as u64 * 7_919 % 60_000);
-            waits(&mut queues, &key(number), number, Some(limit));
+            waits(&mut queues, &key(number), number, limit);
             observe(&mut queues, &key(number), CROWD + number);
         }
         std::mem::forget(queues);
@@ -85,7 +85,7 @@ fn a_crowd_that_has_left_frees_its_memory_though_a_few_stay() {
     let count = measure(|| {
         for number in 0..CROWD {
             let key = format!("key:{}", number % 1_000);
-            waits(&mut queues, &key, number, None);
+            waits(&mut queues, &key, number, NOW.after(number as u64));
             observe(&mut queues, &key, CROWD + number);
         }
     });

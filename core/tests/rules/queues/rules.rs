@@ -212,3 +212,15 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
     assert_eq!(queues.waiting_keys().slot_from(0), None);
     nothing_is_left(&queues);
 }
+
+#[test]
+fn a_key_with_waiters_is_due_in_the_millisecond_in_which_its_lease_ends_and_once() {
+    let mut server = Server::default();
+    takes(&mut server, 0, true);
+    waits(&mut server, 1, true);
+    let (just_before, end) = (server.now.after(999), server.now.after(1_000));
+    assert_eq!(server.queues.next_deadline(), Some(end));
+    assert_eq!(server.queues.due(just_before), None);
+    assert_eq!(server.queues.due(end), Some(key_id(0)));
+    assert_eq!(server.queues.due(end), None);
+}
