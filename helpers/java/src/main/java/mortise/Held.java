@@ -313,11 +313,11 @@ public final class Held implements AutoCloseable {
 
     /**
      * Counts a lock as held that was granted at that moment. It asks once more where replicas have to confirm the lock, or where more than
-     * half of the lease has gone by the time the grant is known. Why it is not held then; null if it is.
+     * half of the lease has gone by the time the grant is known, if it is renewed at all. Why it is not held then; null if it is.
      */
     CompletableFuture<LockException> confirm(long granted) {
         believe(granted, lease);
-        boolean isRecent = until - Clock.now() > lease / 2 || until == limit;
+        boolean isRecent = until - Clock.now() > lease / 2 || until == limit || isFixed;
         return isRecent && locks.replicas == 0 ? CompletableFuture.completedFuture(null) : prolong(lease);
     }
 
@@ -341,7 +341,8 @@ public final class Held implements AutoCloseable {
     /** Renews it out of turn. Why it is not held then; null if it is. */
     CompletableFuture<LockException> prolong(long lease) {
         long sent = Clock.now();
-        return locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token))).thenApply(replies -> locks.get(() -> {
+        var sending = locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
+        return sending.thenApply(replies -> locks.get(() -> {
             if (replies.stream().anyMatch(Held::isGone)) {
                 return gone();
             }

@@ -226,8 +226,8 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Not to be renewed: it is lost when its lease is over, unless {@link Held#extend} makes that longer. {@link Locks#close} does not
-         * unlock it.
+         * Not to be renewed: it is lost when its lease is over, unless {@link Held#extend} makes that longer; even at once, if the grant is
+         * known that late. {@link Locks#close} does not unlock it.
          */
         public Request fixed() {
             isFixed = true;

@@ -6,12 +6,12 @@ import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisConnectionException;
 import io.lettuce.core.RedisFuture;
 import io.lettuce.core.RedisURI;
+import io.lettuce.core.api.AsyncCloseable;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.cluster.RedisClusterClient;
 import io.lettuce.core.cluster.SlotHash;
 import io.lettuce.core.cluster.models.partitions.RedisClusterNode;
 import io.lettuce.core.codec.StringCodec;
-import io.lettuce.core.internal.AsyncCloseable;
 import io.lettuce.core.output.NestedMultiOutput;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
@@ -151,7 +151,8 @@ public final class LettuceClient implements Client {
             for (List<String> words : commands) {
                 var args = new CommandArgs<>(StringCodec.UTF8);
                 words.subList(1, words.size()).forEach(args::add);
-                futures.add(connection.async().dispatch(new Name(words.get(0)), new NestedMultiOutput<>(StringCodec.UTF8), args));
+                ProtocolKeyword name = () -> words.get(0).getBytes(StandardCharsets.US_ASCII);
+                futures.add(connection.async().dispatch(name, new NestedMultiOutput<>(StringCodec.UTF8), args));
             }
             long end = System.nanoTime() + timeout.toNanos();
             var replies = new ArrayList<Object>();
@@ -176,13 +177,6 @@ public final class LettuceClient implements Client {
             if (connection.isOpen()) {
                 connection.closeAsync();
             }
-        }
-    }
-
-    private record Name(String name) implements ProtocolKeyword {
-        @Override
-        public byte[] getBytes() {
-            return name.getBytes(StandardCharsets.US_ASCII);
         }
     }
 }
