@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock_shim::ClockStep;
+use crate::conn::Conn;
 use crate::link::Link;
+use crate::replication::wait_for_sync;
 use crate::server::Server;
 use crate::setup::Setup;
 use crate::start_error::{StartError, StartFailure};
@@ -39,6 +41,37 @@ impl Server {
     #[track_caller]
     pub fn start_alone() -> Server {
         Server::builder().alone().start()
+    }
+
+    /// [`Server::start`], and a first connection.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn start_connected() -> (Server, Conn) {
+        Server::builder().start_connected()
+    }
+
+    /// A server with these lines of `redis.conf`, and a first connection: `Server::configured("lock.max-waiters 2; appendonly yes")`.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[track_caller]
+    pub fn configured(lines: &str) -> (Server, Conn) {
+        let lines = lines.split("; ").filter_map(|line| line.split_once(' '));
+        let add = |builder: Builder, (name, value): (&str, &str)| builder.config(name, value);
+        lines.fold(Server::builder(), add).start_connected()
+    }
+
+    /// A new replica of this server, in sync with it.
+    ///
+    /// # Panics
+    /// If it does not come up, or is not in sync within 30 seconds.
+    #[track_caller]
+    pub fn start_replica(&self) -> Server {
+        let replica = Server::builder().replica_of(self).start();
+        wait_for_sync(self, &replica);
+        replica
     }
 
     /// Options for another kind of server.
@@ -195,6 +228,17 @@ impl Builder {
             Ok(server) => server,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// [`Builder::start`], and a first connection.
+    ///
+    /// # Panics
+    /// If the server does not come up; the message holds its log.
+    #[track_caller]
+    pub fn start_connected(self) -> (Server, Conn) {
+        let server = self.start();
+        let conn = server.connect();
+        (server, conn)
     }
 
     /// Starts the server and waits until it answers, or has ended because it refuses its configuration.

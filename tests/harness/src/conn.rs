@@ -385,6 +385,20 @@ macro_rules! try_cmd {
     };
 }
 
+/// Runs a command that has to be refused by an error that begins with this, and returns the error's line.
+///
+/// ```no_run
+/// # use mortise_harness::{Server, refused};
+/// # let (server, mut conn) = Server::start_connected();
+/// let line = refused!(conn, "ERR ", "LOCK.ACQUIRE key owner 0");
+/// ```
+#[macro_export]
+macro_rules! refused {
+    ($conn:expr, $start:expr, $($command:tt)+) => {
+        $crate::assert_error($conn.try_run(&$crate::command!($($command)+)), $start)
+    };
+}
+
 /// Sends a command on a [`Conn`](crate::Conn) without waiting for its reply.
 #[macro_export]
 macro_rules! send {

@@ -1,5 +1,6 @@
 //! Waits for conditions that no event announces, by checking them repeatedly.
 
+use std::env;
 use std::fmt::Debug;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,4 +97,9 @@ pub(crate) fn within<A: Attempt>(
             }
         }
     }
+}
+
+/// Whether `MORTISE_LONG` is set, with which random tests run longer.
+pub fn is_long_run() -> bool {
+    env::var_os("MORTISE_LONG").is_some()
 }

@@ -1,33 +1,33 @@
 //! Real servers with the module loaded, for tests and benchmarks.
 //!
 //! ```no_run
-//! use mortise_harness::{Server, cmd, int, is_nil, send, try_cmd};
+//! use mortise_harness::{Server, cmd, int, is_nil, refused, send};
 //!
-//! let server = Server::start();                        // killed when it goes out of scope
-//! let (mut a, mut b) = (server.connect(), server.connect_resp3());
+//! let (server, mut a) = Server::start_connected();     // killed when it goes out of scope
+//! let mut b = server.connect_resp3();
 //!
-//! let token = int(&cmd!(a, "LOCK.ACQUIRE", "key", "a", 10_000));
-//! assert!(is_nil(&cmd!(b, "LOCK.ACQUIRE", "key", "b", 10_000)));
+//! let token = int(&cmd!(a, "LOCK.ACQUIRE key a 10000"));
+//! assert!(is_nil(&cmd!(b, "LOCK.ACQUIRE key b 10000")));
 //!
-//! send!(b, "LOCK.ACQUIRE", "key", "b", 10_000, "WAIT", 0);  // does not wait for the reply
+//! send!(b, "LOCK.ACQUIRE key b 10000 WAIT 0");         // does not wait for the reply
 //! server.await_blocked(&b);
-//! cmd!(a, "LOCK.RELEASE", "key", "a", "TOKEN", token);
+//! cmd!(a, "LOCK.RELEASE key a TOKEN {token}");
 //! assert!(int(&b.recv()) > token);
 //!
-//! let error = try_cmd!(a, "LOCK.ACQUIRE", "key", "a", 0).unwrap_err();
-//! assert!(error.starts_with("ERR "));                  // the line as it was on the wire
+//! let line = refused!(a, "ERR ", "LOCK.ACQUIRE key a 0");
+//! assert!(line.contains("lease"));                     // as it was on the wire
 //! ```
 //!
 //! | to | use |
 //! | --- | --- |
-//! | start a server | [`Server::start`], [`Server::builder`] |
+//! | start a server | [`Server::start`], [`Server::start_connected`], [`Server::configured`], [`Server::builder`], [`Server::start_replica`] |
 //! | start one of another version | [`other_servers`], [`Builder::program`] |
-//! | send it commands | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`send!`] |
-//! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`error_line`], [`info`] |
+//! | send it commands | [`Server::connect`], [`Conn`], [`cmd!`], [`try_cmd!`], [`refused!`], [`send!`] |
+//! | read replies | [`int`], [`text`], [`bytes`], [`array`], [`as_map`], [`is_nil`], [`assert_error`], [`error_line`], [`info`] |
 //! | inspect a lock | [`lock_info`], [`hold_of`]; all of them: [`Snapshot`] |
 //! | put requests into queues | [`waiter!`], [`Server::waiters`], [`granted`], [`queue_of`], [`holders_of`] |
 //! | wait by mail | [`queue!`], [`request!`], [`queued`], [`mail!`], [`Mail`], [`Letter`] |
-//! | wait | [`Conn::recv`], [`Server::await_blocked`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
+//! | wait | [`Conn::recv`], [`Server::await_blocked`], [`Server::await_gauge`], [`wait_for_sync`], [`eventually`], [`eventually_within`] |
 //! | end and revive it | [`Server::restart`], [`Server::shutdown`], [`Server::sigkill`], [`Server::start_again`] |
 //! | freeze it | [`Server::stop_signal`], [`Server::cont_signal`]; a child of the test's own: [`stop_process`] |
 //! | cut or slow down the network between servers | [`Link`], [`Builder::replica_over`], [`wait_for_sync_over`] |
@@ -35,10 +35,10 @@
 //! | start a cluster | [`Cluster`], [`node_id`], [`asking`] |
 //! | move a slot | [`Resharding`], [`begin_migration`], [`migrate`], [`end_migration`] |
 //! | let Sentinels watch | [`Builder::sentinel`], [`Builder::watching`] |
-//! | attach a replica | [`replicated`], [`replicated_over_link`]; [`Builder::replica_of`] and [`wait_for_sync`] |
+//! | attach a replica | [`Server::start_replica`], [`replicated`], [`replicated_over_link`]; [`Builder::replica_of`] and [`wait_for_sync`] |
 //! | find two clients inside at once | [`Contenders`], [`Record`], [`assert_finds_two_inside`] |
 //! | take several keys at once, in any number of clients | [`Bundles`] |
-//! | choose at random, the same in every run | [`Dice`] |
+//! | choose at random, the same in every run, or for longer | [`Dice`], [`is_long_run`] |
 //! | keep and find its append-only file | [`Builder::appending`], [`Server::append_only_file`], [`Server::rewrite`] |
 //! | make locks of all kinds | [`make_history`] |
 //! | forge a payload for RESTORE | [`Envelope`] |
@@ -107,7 +107,7 @@ pub use contenders::{Contenders, Record, Role, Stay, Stint, assert_finds_two_ins
 pub use dice::Dice;
 pub use dump::Envelope;
 pub use effect::{Effect, put_number};
-pub use eventually::{Attempt, eventually, eventually_within};
+pub use eventually::{Attempt, eventually, eventually_within, is_long_run};
 pub use history::{HISTORY, make_history};
 pub use link::Link;
 pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
@@ -128,5 +128,5 @@ pub use snapshot::Snapshot;
 pub use start_error::StartError;
 pub use time_namespace::time_namespaces_work;
 pub use valgrind::valgrind_can_watch;
-pub use value::{array, as_map, bytes, error_line, info, int, is_nil, text};
+pub use value::{array, as_map, assert_error, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

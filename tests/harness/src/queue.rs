@@ -57,6 +57,18 @@ impl Server {
     pub fn gauge(&self, name: &str) -> i64 {
         gauge(&self.info("lock"), name)
     }
+
+    /// Waits until a number of `INFO lock` is `wanted`: `await_gauge("waiters", 0)`.
+    ///
+    /// # Panics
+    /// If it is not within 30 seconds.
+    #[track_caller]
+    pub fn await_gauge(&self, name: &str, wanted: i64) {
+        eventually(&format!("lock_{name} is {wanted}"), || {
+            let found = self.gauge(name);
+            if found == wanted { Ok(()) } else { Err(found) }
+        });
+    }
 }
 
 /// A number among the lines of `INFO lock`.

@@ -95,6 +95,18 @@ pub fn error_line(value: &Value) -> Option<String> {
     }
 }
 
+/// The line of an error reply that has to begin with `start`, its code for example.
+///
+/// # Panics
+/// If the reply is no error, or another one.
+#[track_caller]
+pub fn assert_error(reply: Result<Value, String>, start: &str) -> String {
+    match reply {
+        Err(line) if line.starts_with(start) => line,
+        other => panic!("expected the error {start:?}, got {other:?}"),
+    }
+}
+
 /// The lines `name:value` of an `INFO` reply.
 ///
 /// # Panics
