@@ -8,24 +8,21 @@ use mortise_harness::{
 /// that the client has read.
 #[test]
 fn a_grant_whose_reply_the_server_throws_away_lasts_for_its_lease() {
-    let delete_user = command!("ACL", "DELUSER", "guest");
+    let delete_user = command!("ACL DELUSER guest");
     let script = "for n = 1, 4000 do redis.call('SET', string.rep('x', 50) .. n, n) end";
     // With its reply the client passes its output limit.
     let flood = command!("EVAL", script, 0);
     for closing in [delete_user, flood] {
-        let server = Server::builder()
-            .config("client-output-buffer-limit", "normal 65536 0 0")
-            .start();
-        let mut a = server.connect();
+        let (server, mut a) = Server::configured("client-output-buffer-limit normal 65536 0 0");
         cmd!(a, "ACL SETUSER guest on nopass ~* &* +@all");
-        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        cmd!(a, "LOCK.ACQUIRE key a 60000");
         let mut b = server.connect_resp3();
         cmd!(b, "AUTH", "guest", "");
-        cmd!(b, "CLIENT", "TRACKING", "on", "BCAST");
-        send!(b, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+        cmd!(b, "CLIENT TRACKING on BCAST");
+        send!(b, "LOCK.ACQUIRE key b 1000 WAIT 0");
         server.await_blocked(&b);
-        let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
-        a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), closing]);
+        let mut c = waiter!(server, "LOCK.ACQUIRE key c 60000 WAIT 0");
+        a.pipeline(&[command!("LOCK.RELEASE key a"), closing]);
         assert_eq!(holders_of(&mut a, "key"), ["b"]);
         let gone = eventually("b is closed", || b.try_recv().err());
         assert!(gone.starts_with("connection closed"), "{gone}");
@@ -37,8 +34,7 @@ fn a_grant_whose_reply_the_server_throws_away_lasts_for_its_lease() {
 /// The client reads a reply and then closes its connection.
 #[test]
 fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
-    let server = Server::builder().unix_socket().start();
-    let mut a = server.connect();
+    let (server, mut a) = Server::builder().unix_socket().start_connected();
     let tracking = || {
         let mut conn = server.connect_resp3();
         cmd!(conn, "CLIENT TRACKING on");
@@ -59,7 +55,7 @@ fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
             cmd!(a, "LOCK.ACQUIRE key a 60000");
             let mut b = connect();
             b.send_raw(b"LOCK.ACQUIRE key b 60000 WAIT 0\r\nQUIT\r\n");
-            eventually("b waits", || server.gauge("waiters") == 1);
+            server.await_gauge("waiters", 1);
             cmd!(a, "LOCK.RELEASE key a");
             let token = granted(&mut b);
             eventually("b is gone", || b.try_recv().is_err());
@@ -73,15 +69,14 @@ fn a_waiter_that_quits_in_the_same_write_keeps_the_lock() {
 /// So does a client that closes as soon as it has read its reply, even in the same turn of the event loop.
 #[test]
 fn a_waiter_that_closes_as_soon_as_it_has_its_grant_keeps_the_lock() {
-    let server = Server::start();
-    let mut a = server.connect();
+    let (server, mut a) = Server::start_connected();
     for _ in 0..200 {
-        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-        cmd!(a, "LOCK.RELEASE", "key", "a");
+        cmd!(a, "LOCK.ACQUIRE key a 60000");
+        let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+        cmd!(a, "LOCK.RELEASE key a");
         let token = granted(&mut b);
         drop(b);
         assert_eq!(hold_of(&mut a, "key", "b").expect("b holds").token, token);
-        cmd!(a, "LOCK.RELEASE", "key", "b");
+        cmd!(a, "LOCK.RELEASE key b");
     }
 }

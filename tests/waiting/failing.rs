@@ -12,7 +12,7 @@ fn server() -> Server {
 
 /// Makes settling `key` fail from now on, as by a fault of the module.
 fn break_key(server: &Server, key: &str) {
-    cmd!(server.connect(), "ACTOR.BREAK", "LOCK.SETTLE", key);
+    cmd!(server.connect(), "ACTOR.BREAK LOCK.SETTLE {key}");
 }
 
 #[test]
@@ -20,16 +20,16 @@ fn a_key_that_fails_delays_no_other_key() {
     let server = server();
     let mut conn = server.connect();
     // The failing key comes first by name, and so does its lease.
-    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 2_000);
+    cmd!(conn, "LOCK.ACQUIRE {{k}}a owner 2000");
     for n in 0..10 {
-        cmd!(conn, "LOCK.ACQUIRE", format!("{{k}}b{n}"), "owner", 3_000);
+        cmd!(conn, "LOCK.ACQUIRE {{k}}b{n} owner 3000");
     }
     break_key(&server, "{k}a");
-    let mut bad = waiter!(server, "LOCK.ACQUIRE", "{k}a", "next", 60_000, "WAIT", 0);
+    let mut bad = waiter!(server, "LOCK.ACQUIRE {{k}}a next 60000 WAIT 0");
     let mut others: Vec<_> = (0..5)
         .map(|n| {
             let key = format!("{{k}}b{n}");
-            waiter!(server, "LOCK.ACQUIRE", key, "next", 60_000, "WAIT", 0)
+            waiter!(server, "LOCK.ACQUIRE {key} next 60000 WAIT 0")
         })
         .collect();
     // Keys with waiters are handed over,
@@ -38,7 +38,7 @@ fn a_key_that_fails_delays_no_other_key() {
     }
     // and the others are swept.
     eventually("all others are swept", || {
-        (5..10).all(|n| int(&cmd!(conn, "EXISTS", format!("{{k}}b{n}"))) == 0)
+        (5..10).all(|n| int(&cmd!(conn, "EXISTS {{k}}b{n}")) == 0)
     });
     assert_eq!(lock_info(&mut conn, "{k}a").expect("one waits").waiters, 1);
     let log = server.log();
@@ -53,16 +53,16 @@ fn a_key_that_fails_delays_no_other_key() {
 fn a_key_that_fails_while_nobody_waits_is_swept_once_it_can_be() {
     let server = server();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "{k}a", "owner", 50);
-    cmd!(conn, "LOCK.ACQUIRE", "{k}b", "owner", 100);
+    cmd!(conn, "LOCK.ACQUIRE {{k}}a owner 50");
+    cmd!(conn, "LOCK.ACQUIRE {{k}}b owner 100");
     break_key(&server, "{k}a");
     eventually("the other one is swept", || {
-        int(&cmd!(conn, "EXISTS", "{k}b")) == 0
+        int(&cmd!(conn, "EXISTS {{k}}b")) == 0
     });
-    assert_eq!(int(&cmd!(conn, "EXISTS", "{k}a")), 1);
+    assert_eq!(int(&cmd!(conn, "EXISTS {{k}}a")), 1);
     cmd!(conn, "ACTOR.MEND");
     eventually("it is swept, too", || {
-        int(&cmd!(conn, "EXISTS", "{k}a")) == 0
+        int(&cmd!(conn, "EXISTS {{k}}a")) == 0
     });
 }
 
@@ -70,16 +70,16 @@ fn a_key_that_fails_while_nobody_waits_is_swept_once_it_can_be() {
 fn a_command_serves_a_key_that_timers_could_not_settle() {
     let server = server();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 2_000);
+    cmd!(conn, "LOCK.ACQUIRE key a 2000");
     let mut b = server.connect();
-    send!(b, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    send!(b, "LOCK.ACQUIRE key b 60000 WAIT 0");
     server.await_blocked(&b);
     break_key(&server, "key");
     eventually("a timer has tried", || {
         server.log().contains("'key' in database 0 cannot be")
     });
     // Any command that opens the key settles it.
-    cmd!(conn, "LOCK.RENEW", "key", "nobody", 1_000);
+    cmd!(conn, "LOCK.RENEW key nobody 1000");
     granted(&mut b);
 }
 
@@ -94,14 +94,14 @@ fn a_failing_lock_that_goes_is_forgotten() {
             .count()
     };
     for times in 1..3 {
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
+        cmd!(conn, "LOCK.ACQUIRE key a 50");
         break_key(&server, "key");
         // Each failure is logged, because nothing is known of the last one any more.
         eventually("it fails", || failures() == times);
         assert_eq!(server.gauge("held_back"), 1);
-        cmd!(conn, "DEL", "key");
+        cmd!(conn, "DEL key");
         cmd!(conn, "ACTOR.MEND");
-        eventually("it is forgotten", || server.gauge("held_back") == 0);
+        server.await_gauge("held_back", 0);
     }
 }
 

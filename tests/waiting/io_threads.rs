@@ -1,7 +1,7 @@
 //! A server that reads requests and writes replies on several threads (`io-threads`). Most servers use them once many clients
 //! are ready in the same turn of the event loop.
 
-use mortise_harness::{Conn, Mail, Server, cmd, eventually, granted, int, queue, send, try_cmd};
+use mortise_harness::{Conn, Mail, Server, cmd, granted, int, queue, send, try_cmd};
 
 const CLIENTS: usize = 24;
 const ROUNDS: usize = 10;
@@ -19,10 +19,10 @@ impl Reader {
         let mut conn = server.connect();
         if by_mail {
             let mailbox = format!("box-{number}");
-            queue!(conn, &mailbox, "LOCK.RLOCK", "key", &owner, 60_000);
-            send!(conn, "LOCK.MAIL", &mailbox, "WAIT", 0);
+            queue!(conn, &mailbox, "LOCK.RLOCK key {owner} 60000");
+            send!(conn, "LOCK.MAIL {mailbox} WAIT 0");
         } else {
-            send!(conn, "LOCK.RLOCK", "key", &owner, 60_000, "WAIT", 0);
+            send!(conn, "LOCK.RLOCK key {owner} 60000 WAIT 0");
         }
         server.await_blocked(&conn);
         Reader {
@@ -36,18 +36,14 @@ impl Reader {
 /// A third of them closes its connections at the moment of the grant.
 #[test]
 fn readers_who_are_let_in_together_all_learn_it_from_the_threads() {
-    let server = Server::builder()
-        .config("io-threads", "3")
-        .config("io-threads-do-reads", "yes")
-        .start();
-    let mut writer = server.connect();
+    let (server, mut writer) = Server::configured("io-threads 3; io-threads-do-reads yes");
     // Newer servers use them only under load, unless told otherwise. Others do not know this setting.
-    _ = try_cmd!(writer, "CONFIG", "SET", "io-threads-always-active", "yes");
+    _ = try_cmd!(writer, "CONFIG SET io-threads-always-active yes");
     for round in 0..ROUNDS {
-        cmd!(writer, "LOCK.ACQUIRE", "key", "writer", 60_000);
+        cmd!(writer, "LOCK.ACQUIRE key writer 60000");
         let numbers = round * CLIENTS..(round + 1) * CLIENTS;
         let mut readers: Vec<Reader> = numbers.map(|it| Reader::new(&server, it)).collect();
-        send!(writer, "LOCK.RELEASE", "key", "writer");
+        send!(writer, "LOCK.RELEASE key writer");
         let gone: Vec<String> = readers
             .drain(..CLIENTS / 3)
             .map(|reader| reader.owner)
@@ -68,9 +64,9 @@ fn readers_who_are_let_in_together_all_learn_it_from_the_threads() {
             assert_eq!(int(&reader.conn.recv()), 0);
         }
         for owner in gone {
-            _ = try_cmd!(writer, "LOCK.RELEASE", "key", owner);
+            _ = try_cmd!(writer, "LOCK.RELEASE key {owner}");
         }
-        eventually("the lock is free", || server.gauge("locks") == 0);
+        server.await_gauge("locks", 0);
     }
     let stats = server.info("stats");
     assert_ne!(stats["io_threaded_writes_processed"], "0");

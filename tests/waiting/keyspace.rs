@@ -1,9 +1,8 @@
 //! Commands that know nothing of locks change the key of waiters.
 
-use mortise_harness::redis::Cmd;
 use mortise_harness::{
-    Conn, Server, assert_same_data, bytes, cmd, command, eventually, granted, hold_of, holders_of,
-    int, is_nil, queue_of, text, wait_for_sync, waiter,
+    Conn, Server, assert_error, assert_same_data, bytes, cmd, command, eventually, granted,
+    hold_of, holders_of, int, is_nil, queue_of, text, wait_for_sync, waiter,
 };
 
 /// A primary with a replica. `a` holds `key` to write, and `b` waits for it.
@@ -16,19 +15,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene::of(Server::start())
-    }
-
-    /// The same, on a server that is no cluster node.
-    fn alone() -> Scene {
-        Scene::of(Server::start_alone())
-    }
-
-    fn of(primary: Server) -> Scene {
-        let replica = Server::builder().replica_of(&primary).start();
-        wait_for_sync(&primary, &replica);
+        let primary = Server::start_alone();
+        let replica = primary.start_replica();
         let mut a = primary.connect();
-        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+        cmd!(a, "LOCK.ACQUIRE key a 60000");
         let b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0 HOLDS 1");
         Scene {
             primary,
@@ -38,13 +28,7 @@ impl Scene {
         }
     }
 
-    /// Checks that after `change` only `b` holds, here and on the replica.
-    #[track_caller]
-    fn b_gets_in_by(mut self, change: &Cmd) {
-        self.a.run(change);
-        self.b_is_in();
-    }
-
+    /// Checks that now only `b` holds, here and on the replica.
     #[track_caller]
     fn b_is_in(mut self) {
         let token = granted(&mut self.b);
@@ -60,16 +44,9 @@ impl Scene {
         cmd!(self.a, "PING");
         assert_eq!(queue_of(&mut self.a, "key"), ["b"]);
         assert_eq!(holders_of(&mut self.a, "key"), [owner]);
-        cmd!(self.a, "LOCK.RELEASE", "key", owner, "ALL");
+        cmd!(self.a, "LOCK.RELEASE key {owner} ALL");
         granted(&mut self.b);
         assert_eq!(holders_of(&mut self.a, "key"), ["b"]);
-        self.ends();
-    }
-
-    #[track_caller]
-    fn b_gets_wrongtype(mut self) {
-        let error = self.b.try_recv().unwrap_err();
-        assert!(error.starts_with("WRONGTYPE "), "{error}");
         self.ends();
     }
 
@@ -90,39 +67,28 @@ impl Scene {
 }
 
 #[test]
-fn a_deleted_key_lets_the_next_in() {
-    Scene::new().b_gets_in_by(&command!("DEL", "key"));
-}
-
-#[test]
-fn an_unlinked_key_lets_the_next_in() {
-    Scene::new().b_gets_in_by(&command!("UNLINK", "key"));
-}
-
-#[test]
-fn a_key_deleted_with_others_lets_the_next_in() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "MSET", "x", 1, "y", 2);
-    scene.b_gets_in_by(&command!("DEL", "x", "key", "y"));
-}
-
-#[test]
-fn a_ttl_that_ends_lets_the_next_in() {
-    Scene::new().b_gets_in_by(&command!("PEXPIRE", "key", 100));
-}
-
-#[test]
-fn a_time_to_live_in_the_past_lets_the_next_in() {
-    Scene::new().b_gets_in_by(&command!("EXPIRE", "key", -1));
+fn a_key_that_goes_lets_the_next_in() {
+    for change in [
+        "DEL key",
+        "DEL x key y",
+        "UNLINK key",
+        "PEXPIRE key 100",
+        "EXPIRE key -1",
+    ] {
+        let mut scene = Scene::new();
+        cmd!(scene.a, "MSET x 1 y 2");
+        cmd!(scene.a, "{change}");
+        scene.b_is_in();
+    }
 }
 
 #[test]
 fn a_ttl_whose_end_a_read_command_notices_lets_the_next_in() {
     let mut scene = Scene::new();
-    cmd!(scene.a, "DEBUG", "SET-ACTIVE-EXPIRE", 0);
-    cmd!(scene.a, "PEXPIRE", "key", 50);
+    cmd!(scene.a, "DEBUG SET-ACTIVE-EXPIRE 0");
+    cmd!(scene.a, "PEXPIRE key 50");
     eventually("the key is gone", || {
-        int(&cmd!(scene.a, "EXISTS", "key")) == 0 || queue_of(&mut scene.a, "key").is_empty()
+        int(&cmd!(scene.a, "EXISTS key")) == 0 || queue_of(&mut scene.a, "key").is_empty()
     });
     scene.b_is_in();
 }
@@ -130,10 +96,10 @@ fn a_ttl_whose_end_a_read_command_notices_lets_the_next_in() {
 #[test]
 fn a_request_that_notices_the_end_of_a_ttl_does_not_overtake() {
     let mut scene = Scene::new();
-    cmd!(scene.a, "DEBUG", "SET-ACTIVE-EXPIRE", 0);
-    cmd!(scene.a, "PEXPIRE", "key", 50);
+    cmd!(scene.a, "DEBUG SET-ACTIVE-EXPIRE 0");
+    cmd!(scene.a, "PEXPIRE key 50");
     eventually("b holds", || {
-        assert!(is_nil(&cmd!(scene.a, "LOCK.ACQUIRE", "key", "c", 60_000)));
+        assert!(is_nil(&cmd!(scene.a, "LOCK.ACQUIRE key c 60000")));
         scene.primary.gauge("waiters") == 0
     });
     scene.b_is_in();
@@ -143,7 +109,7 @@ fn a_request_that_notices_the_end_of_a_ttl_does_not_overtake() {
 fn an_evicted_key_lets_the_next_in() {
     for policy in ["allkeys-random", "allkeys-lru", "allkeys-lfu"] {
         let mut scene = Scene::new();
-        cmd!(scene.a, "CONFIG", "SET", "maxmemory-policy", policy);
+        cmd!(scene.a, "CONFIG SET maxmemory-policy {policy}");
         let limit = |bytes: u32| command!("CONFIG", "SET", "maxmemory", bytes);
         // At the second command memory is over its limit, so the server evicts first.
         for reply in scene.a.pipeline(&[limit(1), limit(0)]) {
@@ -156,7 +122,7 @@ fn an_evicted_key_lets_the_next_in() {
 #[test]
 fn volatile_eviction_takes_no_lock() {
     let mut scene = Scene::new();
-    cmd!(scene.a, "CONFIG", "SET", "maxmemory-policy", "volatile-lru");
+    cmd!(scene.a, "CONFIG SET maxmemory-policy volatile-lru");
     let limit = |bytes: u32| command!("CONFIG", "SET", "maxmemory", bytes);
     scene.a.pipeline(&[limit(1), limit(0)]);
     scene.b_waits_for("a");
@@ -165,39 +131,33 @@ fn volatile_eviction_takes_no_lock() {
 #[test]
 fn waiters_of_a_key_overwritten_by_another_type_get_wrongtype() {
     for change in [
-        command!("SET", "key", "text"),
-        command!("SUNIONSTORE", "key", "set"),
-        command!("RENAME", "set", "key"),
-        command!("COPY", "set", "key", "REPLACE"),
+        "SET key text",
+        "SUNIONSTORE key set",
+        "RENAME set key",
+        "COPY set key REPLACE",
     ] {
-        let mut scene = Scene::alone();
-        cmd!(scene.a, "SADD", "set", "member");
-        scene.a.run(&change);
-        scene.b_gets_wrongtype();
+        let mut scene = Scene::new();
+        let mut c = waiter!(scene.primary, "LOCK.RLOCK key c 60000 WAIT 0");
+        cmd!(scene.a, "SADD set member");
+        cmd!(scene.a, "{change}");
+        assert_error(c.try_recv(), "WRONGTYPE ");
+        assert_error(scene.b.try_recv(), "WRONGTYPE ");
+        scene.ends();
     }
-}
-
-#[test]
-fn every_waiter_of_an_overwritten_key_is_refused() {
-    let mut scene = Scene::new();
-    let mut c = waiter!(scene.primary, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
-    cmd!(scene.a, "SET", "key", "text");
-    assert!(c.try_recv().unwrap_err().starts_with("WRONGTYPE "));
-    scene.b_gets_wrongtype();
 }
 
 #[test]
 fn a_key_overwritten_and_deleted_in_one_turn_lets_the_next_in() {
     let mut scene = Scene::new();
-    let steps = [command!("SET", "key", "text"), command!("DEL", "key")];
+    let steps = [command!("SET key text"), command!("DEL key")];
     scene.a.pipeline(&steps);
     scene.b_is_in();
 }
 
 #[test]
 fn a_lock_renamed_away_lets_the_next_in() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "RENAME", "key", "other");
+    let mut scene = Scene::new();
+    cmd!(scene.a, "RENAME key other");
     granted(&mut scene.b);
     assert_eq!(holders_of(&mut scene.a, "key"), ["b"]);
     assert_eq!(holders_of(&mut scene.a, "other"), ["a"]);
@@ -207,109 +167,58 @@ fn a_lock_renamed_away_lets_the_next_in() {
     scene.ends();
 }
 
-#[test]
-fn a_lock_renamed_onto_the_key_keeps_its_waiters_waiting() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "LOCK.ACQUIRE", "other", "x", 60_000);
-    cmd!(scene.a, "RENAME", "other", "key");
-    scene.b_waits_for("x");
+/// The ways in which the lock `other` comes to `key`, which is held.
+const ARRIVALS: [fn(&mut Conn); 3] = [
+    |conn| drop(cmd!(conn, "RENAME other key")),
+    |conn| drop(cmd!(conn, "COPY other key REPLACE")),
+    restore,
+];
+
+fn restore(conn: &mut Conn) {
+    let payload = bytes(&cmd!(conn, "DUMP other"));
+    cmd!(conn, "RESTORE", "key", 0, payload, "REPLACE");
 }
 
 #[test]
-fn a_lock_renamed_onto_the_key_lets_its_waiters_in_when_its_lease_is_over() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "LOCK.ACQUIRE", "other", "x", 300);
-    cmd!(scene.a, "RENAME", "other", "key");
-    scene.b_is_in();
-}
-
-#[test]
-fn a_read_lock_renamed_onto_the_key_lets_the_readers_at_its_head_in() {
-    let primary = Server::start_alone();
-    let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    cmd!(a, "LOCK.RLOCK", "other", "x", 60_000);
-    let mut r = waiter!(primary, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
-    let _w = waiter!(primary, "LOCK.WLOCK", "key", "w", 60_000, "WAIT", 0);
-    cmd!(a, "RENAME", "other", "key");
-    granted(&mut r);
-    assert_eq!(holders_of(&mut a, "key"), ["r", "x"]);
-    assert_eq!(queue_of(&mut a, "key"), ["w"]);
-}
-
-#[test]
-fn a_waiter_whose_own_lock_is_renamed_onto_the_key_re_enters() {
-    let mut scene = Scene::alone();
-    let token = int(&cmd!(scene.a, "LOCK.ACQUIRE", "other", "b", 60_000));
-    cmd!(scene.a, "RENAME", "other", "key");
-    assert_eq!(granted(&mut scene.b), token);
-    assert_eq!(hold_of(&mut scene.a, "key", "b").unwrap().counts(), (1, 0));
-    scene.ends();
-}
-
-#[test]
-fn a_lock_copied_over_the_key_keeps_its_waiters_waiting() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "LOCK.ACQUIRE", "other", "x", 60_000);
-    cmd!(scene.a, "COPY", "other", "key", "REPLACE");
-    assert_eq!(holders_of(&mut scene.a, "other"), ["x"]);
-    scene.b_waits_for("x");
-}
-
-#[test]
-fn a_lock_copied_over_the_key_lets_its_waiters_in_when_its_lease_is_over() {
-    let mut scene = Scene::alone();
-    cmd!(scene.a, "LOCK.ACQUIRE", "other", "x", 300);
-    cmd!(scene.a, "COPY", "other", "key", "REPLACE");
-    scene.b_is_in();
-}
-
-/// The payload of a lock that `owner` holds in `mode`.
-fn dump(conn: &mut Conn, mode: &str, owners: &[&str], lease: u64) -> Vec<u8> {
-    for owner in owners {
-        int(&cmd!(conn, mode, "dumped", owner, lease));
+fn a_lock_that_comes_to_the_key_keeps_its_waiters_waiting_until_its_lease_is_over() {
+    for arrive in ARRIVALS {
+        for lease in [60_000, 300] {
+            let mut scene = Scene::new();
+            cmd!(scene.a, "LOCK.ACQUIRE other x {lease}");
+            arrive(&mut scene.a);
+            match lease {
+                300 => scene.b_is_in(),
+                _ => scene.b_waits_for("x"),
+            }
+        }
     }
-    let payload = bytes(&cmd!(conn, "DUMP", "dumped"));
-    cmd!(conn, "DEL", "dumped");
-    payload
 }
 
 #[test]
-fn a_lock_of_another_owner_restored_over_the_key_keeps_its_waiters_waiting() {
-    let mut scene = Scene::new();
-    let payload = dump(&mut scene.a, "LOCK.WLOCK", &["x"], 60_000);
-    cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
-    scene.b_waits_for("x");
-}
-
-#[test]
-fn a_lock_restored_over_the_key_lets_its_waiters_in_when_its_lease_is_over() {
-    let mut scene = Scene::new();
-    let payload = dump(&mut scene.a, "LOCK.WLOCK", &["x"], 300);
-    cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
-    scene.b_is_in();
-}
-
-#[test]
-fn a_waiter_whose_own_lock_is_restored_over_the_key_re_enters() {
-    let mut scene = Scene::new();
-    let payload = dump(&mut scene.a, "LOCK.WLOCK", &["b"], 60_000);
-    cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
-    scene.b_is_in();
+fn a_waiter_whose_own_lock_comes_to_the_key_re_enters() {
+    for arrive in ARRIVALS {
+        let mut scene = Scene::new();
+        let token = int(&cmd!(scene.a, "LOCK.ACQUIRE other b 60000"));
+        arrive(&mut scene.a);
+        assert_eq!(hold_of(&mut scene.a, "key", "b").unwrap().token, token);
+        scene.b_is_in();
+    }
 }
 
 #[test]
 fn a_write_request_becomes_an_upgrade_when_its_owner_comes_to_read() {
     let mut scene = Scene::new();
-    let mut c = waiter!(scene.primary, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
-    let payload = dump(&mut scene.a, "LOCK.RLOCK", &["b", "x"], 60_000);
-    cmd!(scene.a, "RESTORE", "key", 0, payload, "REPLACE");
+    let mut c = waiter!(scene.primary, "LOCK.RLOCK key c 60000 WAIT 0");
+    for owner in ["b", "x"] {
+        cmd!(scene.a, "LOCK.RLOCK other {owner} 60000");
+    }
+    restore(&mut scene.a);
     cmd!(scene.a, "PING");
     assert_eq!(queue_of(&mut scene.a, "key"), ["b", "c"]);
-    cmd!(scene.a, "LOCK.RELEASE", "key", "x");
+    cmd!(scene.a, "LOCK.RELEASE key x");
     granted(&mut scene.b);
     assert_eq!(hold_of(&mut scene.a, "key", "b").unwrap().counts(), (1, 1));
-    cmd!(scene.a, "LOCK.RELEASE", "key", "b", "ALL");
+    cmd!(scene.a, "LOCK.RELEASE key b ALL");
     granted(&mut c);
     scene.ends();
 }
@@ -317,25 +226,24 @@ fn a_write_request_becomes_an_upgrade_when_its_owner_comes_to_read() {
 #[test]
 fn a_reload_of_all_data_keeps_the_waiters_and_the_lease_they_wait_for() {
     let mut scene = Scene::new();
-    cmd!(scene.a, "DEBUG", "RELOAD");
+    cmd!(scene.a, "DEBUG RELOAD");
     assert_eq!(text(&cmd!(scene.a, "PING")), "PONG");
     scene.b_waits_for("a");
     let mut scene = Scene::new();
-    cmd!(scene.a, "LOCK.ACQUIRE", "short", "a", 1_500);
+    cmd!(scene.a, "LOCK.ACQUIRE short a 1500");
     let mut c = waiter!(scene.primary, "LOCK.ACQUIRE short c 60000 WAIT 0");
-    cmd!(scene.a, "DEBUG", "RELOAD");
+    cmd!(scene.a, "DEBUG RELOAD");
     granted(&mut c);
     scene.b_waits_for("a");
 }
 
 #[test]
 fn a_reload_that_loses_the_lock_lets_the_next_in() {
-    let server = Server::start();
-    let mut a = server.connect();
+    let (server, mut a) = Server::start_connected();
     cmd!(a, "SAVE");
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "DEBUG", "RELOAD", "NOSAVE");
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    cmd!(a, "DEBUG RELOAD NOSAVE");
     granted(&mut b);
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
     assert_eq!(server.gauge("holders"), 1);

@@ -3,8 +3,8 @@
 
 use mortise_harness::redis::{Cmd, Value};
 use mortise_harness::{
-    Conn, Server, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil, lock_info,
-    queue_of, text, wait_for_sync, waiter,
+    Conn, Server, assert_error, cmd, command, eventually, granted, hold_of, holders_of, int,
+    is_nil, lock_info, queue_of, text, wait_for_sync, waiter,
 };
 
 /// `a` holds `key` to write, and `b` and `c` wait for it, in this order.
@@ -17,24 +17,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene::of(Server::start())
-    }
-
-    /// The same, on a server that is no cluster node.
-    fn alone() -> Scene {
-        Scene::of(Server::start_alone())
-    }
-
-    fn of(server: Server) -> Scene {
+        let server = Server::start_alone();
         let mut a = server.connect();
-        cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-        let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-        let c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+        cmd!(a, "LOCK.ACQUIRE key a 60000");
+        let b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+        let c = waiter!(server, "LOCK.ACQUIRE key c 60000 WAIT 0");
         Scene { server, a, b, c }
     }
 
     fn release(&self) -> Cmd {
-        command!("LOCK.RELEASE", "key", "a")
+        command!("LOCK.RELEASE key a")
     }
 
     fn kill_b(&self) -> Cmd {
@@ -49,12 +41,10 @@ impl Scene {
     #[track_caller]
     fn ends_free(mut self) {
         for owner in ["a", "b", "c"] {
-            cmd!(self.a, "LOCK.RELEASE", "key", owner, "ALL");
+            cmd!(self.a, "LOCK.RELEASE key {owner} ALL");
         }
         drop((self.b, self.c));
-        eventually("nobody is blocked", || {
-            self.server.gauge("blocked_clients") == 0
-        });
+        self.server.await_gauge("blocked_clients", 0);
         for gauge in ["locks", "holders", "waiters", "marked", "held_back"] {
             assert_eq!(self.server.gauge(gauge), 0, "{gauge}");
         }
@@ -62,51 +52,25 @@ impl Scene {
     }
 }
 
-#[track_caller]
-fn closed(conn: &mut Conn) {
-    let error = conn.try_recv().unwrap_err();
-    assert!(error.starts_with("connection closed"), "{error}");
-}
-
 #[test]
-fn a_waiter_killed_behind_its_grant_gives_the_lock_to_the_next() {
-    let mut scene = Scene::new();
-    let replies = scene.a.pipeline(&[scene.release(), scene.kill_b()]);
-    assert_eq!(replies, [Ok(Value::Int(0)), Ok(Value::Int(1))]);
-    closed(&mut scene.b);
-    granted(&mut scene.c);
-    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
-    scene.ends_free();
-}
-
-#[test]
-fn a_waiter_killed_behind_its_grant_leaves_the_lock_free_if_nobody_else_waits() {
-    let mut scene = Scene::new();
-    scene.c = scene.server.connect();
-    eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
-    scene.a.pipeline(&[scene.release(), scene.kill_b()]);
-    closed(&mut scene.b);
-    eventually("the lock is free", || {
-        lock_info(&mut scene.a, "key").is_none()
-    });
-    assert_eq!(int(&cmd!(scene.a, "EXISTS", "key")), 0);
-    scene.ends_free();
-}
-
-#[test]
-fn a_transaction_that_releases_and_kills_gives_the_lock_to_the_next() {
-    let mut scene = Scene::new();
-    let steps = [
-        command!("MULTI"),
-        scene.release(),
-        scene.kill_b(),
-        command!("EXEC"),
-    ];
-    scene.a.pipeline(&steps);
-    closed(&mut scene.b);
-    granted(&mut scene.c);
-    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
-    scene.ends_free();
+fn a_waiter_killed_in_the_turn_of_its_grant_gives_the_lock_to_the_next() {
+    let (multi, exec) = (command!("MULTI"), command!("EXEC"));
+    for way in 0..3 {
+        let mut scene = Scene::new();
+        let (release, kill) = (scene.release(), scene.kill_b());
+        let replies = match way {
+            0 => scene.a.pipeline(&[release, kill]),
+            1 => scene
+                .a
+                .pipeline(&[multi.clone(), release, kill, exec.clone()]),
+            _ => scene.a.pipeline(&[kill, release]),
+        };
+        assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+        assert_error(scene.b.try_recv(), "connection closed");
+        granted(&mut scene.c);
+        assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
+        scene.ends_free();
+    }
 }
 
 #[test]
@@ -174,30 +138,20 @@ fn an_unblock_before_the_release_removes_the_waiter() {
 }
 
 #[test]
-fn a_kill_before_the_release_removes_the_waiter() {
-    let mut scene = Scene::new();
-    scene.a.pipeline(&[scene.kill_b(), scene.release()]);
-    granted(&mut scene.c);
-    assert_eq!(holders_of(&mut scene.a, "key"), ["c"]);
-    scene.ends_free();
-}
-
-#[test]
 fn a_grant_stays_if_its_owner_has_since_got_a_reply_on_another_connection() {
     for answered in [
-        command!("LOCK.ACQUIRE", "key", "b", 60_000, "HOLDS", 1),
-        command!("LOCK.RENEW", "key", "b", 60_000),
+        command!("LOCK.ACQUIRE key b 60000 HOLDS 1"),
+        command!("LOCK.RENEW key b 60000"),
     ] {
         let mut scene = Scene::new();
-        let replies = scene
-            .a
-            .pipeline(&[scene.release(), scene.kill_b(), answered]);
+        let steps = [scene.release(), scene.kill_b(), answered];
+        let replies = scene.a.pipeline(&steps);
         let token = int(replies[2].as_ref().unwrap());
-        closed(&mut scene.b);
+        assert_error(scene.b.try_recv(), "connection closed");
         let hold = hold_of(&mut scene.a, "key", "b").expect("b knows that it holds");
         assert_eq!((hold.token, hold.counts()), (token, (1, 0)));
         assert_eq!(queue_of(&mut scene.a, "key"), ["c"]);
-        cmd!(scene.a, "LOCK.RELEASE", "key", "b");
+        cmd!(scene.a, "LOCK.RELEASE key b");
         granted(&mut scene.c);
         scene.ends_free();
     }
@@ -206,39 +160,22 @@ fn a_grant_stays_if_its_owner_has_since_got_a_reply_on_another_connection() {
 #[test]
 fn undoing_a_lost_grant_that_was_released_does_not_affect_the_next_holder() {
     let mut scene = Scene::new();
-    let release_b = command!("LOCK.RELEASE", "key", "b");
-    scene
-        .a
-        .pipeline(&[scene.release(), scene.kill_b(), release_b]);
+    let release_b = command!("LOCK.RELEASE key b");
+    let steps = [scene.release(), scene.kill_b(), release_b];
+    scene.a.pipeline(&steps);
     granted(&mut scene.c);
     assert_eq!(hold_of(&mut scene.a, "key", "c").unwrap().counts(), (1, 0));
     scene.ends_free();
 }
 
 #[test]
-fn undoing_a_lost_upgrade_restores_the_read_hold() {
-    let server = Server::start();
-    let mut a = server.connect();
-    let token = int(&cmd!(a, "LOCK.RLOCK", "key", "b", 60_000));
-    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    let b = waiter!(server, "LOCK.WLOCK", "key", "b", 60_000, "WAIT", 0);
-    let mut c = waiter!(server, "LOCK.RLOCK", "key", "c", 60_000, "WAIT", 0);
-    let kill = command!("CLIENT", "KILL", "ID", b.client_id());
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
-    granted(&mut c);
-    let hold = hold_of(&mut a, "key", "b").expect("b still reads");
-    assert_eq!((hold.token, hold.counts()), (token, (0, 1)));
-}
-
-#[test]
 fn a_lost_retry_leaves_the_delivered_grant() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut first = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let retry = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let (server, mut a) = Server::start_connected();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut first = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    let retry = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     let kill = command!("CLIENT", "KILL", "ID", retry.client_id());
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    a.pipeline(&[command!("LOCK.RELEASE key a"), kill]);
     let token = granted(&mut first);
     // The first request may get its reply before the second one's grant is undone.
     eventually("b holds once", || {
@@ -253,14 +190,13 @@ fn a_lost_retry_leaves_the_delivered_grant() {
 
 #[test]
 fn a_lost_first_request_leaves_the_retry_its_grant() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let ask = || command!("LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0, "HOLDS", 1);
+    let (server, mut a) = Server::start_connected();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let ask = || command!("LOCK.ACQUIRE key b 60000 WAIT 0 HOLDS 1");
     let first = server.waiter(&ask());
     let mut retry = server.waiter(&ask());
     let kill = command!("CLIENT", "KILL", "ID", first.client_id());
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    a.pipeline(&[command!("LOCK.RELEASE key a"), kill]);
     let token = granted(&mut retry);
     let hold = hold_of(&mut a, "key", "b").expect("b got its grant");
     assert_eq!((hold.token, hold.counts()), (token, (1, 0)));
@@ -268,13 +204,12 @@ fn a_lost_first_request_leaves_the_retry_its_grant() {
 
 #[test]
 fn one_lost_reader_of_a_batch_leaves_the_others() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut waiting = ["r1", "r2", "r3"]
-        .map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
+    let (server, mut a) = Server::start_connected();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut waiting =
+        ["r1", "r2", "r3"].map(|owner| waiter!(server, "LOCK.RLOCK key {owner} 60000 WAIT 0"));
     let kill = command!("CLIENT", "KILL", "ID", waiting[1].client_id());
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    a.pipeline(&[command!("LOCK.RELEASE key a"), kill]);
     granted(&mut waiting[0]);
     granted(&mut waiting[2]);
     eventually("r2 is out", || holders_of(&mut a, "key") == ["r1", "r3"]);
@@ -283,44 +218,37 @@ fn one_lost_reader_of_a_batch_leaves_the_others() {
 #[test]
 fn a_lost_grant_is_undone_whatever_happens_to_the_key_in_the_same_turn() {
     for change in [
-        command!("DEL", "key"),
-        command!("FLUSHALL"),
-        command!("FLUSHDB"),
-        command!("SWAPDB", 0, 1),
-        command!("RENAME", "key", "other"),
-        command!("MOVE", "key", 1),
-        command!("SET", "key", "text"),
+        "DEL key",
+        "FLUSHALL",
+        "FLUSHDB",
+        "SWAPDB 0 1",
+        "RENAME key other",
+        "MOVE key 1",
+        "SET key text",
     ] {
-        let mut scene = Scene::alone();
-        let told = format!(
-            "{:?}",
-            String::from_utf8_lossy(&change.get_packed_command())
-        );
-        for reply in scene.a.pipeline(&[scene.release(), scene.kill_b(), change]) {
-            reply.unwrap_or_else(|error| panic!("{told}: {error}"));
+        let mut scene = Scene::new();
+        let steps = [scene.release(), scene.kill_b(), command!("{change}")];
+        let replies = scene.a.pipeline(&steps);
+        assert!(replies.iter().all(Result::is_ok), "{change}: {replies:?}");
+        match scene.c.try_recv() {
+            Ok(Value::Int(_)) => {}
+            Err(_) if change.starts_with("SET ") => {}
+            other => panic!("{change}: {other:?}"),
         }
-        let reply = scene.c.try_recv();
-        assert!(
-            matches!(&reply, Ok(Value::Int(_))) || told.contains("SET") && reply.is_err(),
-            "{told}: {reply:?}"
-        );
     }
 }
 
 #[test]
 fn a_lost_grant_moved_by_swapdb_is_undone_in_the_other_database() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::new();
     scene.c = scene.server.connect();
     eventually("c has left", || queue_of(&mut scene.a, "key") == ["b"]);
-    let swap = command!("SWAPDB", 0, 1);
+    let swap = command!("SWAPDB 0 1");
     scene.a.pipeline(&[scene.release(), scene.kill_b(), swap]);
-    closed(&mut scene.b);
-    cmd!(scene.a, "SELECT", 1);
+    assert_error(scene.b.try_recv(), "connection closed");
+    cmd!(scene.a, "SELECT 1");
     eventually("the lock is free", || {
-        match lock_info(&mut scene.a, "key") {
-            None => Ok(()),
-            Some(info) => Err(info),
-        }
+        lock_info(&mut scene.a, "key").is_none()
     });
     scene.ends_free();
 }
@@ -328,44 +256,37 @@ fn a_lost_grant_moved_by_swapdb_is_undone_in_the_other_database() {
 #[test]
 fn very_many_grants_that_one_owner_lost_at_once_are_all_undone() {
     const KEYS: usize = 1_000;
-    let server = Server::start_alone();
-    let mut a = server.connect();
+    let (server, mut a) = Server::builder().alone().start_connected();
     let keys: Vec<String> = (0..KEYS).map(|n| format!("key{n}")).collect();
     for key in &keys {
-        cmd!(a, "LOCK.ACQUIRE", key, "a", 600_000);
+        cmd!(a, "LOCK.ACQUIRE {key} a 600000");
     }
     // Three grants for each key: a slice of the work often ends between two of them.
     let asking = keys
         .iter()
-        .flat_map(|key| [0, 1, 2].map(|_| command!("LOCK.ACQUIRE", key, "b", 600_000, "WAIT", 0)));
+        .flat_map(|key| [0, 1, 2].map(|_| command!("LOCK.ACQUIRE {key} b 600000 WAIT 0")));
     let waiting = server.waiters(asking);
     let mut steps = vec![command!("MULTI")];
-    steps.extend(keys.iter().map(|key| command!("LOCK.RELEASE", key, "a")));
-    steps.push(command!("CLIENT", "KILL", "TYPE", "normal"));
+    steps.extend(keys.iter().map(|key| command!("LOCK.RELEASE {key} a")));
+    steps.push(command!("CLIENT KILL TYPE normal"));
     steps.push(command!("EXEC"));
     a.pipeline(&steps);
     drop(waiting);
-    let mut operator = server.connect();
-    eventually("nobody is blocked", || server.gauge("blocked_clients") == 0);
-    eventually("nothing is marked", || server.gauge("marked") == 0);
-    assert_eq!(
-        int(&cmd!(operator, "DBSIZE")),
-        0,
-        "of {KEYS} are still held"
-    );
+    server.await_gauge("blocked_clients", 0);
+    server.await_gauge("marked", 0);
+    assert_eq!(int(&cmd!(server.connect(), "DBSIZE")), 0, "still held");
 }
 
 #[test]
 fn an_undone_grant_is_replicated() {
     let primary = Server::start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut c = waiter!(primary, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    let mut c = waiter!(primary, "LOCK.ACQUIRE key c 60000 WAIT 0");
     let kill = command!("CLIENT", "KILL", "ID", b.client_id());
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "a"), kill]);
+    a.pipeline(&[command!("LOCK.RELEASE key a"), kill]);
     granted(&mut c);
     wait_for_sync(&primary, &replica);
     let mut there = replica.connect();
@@ -373,13 +294,9 @@ fn an_undone_grant_is_replicated() {
         lock_info(&mut there, "key").unwrap().facts(),
         lock_info(&mut a, "key").unwrap().facts()
     );
-    let kill = command!(
-        "CLIENT",
-        "KILL",
-        "ID",
-        waiter!(primary, "LOCK.ACQUIRE", "key", "d", 60_000, "WAIT", 0).client_id()
-    );
-    a.pipeline(&[command!("LOCK.RELEASE", "key", "c"), kill]);
+    let d = waiter!(primary, "LOCK.ACQUIRE key d 60000 WAIT 0");
+    let kill = command!("CLIENT", "KILL", "ID", d.client_id());
+    a.pipeline(&[command!("LOCK.RELEASE key c"), kill]);
     eventually("the lock is free", || lock_info(&mut a, "key").is_none());
     wait_for_sync(&primary, &replica);
     assert!(lock_info(&mut there, "key").is_none());

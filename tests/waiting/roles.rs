@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Server, assert_same_data, cmd, command, eventually, granted, hold_of, holders_of, int,
-    lock_info, queue_of, text, try_cmd, wait_for_sync, waiter,
+    Conn, Server, array, assert_error, assert_same_data, cmd, command, eventually, granted,
+    hold_of, holders_of, int, lock_info, queue_of, refused, text, try_cmd, wait_for_sync, waiter,
 };
 
 #[track_caller]
 fn unblocked(conn: &mut Conn) {
-    let error = conn.try_recv().unwrap_err();
-    assert!(error.starts_with("UNBLOCKED "), "{error}");
+    assert_error(conn.try_recv(), "UNBLOCKED ");
     nothing_more(conn);
 }
 
@@ -26,47 +25,46 @@ fn nothing_more(conn: &mut Conn) {
 
 #[track_caller]
 fn nobody_waits(server: &Server) {
-    eventually("nobody is blocked", || server.gauge("blocked_clients") == 0);
+    server.await_gauge("blocked_clients", 0);
     assert_eq!(server.gauge("waiters"), 0);
 }
 
 fn role(conn: &mut Conn) -> String {
     let reply = cmd!(conn, "ROLE");
-    text(&mortise_harness::array(&reply)[0])
+    text(&array(&reply)[0])
 }
 
 #[test]
 fn a_primary_that_becomes_a_replica_unblocks_every_waiter() {
     let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    cmd!(a, "LOCK.RLOCK", "key", "b", 60_000);
+    cmd!(a, "LOCK.RLOCK key a 60000");
+    cmd!(a, "LOCK.RLOCK key b 60000");
     let mut waiting = [
-        waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0),
-        waiter!(server, "LOCK.RLOCK", "key", "d", 60_000, "WAIT", 60_000),
-        waiter!(server, "LOCK.WLOCK", "key", "a", 60_000, "WAIT", 0),
+        waiter!(server, "LOCK.WLOCK key c 60000 WAIT 0"),
+        waiter!(server, "LOCK.RLOCK key d 60000 WAIT 60000"),
+        waiter!(server, "LOCK.WLOCK key a 60000 WAIT 0"),
     ];
     cmd!(a, "REPLICAOF", "127.0.0.1", other.port());
     waiting.iter_mut().for_each(unblocked);
     nobody_waits(&server);
-    let error = try_cmd!(a, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0).unwrap_err();
-    assert!(error.starts_with("READONLY"), "{error}");
+    refused!(a, "READONLY", "LOCK.ACQUIRE key c 60000 WAIT 0");
 }
 
 #[test]
 fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
     let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     cmd!(a, "REPLICAOF", "127.0.0.1", other.port());
     unblocked(&mut b);
     wait_for_sync(&other, &server);
-    cmd!(a, "REPLICAOF", "NO", "ONE");
+    cmd!(a, "REPLICAOF NO ONE");
     // The other server's empty data has replaced its own.
     assert!(lock_info(&mut a, "key").is_none());
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key a 1000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     granted(&mut b);
 }
 
@@ -74,13 +72,13 @@ fn a_server_that_is_a_primary_again_grants_and_queues_as_before() {
 fn a_grant_in_one_write_with_a_change_of_role_gets_one_reply() {
     let (server, other) = (Server::start_alone(), Server::start_alone());
     let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    let mut c = waiter!(server, "LOCK.ACQUIRE", "key", "c", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    let mut c = waiter!(server, "LOCK.ACQUIRE key c 60000 WAIT 0");
     let port = other.port();
     a.pipeline(&[
-        command!("LOCK.RELEASE", "key", "a"),
-        command!("REPLICAOF", "127.0.0.1", port),
+        command!("LOCK.RELEASE key a"),
+        command!("REPLICAOF 127.0.0.1 {port}"),
     ]);
     match b.try_recv() {
         Ok(Value::Int(_)) => {}
@@ -94,37 +92,22 @@ fn a_grant_in_one_write_with_a_change_of_role_gets_one_reply() {
 
 #[test]
 fn replicaof_no_one_on_a_primary_does_not_affect_its_waiters() {
-    let server = Server::start_alone();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "REPLICAOF", "NO", "ONE");
+    let (server, mut a) = Server::builder().alone().start_connected();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    cmd!(a, "REPLICAOF NO ONE");
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
+    cmd!(a, "LOCK.RELEASE key a");
     granted(&mut b);
-}
-
-#[test]
-fn leases_that_end_on_a_replica_change_nothing_there() {
-    let primary = Server::start_alone();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
-    let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 1_500);
-    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    granted(&mut b);
-    assert_same_data(&primary, &replica);
-    assert_eq!(holders_of(&mut replica.connect(), "key"), ["b"]);
 }
 
 /// A primary with a replica, `a` holding `key` there for `lease`, and `b` waiting.
 fn pair(lease: u64) -> (Server, Server, Conn, Conn) {
     let primary = Server::start_alone();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut a = primary.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", lease);
-    let b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key a {lease}");
+    let b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
     wait_for_sync(&primary, &replica);
     (primary, replica, a, b)
 }
@@ -140,8 +123,8 @@ fn a_failover_unblocks_the_waiters_and_keeps_the_locks() {
     });
     assert_eq!(holders_of(&mut there, "key"), ["a"]);
     nobody_waits(&primary);
-    let mut b = waiter!(replica, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    assert_eq!(int(&cmd!(there, "LOCK.RELEASE", "key", "a")), 0);
+    let mut b = waiter!(replica, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    assert_eq!(int(&cmd!(there, "LOCK.RELEASE key a")), 0);
     granted(&mut b);
     assert_same_data(&replica, &primary);
 }
@@ -151,13 +134,13 @@ fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
     let (_primary, replica, mut a, mut b) = pair(2_500);
     // The replica cannot catch up, so the failover continues until it is aborted.
     replica.stop_signal();
-    cmd!(a, "SET", "unheard", "of");
+    cmd!(a, "SET unheard of");
     cmd!(a, "FAILOVER");
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
     });
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
-    cmd!(a, "FAILOVER", "ABORT");
+    cmd!(a, "FAILOVER ABORT");
     replica.cont_signal();
     granted(&mut b);
     assert_eq!(holders_of(&mut a, "key"), ["b"]);
@@ -167,7 +150,7 @@ fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
 fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
     let (_primary, replica, mut a, mut b) = pair(2_500);
     replica.stop_signal();
-    cmd!(a, "SET", "unheard", "of");
+    cmd!(a, "SET unheard of");
     cmd!(a, "FAILOVER");
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
@@ -184,5 +167,5 @@ fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
         role(&mut there) == "master"
     });
     assert!(holders_of(&mut there, "key").is_empty());
-    int(&cmd!(there, "LOCK.ACQUIRE", "key", "b", 60_000));
+    int(&cmd!(there, "LOCK.ACQUIRE key b 60000"));
 }

@@ -1,14 +1,13 @@
 //! A TTL that a client has set on a lock's key, and later holds.
 
 use mortise_harness::{
-    Conn, Server, assert_same_data, cmd, command, granted, holders_of, int, wait_for_sync, waiter,
+    Conn, Server, assert_same_data, cmd, command, granted, holders_of, int, waiter,
 };
 
 /// A primary with a replica, and a connection to the primary.
 fn pair() -> (Server, Server, Conn) {
     let primary = Server::start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let conn = primary.connect();
     (primary, replica, conn)
 }
@@ -20,17 +19,17 @@ fn holds_without_limit(owner: &str, primary: &Server, replica: &Server) {
     for server in [primary, replica] {
         let mut conn = server.connect();
         assert_eq!(holders_of(&mut conn, "key"), [owner]);
-        assert_eq!(int(&cmd!(conn, "PTTL", "key")), -1);
+        assert_eq!(int(&cmd!(conn, "PTTL key")), -1);
     }
 }
 
 #[test]
 fn a_hand_off_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "EXPIRE", "key", 1_000);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    cmd!(a, "EXPIRE key 1000");
+    cmd!(a, "LOCK.RELEASE key a");
     granted(&mut b);
     holds_without_limit("b", &primary, &replica);
 }
@@ -38,24 +37,24 @@ fn a_hand_off_clears_a_ttl() {
 #[test]
 fn a_hand_off_to_one_more_reader_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.WLOCK", "key", "a", 60_000);
-    cmd!(a, "LOCK.RLOCK", "key", "a", 60_000);
-    let mut b = waiter!(primary, "LOCK.RLOCK", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "EXPIRE", "key", 1_000);
-    cmd!(a, "LOCK.RELEASE", "key", "a", "WRITE");
+    cmd!(a, "LOCK.WLOCK key a 60000");
+    cmd!(a, "LOCK.RLOCK key a 60000");
+    let mut b = waiter!(primary, "LOCK.RLOCK key b 60000 WAIT 0");
+    cmd!(a, "EXPIRE key 1000");
+    cmd!(a, "LOCK.RELEASE key a WRITE");
     granted(&mut b);
-    assert_eq!(int(&cmd!(a, "PTTL", "key")), -1);
-    cmd!(a, "LOCK.RELEASE", "key", "a");
+    assert_eq!(int(&cmd!(a, "PTTL key")), -1);
+    cmd!(a, "LOCK.RELEASE key a");
     holds_without_limit("b", &primary, &replica);
 }
 
 #[test]
 fn a_hand_off_after_a_lease_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.RLOCK", "key", "a", 1_500);
-    cmd!(a, "LOCK.RLOCK", "key", "r", 1_500);
-    cmd!(a, "EXPIRE", "key", 1_000);
-    let mut b = waiter!(primary, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.RLOCK key a 1500");
+    cmd!(a, "LOCK.RLOCK key r 1500");
+    cmd!(a, "EXPIRE key 1000");
+    let mut b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
     granted(&mut b);
     holds_without_limit("b", &primary, &replica);
 }
@@ -63,12 +62,12 @@ fn a_hand_off_after_a_lease_clears_a_ttl() {
 #[test]
 fn an_acquire_after_the_last_lease_clears_a_ttl() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 100);
-    cmd!(a, "EXPIRE", "key", 1_000);
+    cmd!(a, "LOCK.ACQUIRE key a 100");
+    cmd!(a, "EXPIRE key 1000");
     // No timer can run between the two, so only the acquire notices that the lease is over.
     let steps = [
-        command!("DEBUG", "SLEEP", 0.2),
-        command!("LOCK.ACQUIRE", "key", "b", 60_000),
+        command!("DEBUG SLEEP 0.2"),
+        command!("LOCK.ACQUIRE key b 60000"),
     ];
     for reply in a.pipeline(&steps) {
         reply.unwrap();
@@ -79,9 +78,9 @@ fn an_acquire_after_the_last_lease_clears_a_ttl() {
 #[test]
 fn a_reentry_keeps_a_ttl() {
     let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    cmd!(a, "EXPIRE", "key", 1_000);
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
-    assert!(int(&cmd!(a, "TTL", "key")) > 900);
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    cmd!(a, "EXPIRE key 1000");
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    assert!(int(&cmd!(a, "TTL key")) > 900);
     assert_same_data(&primary, &replica);
 }

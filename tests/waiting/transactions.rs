@@ -3,7 +3,7 @@
 use mortise_harness::redis::Value;
 use mortise_harness::{
     Conn, Server, array, assert_same_data, cmd, command, granted, holders_of, int, is_nil,
-    queue_of, wait_for_sync, waiter,
+    queue_of, waiter,
 };
 
 /// A primary with a replica, `a` holding the keys, and `b` waiting for each of them.
@@ -18,22 +18,13 @@ const KEYS: [&str; 3] = ["k1", "k2", "k3"];
 
 impl Scene {
     fn new() -> Scene {
-        Scene::of(Server::start())
-    }
-
-    /// The same, on a server that is no cluster node.
-    fn alone() -> Scene {
-        Scene::of(Server::start_alone())
-    }
-
-    fn of(primary: Server) -> Scene {
-        let replica = Server::builder().replica_of(&primary).start();
-        wait_for_sync(&primary, &replica);
+        let primary = Server::start_alone();
+        let replica = primary.start_replica();
         let mut a = primary.connect();
         let waiting = KEYS
             .map(|key| {
-                cmd!(a, "LOCK.ACQUIRE", key, "a", 60_000);
-                waiter!(primary, "LOCK.ACQUIRE", key, "b", 60_000, "WAIT", 0)
+                cmd!(a, "LOCK.ACQUIRE {key} a 60000");
+                waiter!(primary, "LOCK.ACQUIRE {key} b 60000 WAIT 0")
             })
             .into();
         Scene {
@@ -47,26 +38,24 @@ impl Scene {
     /// Checks that every waiter has been granted, here and on the replica.
     #[track_caller]
     fn all_are_in(mut self) {
-        self.waiting.iter_mut().for_each(|b| {
+        for b in &mut self.waiting {
             granted(b);
-        });
-        for key in KEYS {
-            assert_eq!(holders_of(&mut self.a, key), ["b"], "{key}");
         }
         assert_same_data(&self.primary, &self.replica);
-        let mut there = self.replica.connect();
-        for key in KEYS {
-            assert_eq!(holders_of(&mut there, key), ["b"], "{key}");
+        for mut conn in [self.primary.connect(), self.replica.connect()] {
+            for key in KEYS {
+                assert_eq!(holders_of(&mut conn, key), ["b"], "{key}");
+            }
         }
     }
 }
 
 #[test]
 fn a_transaction_that_releases_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::new();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
-        cmd!(scene.a, "LOCK.RELEASE", key, "a");
+        cmd!(scene.a, "LOCK.RELEASE {key} a");
     }
     assert_eq!(array(&cmd!(scene.a, "EXEC")), [0, 0, 0].map(Value::Int));
     scene.all_are_in();
@@ -74,27 +63,19 @@ fn a_transaction_that_releases_several_locks_lets_all_their_waiters_in() {
 
 #[test]
 fn a_script_that_releases_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::new();
     let script = "for _, key in ipairs(KEYS) do redis.call('LOCK.RELEASE', key, ARGV[1]) end";
     cmd!(scene.a, "EVAL", script, 3, "k1", "k2", "k3", "a");
     scene.all_are_in();
 }
 
 #[test]
-fn a_script_that_deletes_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::alone();
-    let script = "return redis.call('DEL', unpack(KEYS))";
-    assert_eq!(int(&cmd!(scene.a, "EVAL", script, 3, "k1", "k2", "k3")), 3);
-    scene.all_are_in();
-}
-
-#[test]
 fn a_transaction_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::new();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
-        cmd!(scene.a, "DEL", key);
-        cmd!(scene.a, "LOCK.ACQUIRE", key, "c", 60_000);
+        cmd!(scene.a, "DEL {key}");
+        cmd!(scene.a, "LOCK.ACQUIRE {key} c 60000");
     }
     let replies = cmd!(scene.a, "EXEC");
     let acquires = array(&replies).iter().skip(1).step_by(2);
@@ -117,47 +98,20 @@ fn a_script_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
 fn an_acquire_in_one_write_with_a_deletion_does_not_overtake_the_waiter() {
     let mut scene = Scene::new();
     for key in KEYS {
-        let steps = [
-            command!("DEL", key),
-            command!("LOCK.ACQUIRE", key, "c", 60_000),
-        ];
-        assert_eq!(
-            scene.a.pipeline(&steps),
-            [Ok(Value::Int(1)), Ok(Value::Nil)]
-        );
+        let acquire = command!("LOCK.ACQUIRE {key} c 60000");
+        let replies = scene.a.pipeline(&[command!("DEL {key}"), acquire]);
+        assert_eq!(replies, [Ok(Value::Int(1)), Ok(Value::Nil)]);
     }
     scene.all_are_in();
 }
 
 #[test]
-fn an_acquire_in_one_write_with_flushall_does_not_overtake_the_waiter() {
-    let mut scene = Scene::new();
-    let mut steps = vec![command!("FLUSHALL")];
-    steps.extend(KEYS.map(|key| command!("LOCK.ACQUIRE", key, "c", 60_000)));
-    let replies = scene.a.pipeline(&steps);
-    assert!(
-        replies[1..].iter().all(|reply| *reply == Ok(Value::Nil)),
-        "{replies:?}"
-    );
-    scene.all_are_in();
-}
-
-#[test]
-fn releases_in_one_write_let_all_the_waiters_in() {
-    let mut scene = Scene::new();
-    scene
-        .a
-        .pipeline(&KEYS.map(|key| command!("LOCK.RELEASE", key, "a")));
-    scene.all_are_in();
-}
-
-#[test]
 fn a_lock_released_and_requested_again_in_a_transaction_goes_to_the_waiter() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::new();
     cmd!(scene.a, "MULTI");
     for key in KEYS {
-        cmd!(scene.a, "LOCK.RELEASE", key, "a");
-        cmd!(scene.a, "LOCK.ACQUIRE", key, "a", 60_000);
+        cmd!(scene.a, "LOCK.RELEASE {key} a");
+        cmd!(scene.a, "LOCK.ACQUIRE {key} a 60000");
     }
     cmd!(scene.a, "EXEC");
     scene.all_are_in();
@@ -165,17 +119,14 @@ fn a_lock_released_and_requested_again_in_a_transaction_goes_to_the_waiter() {
 
 #[test]
 fn a_chain_of_waiters_is_granted_by_one_write() {
-    let server = Server::start();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "w0", 60_000);
+    let (server, mut a) = Server::start_connected();
+    cmd!(a, "LOCK.ACQUIRE key w0 60000");
     let owners: Vec<String> = (1..=20).map(|n| format!("w{n}")).collect();
     let asking = owners
         .iter()
-        .map(|owner| command!("LOCK.ACQUIRE", "key", owner, 60_000, "WAIT", 0));
+        .map(|owner| command!("LOCK.ACQUIRE key {owner} 60000 WAIT 0"));
     let mut waiting = server.waiters(asking);
-    let steps: Vec<_> = (0..20)
-        .map(|n| command!("LOCK.RELEASE", "key", format!("w{n}")))
-        .collect();
+    let steps: Vec<_> = (0..20).map(|n| command!("LOCK.RELEASE key w{n}")).collect();
     let replies = a.pipeline(&steps);
     assert!(
         replies.iter().all(|reply| *reply == Ok(Value::Int(0))),
@@ -188,12 +139,11 @@ fn a_chain_of_waiters_is_granted_by_one_write() {
 
 #[test]
 fn wait_is_ignored_where_nothing_can_block() {
-    let server = Server::start_alone();
-    let mut a = server.connect();
-    cmd!(a, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let (server, mut a) = Server::builder().alone().start_connected();
+    cmd!(a, "LOCK.ACQUIRE key a 60000");
     cmd!(a, "MULTI");
-    cmd!(a, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    cmd!(a, "LOCK.ACQUIRE", "free", "b", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    cmd!(a, "LOCK.ACQUIRE free b 60000 WAIT 0");
     let replies = cmd!(a, "EXEC");
     assert!(is_nil(&array(&replies)[0]), "{replies:?}");
     int(&array(&replies)[1]);
@@ -207,12 +157,11 @@ fn wait_is_ignored_where_nothing_can_block() {
 fn a_watched_key_handed_over_fails_the_transaction() {
     let mut scene = Scene::new();
     let mut watcher = scene.primary.connect();
-    cmd!(watcher, "WATCH", "k1");
+    cmd!(watcher, "WATCH k1");
     cmd!(watcher, "MULTI");
     cmd!(watcher, "PING");
-    scene
-        .a
-        .pipeline(&KEYS.map(|key| command!("LOCK.RELEASE", key, "a")));
+    let releases = KEYS.map(|key| command!("LOCK.RELEASE {key} a"));
+    scene.a.pipeline(&releases);
     assert!(is_nil(&cmd!(watcher, "EXEC")));
     scene.all_are_in();
 }

@@ -1,17 +1,16 @@
 //! Replies of LOCK.MACQUIRE without a wait, and to a repeated request.
 
 use mortise_harness::{
-    Server, array, as_map, cmd, command, eventually, granted, hold_of, holders_of, int, is_nil,
-    lock_info, mail, queue_of, queued, text, try_cmd,
+    Conn, Server, Shutdown, array, as_map, cmd, command, granted, hold_of, holders_of, int, is_nil,
+    lock_info, mail, queue_of, queued, refused, text, try_cmd, waiter,
 };
 
-use super::{A, B, C, all_free, nobody_waits, several};
+use super::{A, B, C, all_free, by_mail, nobody_waits, several};
 
 #[test]
 fn free_keys_are_granted_at_once_by_one_token_with_count_1() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&conn.run(&several("m", &[B, A, C], &[])));
+    let (_server, mut conn) = Server::start_connected();
+    let token = int(&cmd!(conn, "LOCK.MACQUIRE m 60000 3 {B} {A} {C}"));
     for key in [A, B, C] {
         let hold = hold_of(&mut conn, key, "m").unwrap();
         assert_eq!((hold.counts(), hold.token), ((1, 0), token));
@@ -19,14 +18,11 @@ fn free_keys_are_granted_at_once_by_one_token_with_count_1() {
         assert!((50_000..=60_000).contains(&hold.lease));
     }
     // From now on each is a hold like any other.
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.RENEW", A, "m", 70_000, "TOKEN", token)),
-        token
-    );
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", A, "m")), 0);
-    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", B, "m", token)), token);
-    assert!(int(&cmd!(conn, "LOCK.PASS", B, "m", "n", 60_000)) > token);
-    assert_eq!(int(&cmd!(conn, "LOCK.LEAVE", C, "m")), 1);
+    int(&cmd!(conn, "LOCK.RENEW {A} m 70000 TOKEN {token}"));
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE {A} m")), 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD {B} m {token}")), token);
+    assert!(int(&cmd!(conn, "LOCK.PASS {B} m n 60000")) > token);
+    assert_eq!(int(&cmd!(conn, "LOCK.LEAVE {C} m")), 1);
     assert_eq!(holders_of(&mut conn, B), ["n"]);
     all_free(&mut conn, &[A, C]);
 }
@@ -38,14 +34,10 @@ fn sixteen_keys_are_granted_by_the_requested_token() {
     let keys: Vec<String> = (0..16).map(|n| format!("{{k}}{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let token = int(&conn.run(&several("m", &keys, &[])));
-    let waiting = several(
-        "w",
-        &keys,
-        &["WAIT", "0", "FENCE", &(token + 5_000).to_string()],
-    );
-    let mut waiter = server.waiter(&waiting);
+    let fence = (token + 5_000).to_string();
+    let mut waiter = server.waiter(&several("w", &keys, &["WAIT", "0", "FENCE", &fence]));
     for key in &keys {
-        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "m")), 0);
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE {key} m")), 0);
     }
     let next = granted(&mut waiter);
     assert!(next >= token + 5_000);
@@ -57,27 +49,25 @@ fn sixteen_keys_are_granted_by_the_requested_token() {
 
 #[test]
 fn one_held_key_denies_all() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     for mode in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
-        cmd!(conn, mode, B, "h", 60_000);
-        assert!(is_nil(&conn.run(&several("m", &[A, B, C], &[]))));
+        cmd!(conn, "{mode} {B} h 60000");
+        assert!(is_nil(&cmd!(conn, "LOCK.MACQUIRE m 60000 3 {A} {B} {C}")));
         all_free(&mut conn, &[A, C]);
-        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", B, "h")), 0);
+        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE {B} h")), 0);
     }
     assert_eq!(server.gauge("total_denied"), 2);
-    int(&conn.run(&several("m", &[A, B, C], &[])));
+    int(&cmd!(conn, "LOCK.MACQUIRE m 60000 3 {A} {B} {C}"));
 }
 
 #[test]
 fn a_transaction_and_a_script_take_all_or_nothing_and_never_wait() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE {B} h 60000");
     let steps = [
         command!("MULTI"),
-        several("m", &[A, B], &["WAIT", "0"]),
-        several("n", &[A, C], &["WAIT", "0"]),
+        command!("LOCK.MACQUIRE m 60000 2 {A} {B} WAIT 0"),
+        command!("LOCK.MACQUIRE n 60000 2 {A} {C} WAIT 0"),
         command!("EXEC"),
     ];
     let replies = conn.pipeline(&steps);
@@ -88,8 +78,8 @@ fn a_transaction_and_a_script_take_all_or_nothing_and_never_wait() {
     let script =
         "return redis.call('LOCK.MACQUIRE', ARGV[1], 60000, #KEYS, KEYS[1], KEYS[2], 'WAIT', 0)";
     assert!(is_nil(&cmd!(conn, "EVAL", script, 2, A, B, "m")));
-    cmd!(conn, "LOCK.RELEASE", B, "h");
-    cmd!(conn, "LOCK.RELEASE", A, "n");
+    cmd!(conn, "LOCK.RELEASE {B} h");
+    cmd!(conn, "LOCK.RELEASE {A} n");
     let token = int(&cmd!(conn, "EVAL", script, 2, A, B, "m"));
     for key in [A, B] {
         assert_eq!(hold_of(&mut conn, key, "m").unwrap().token, token);
@@ -99,11 +89,10 @@ fn a_transaction_and_a_script_take_all_or_nothing_and_never_wait() {
 
 #[test]
 fn a_repeated_request_gets_its_token_and_extends_the_leases() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let short = command!("LOCK.MACQUIRE", "m", 30_000, 2, A, B);
+    let (server, mut conn) = Server::start_connected();
+    let short = command!("LOCK.MACQUIRE m 30000 2 {A} {B}");
     let token = int(&conn.run(&short));
-    let same = several("m", &[B, A], &["WAIT", "0"]);
+    let same = command!("LOCK.MACQUIRE m 60000 2 {B} {A} WAIT 0");
     assert_eq!(int(&conn.run(&same)), token);
     for key in [A, B] {
         let hold = hold_of(&mut conn, key, "m").unwrap();
@@ -114,64 +103,50 @@ fn a_repeated_request_gets_its_token_and_extends_the_leases() {
     assert_eq!(int(&conn.run(&short)), token);
     assert!(hold_of(&mut conn, A, "m").unwrap().lease > 30_000);
     // A request for some of the keys is also a repeat.
-    assert_eq!(int(&conn.run(&several("m", &[A], &[]))), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.MACQUIRE m 60000 1 {A}")), token);
     // The same while others wait, and by mail.
-    let _w = server.waiter(&several("w", &[A, B], &["WAIT", "0"]));
-    assert_eq!(
-        int(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"]))),
-        token
-    );
+    let _w = waiter!(server, "LOCK.MACQUIRE w 60000 2 {A} {B} WAIT 0");
+    let by_mail = cmd!(conn, "LOCK.MACQUIRE m 60000 2 {A} {B} WAIT 0 MAIL {{k}}box");
+    assert_eq!(int(&by_mail), token);
     assert_eq!(queue_of(&mut conn, A), ["w"]);
-}
-
-#[track_caller]
-fn is_error(reply: Result<mortise_harness::redis::Value, String>, start: &str) {
-    let error = reply.unwrap_err();
-    assert!(error.starts_with(start), "{error}");
 }
 
 #[test]
 fn an_owner_that_holds_some_of_the_keys_gets_an_error_and_is_never_queued() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let again = |more: &[&str]| several("m", &[A, B], more);
-    let ways: [&[&str]; 3] = [&[], &["WAIT", "0"], &["WAIT", "0", "MAIL", "{k}box"]];
+    let (server, mut conn) = Server::start_connected();
+    let refuses = |conn: &mut Conn| {
+        for way in ["", "WAIT 0", "WAIT 0 MAIL {k}box"] {
+            let holds = "ERR the owner holds one";
+            refused!(conn, holds, "LOCK.MACQUIRE m 60000 2 {A} {B} {way}");
+        }
+    };
     // It holds only one of them.
-    cmd!(conn, "LOCK.ACQUIRE", A, "m", 60_000);
-    for way in ways {
-        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
-    }
+    cmd!(conn, "LOCK.ACQUIRE {A} m 60000");
+    refuses(&mut conn);
     // It holds both, by two tokens.
-    cmd!(conn, "LOCK.ACQUIRE", B, "m", 60_000);
-    for way in ways {
-        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
-    }
+    cmd!(conn, "LOCK.ACQUIRE {B} m 60000");
+    refuses(&mut conn);
     // It holds one of them only for reading.
-    cmd!(conn, "LOCK.RELEASE", A, "m");
-    cmd!(conn, "LOCK.RLOCK", A, "m", 60_000);
+    cmd!(conn, "LOCK.RELEASE {A} m");
+    cmd!(conn, "LOCK.RLOCK {A} m 60000");
     let token = hold_of(&mut conn, A, "m").unwrap().token;
-    assert_eq!(int(&cmd!(conn, "LOCK.FENCE", B, "m", token)), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.FENCE {B} m {token}")), token);
     assert_eq!(hold_of(&mut conn, B, "m").unwrap().token, token);
-    for way in ways {
-        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
-    }
+    refuses(&mut conn);
     // It holds one, and another owner the other.
-    cmd!(conn, "LOCK.RELEASE", A, "m");
-    cmd!(conn, "LOCK.ACQUIRE", A, "x", 60_000);
-    for way in ways {
-        is_error(conn.try_run(&again(way)), "ERR the owner holds one");
-    }
+    cmd!(conn, "LOCK.RELEASE {A} m");
+    cmd!(conn, "LOCK.ACQUIRE {A} x 60000");
+    refuses(&mut conn);
     nobody_waits(&server, &[A, B]);
     assert_eq!(hold_of(&mut conn, B, "m").unwrap().token, token);
 }
 
 #[test]
 fn a_revoked_hold_refuses_the_repeat_and_extends_no_lease() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    int(&cmd!(conn, "LOCK.MACQUIRE", "m", 30_000, 2, A, B));
-    int(&cmd!(conn, "LOCK.REVOKE", B, "m"));
-    is_error(conn.try_run(&several("m", &[A, B], &[])), "REVOKED ");
+    let (_server, mut conn) = Server::start_connected();
+    int(&cmd!(conn, "LOCK.MACQUIRE m 30000 2 {A} {B}"));
+    int(&cmd!(conn, "LOCK.REVOKE {B} m"));
+    refused!(conn, "REVOKED ", "LOCK.MACQUIRE m 60000 2 {A} {B}");
     for key in [A, B] {
         assert!(hold_of(&mut conn, key, "m").unwrap().lease <= 30_000);
     }
@@ -179,39 +154,31 @@ fn a_revoked_hold_refuses_the_repeat_and_extends_no_lease() {
 
 #[test]
 fn in_the_grace_the_repeat_gets_tryagain_and_others_wait_until_it_ends() {
-    let mut server = Server::builder().config("appendonly", "yes").start();
-    let mut conn = server.connect();
-    let token = int(&conn.run(&several("m", &[A, B], &[])));
+    let (mut server, mut conn) = Server::configured("appendonly yes");
+    let token = int(&cmd!(conn, "LOCK.MACQUIRE m 60000 2 {A} {B}"));
     server.set_module_arg("grace", "3000");
-    server.restart(mortise_harness::Shutdown::AsConfigured);
+    server.restart(Shutdown::AsConfigured);
     let mut conn = server.connect();
-    is_error(conn.try_run(&several("m", &[A, B], &[])), "TRYAGAIN ");
-    assert!(is_nil(&conn.run(&several("x", &[C], &[]))));
+    refused!(conn, "TRYAGAIN ", "LOCK.MACQUIRE m 60000 2 {A} {B}");
+    assert!(is_nil(&cmd!(conn, "LOCK.MACQUIRE x 60000 1 {C}")));
     // One request waits for all keys, and one for free keys.
-    let mut waiter = server.waiter(&several("w", &[C, "{k}d"], &["WAIT", "0"]));
+    let mut waiter = waiter!(server, "LOCK.MACQUIRE w 60000 2 {C} {{k}}d WAIT 0");
     assert_eq!(queue_of(&mut conn, C), ["w"]);
     granted(&mut waiter);
-    assert_eq!(int(&conn.run(&several("m", &[A, B], &[]))), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.MACQUIRE m 60000 2 {A} {B}")), token);
 }
 
 #[test]
 fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
-    let since = queued(&conn.run(&several("m", &[A, B], &["WAIT", "0", "MAIL", "{k}box"])));
-    let _behind = server.waiter(&several("n", &[A, B], &["WAIT", "0"]));
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE {A} h 60000");
+    let since = by_mail(&mut conn, "m", &[A, B]);
+    let _behind = waiter!(server, "LOCK.MACQUIRE n 60000 2 {A} {B} WAIT 0");
     let again = command!("LOCK.MACQUIRE m 20000 2 {B} {A} WAIT 90000 MAIL {{k}}box");
     assert_eq!(queued(&conn.run(&again)), since);
     for key in [A, B] {
-        let info = lock_info(&mut conn, key).unwrap();
-        let owners: Vec<_> = info
-            .queue
-            .iter()
-            .map(|queued| queued.owner.clone())
-            .collect();
-        assert_eq!(owners, [b"m", b"n"]);
-        let first = &info.queue[0];
+        assert_eq!(queue_of(&mut conn, key), ["m", "n"]);
+        let first = &lock_info(&mut conn, key).unwrap().queue[0];
         assert_eq!(
             (first.lease, first.keys, first.count, first.client),
             (20_000, 2, 1, 0)
@@ -220,16 +187,17 @@ fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
         assert_eq!(first.mode, "write");
     }
     for other in [
-        several("m", &[A, B], &["WAIT", "0"]),
-        several("m", &[A, B], &[]),
-        several("m", &[A, B, C], &["WAIT", "0", "MAIL", "{k}box"]),
-        several("m", &[A], &["WAIT", "0", "MAIL", "{k}box"]),
-        several("m", &[C, B], &["WAIT", "0", "MAIL", "{k}box"]),
+        "2 {k}a {k}b WAIT 0",
+        "2 {k}a {k}b",
+        "3 {k}a {k}b {k}c WAIT 0 MAIL {k}box",
+        "1 {k}a WAIT 0 MAIL {k}box",
+        "2 {k}c {k}b WAIT 0 MAIL {k}box",
     ] {
-        is_error(conn.try_run(&other), "ERR the owner waits at one");
+        let at_one = "ERR the owner waits at one";
+        refused!(conn, at_one, "LOCK.MACQUIRE m 60000 {other}");
     }
-    cmd!(conn, "LOCK.RELEASE", A, "h");
-    let mail = mail!(conn, "{k}box", "WAIT", 2_000);
+    cmd!(conn, "LOCK.RELEASE {A} h");
+    let mail = mail!(conn, "{{k}}box WAIT 2000");
     let letter = mail.only();
     let (token, lease, _) = letter.grant.unwrap();
     assert_eq!(lease, 20_000);
@@ -243,86 +211,58 @@ fn by_mail_the_same_request_keeps_its_place_and_takes_the_new_terms() {
 
 #[test]
 fn while_it_waits_its_owner_can_request_nothing_else_at_its_keys() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", A, "h", 60_000);
-    let mut waiter = server.waiter(&several("m", &[A, B], &["WAIT", "0"]));
+    let at_one = "ERR the owner waits at one";
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE {A} h 60000");
+    let mut waiter = waiter!(server, "LOCK.MACQUIRE m 60000 2 {A} {B} WAIT 0");
     for key in [A, B] {
         for mode in ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK"] {
-            is_error(
-                try_cmd!(conn, mode, key, "m", 60_000),
-                "ERR the owner waits at this key",
-            );
-            is_error(
-                try_cmd!(conn, mode, key, "m", 60_000, "WAIT", 0),
-                "ERR the owner waits",
-            );
-            let by_mail = try_cmd!(conn, "{mode} {key} m 60000 WAIT 0 MAIL {{k}}box HOLDS 1");
-            is_error(by_mail, "ERR the owner waits at this key");
+            for way in ["", "WAIT 0", "WAIT 0 MAIL {k}box HOLDS 1"] {
+                let waits = "ERR the owner waits at this key";
+                refused!(conn, waits, "{mode} {key} m 60000 {way}");
+            }
         }
-        is_error(
-            conn.try_run(&several("m", &[key], &["WAIT", "0"])),
-            "ERR the owner waits at one",
-        );
+        refused!(conn, at_one, "LOCK.MACQUIRE m 60000 1 {key} WAIT 0");
     }
     // At other keys it can.
-    int(&cmd!(conn, "LOCK.ACQUIRE", C, "m", 60_000));
-    cmd!(conn, "LOCK.RELEASE", A, "h");
+    int(&cmd!(conn, "LOCK.ACQUIRE {C} m 60000"));
+    cmd!(conn, "LOCK.RELEASE {A} h");
     granted(&mut waiter);
     // An owner that waits for one of the keys cannot request several.
-    cmd!(conn, "LOCK.ACQUIRE", "{k}d", "h", 60_000);
-    let _one = server.waiter(&command!("LOCK.RLOCK", "{k}d", "n", 60_000, "WAIT", 0));
-    is_error(
-        conn.try_run(&several("n", &["{k}e", "{k}d"], &["WAIT", "0"])),
-        "ERR the owner waits at one",
-    );
+    cmd!(conn, "LOCK.ACQUIRE {{k}}d h 60000");
+    let _one = waiter!(server, "LOCK.RLOCK {{k}}d n 60000 WAIT 0");
+    refused!(conn, at_one, "LOCK.MACQUIRE n 60000 2 {{k}}e {{k}}d WAIT 0");
 }
 
 #[test]
 fn errors_name_the_bad_key() {
-    let server = Server::start_alone();
-    let mut conn = server.connect();
-    let error = conn.try_run(&several("m", &[A, B, A], &[])).unwrap_err();
+    let (server, mut conn) = Server::builder().alone().start_connected();
+    let error = try_cmd!(conn, "LOCK.MACQUIRE m 60000 3 {A} {B} {A}").unwrap_err();
     assert_eq!(error, "ERR key '{k}a' is named twice");
-    is_error(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 0, A),
-        "ERR numkeys must be an integer from 1 to 16",
-    );
-    is_error(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 17, A),
-        "ERR numkeys must be an integer from 1 to 16",
-    );
-    is_error(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 2, A),
-        "ERR numkeys must be at most 1",
-    );
-    is_error(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 1, A, "MAIL", "box"),
-        "ERR syntax error",
-    );
-    is_error(
-        try_cmd!(conn, "LOCK.MACQUIRE", "m", 60_000, 1, A, "HOLDS", 1),
-        "ERR syntax error",
-    );
-    cmd!(conn, "SET", B, "text");
-    is_error(
-        conn.try_run(&several("m", &[A, B], &["WAIT", "0"])),
-        "WRONGTYPE ",
-    );
+    for (wrong, error) in [
+        ("0 {k}a", "ERR numkeys must be an integer from 1 to 16"),
+        ("17 {k}a", "ERR numkeys must be an integer from 1 to 16"),
+        ("2 {k}a", "ERR numkeys must be at most 1"),
+        ("1 {k}a MAIL box", "ERR syntax error"),
+        ("1 {k}a HOLDS 1", "ERR syntax error"),
+    ] {
+        refused!(conn, error, "LOCK.MACQUIRE m 60000 {wrong}");
+    }
+    cmd!(conn, "SET {B} text");
+    refused!(conn, "WRONGTYPE ", "LOCK.MACQUIRE m 60000 2 {A} {B} WAIT 0");
     all_free(&mut conn, &[A]);
     nobody_waits(&server, &[A]);
 }
 
 #[test]
 fn an_owner_that_has_left_one_of_the_keys_takes_none() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.LEAVE", B, "m", "FOR", 60_000);
-    for more in [&[][..], &["WAIT", "0"], &["WAIT", "0", "MAIL", "{k}box"]] {
-        is_error(conn.try_run(&several("m", &[A, B], more)), "LEFT ");
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.LEAVE {B} m FOR 60000");
+    for way in ["", "WAIT 0", "WAIT 0 MAIL {k}box"] {
+        refused!(conn, "LEFT ", "LOCK.MACQUIRE m 60000 2 {A} {B} {way}");
     }
     all_free(&mut conn, &[A, B]);
-    int(&conn.run(&several("m", &[A, C], &[])));
+    int(&cmd!(conn, "LOCK.MACQUIRE m 60000 2 {A} {C}"));
 }
 
 #[test]
@@ -331,16 +271,16 @@ fn each_key_emits_an_event_and_the_request_counts_once() {
         .config("notify-keyspace-events", "Kd")
         .start();
     let (mut conn, mut listener) = (server.connect(), server.connect());
-    cmd!(listener, "PSUBSCRIBE", "__keyspace@0__:*");
+    cmd!(listener, "PSUBSCRIBE __keyspace@0__:*");
     let mut heard = || {
         let message = listener.recv();
         let message = array(&message);
         (text(&message[2]), text(&message[3]))
     };
     let event = |key: &str| (format!("__keyspace@0__:{key}"), "lock.acquire".to_owned());
-    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE {B} h 60000");
     assert_eq!(heard(), event(B));
-    let mut waiter = server.waiter(&several("m", &[A, B, C], &["WAIT", "0"]));
+    let mut waiter = waiter!(server, "LOCK.MACQUIRE m 60000 3 {A} {B} {C} WAIT 0");
     assert_eq!(server.gauge("waiters"), 1);
     let top = cmd!(conn, "LOCK.TOP");
     let mut keys: Vec<_> = array(&top)
@@ -349,7 +289,7 @@ fn each_key_emits_an_event_and_the_request_counts_once() {
         .collect();
     keys.sort();
     assert_eq!(keys, [A, B, C]);
-    cmd!(conn, "LOCK.RELEASE", B, "h");
+    cmd!(conn, "LOCK.RELEASE {B} h");
     granted(&mut waiter);
     assert_eq!(heard().1, "lock.release");
     for key in [A, B, C] {
@@ -358,5 +298,5 @@ fn each_key_emits_an_event_and_the_request_counts_once() {
     assert_eq!(server.gauge("total_grants"), 2);
     assert_eq!(server.gauge("total_handoffs"), 1);
     assert_eq!(server.gauge("locks"), 3);
-    eventually("nobody waits", || server.gauge("waiters") == 0);
+    server.await_gauge("waiters", 0);
 }

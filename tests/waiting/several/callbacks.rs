@@ -11,23 +11,20 @@ use super::{A, B, C, several};
 const KEYS: [&str; 3] = [A, B, C];
 
 /// What a callback does to a key.
-const DEEDS: [&[&str]; 12] = [
-    &["DEL", "?"],
-    &["UNLINK", "?"],
-    &["SET", "?", "text"],
-    &["PEXPIRE", "?", "1"],
-    &["RENAME", "?", "{k}away"],
-    &["MOVE", "?", "1"],
-    &["FLUSHALL"],
-    &["LOCK.ACQUIRE", "?", "thief", "60000"],
-    &["LOCK.RLOCK", "?", "thief", "60000"],
-    &["LOCK.MACQUIRE", "thief", "60000", "2", "{k}a", "?"],
-    &["LOCK.LEAVE", "?", "m"],
-    &["LOCK.RELEASE", "?", "m"],
+const DEEDS: [&str; 12] = [
+    "DEL ?",
+    "UNLINK ?",
+    "SET ? text",
+    "PEXPIRE ? 1",
+    "RENAME ? {k}away",
+    "MOVE ? 1",
+    "FLUSHALL",
+    "LOCK.ACQUIRE ? thief 60000",
+    "LOCK.RLOCK ? thief 60000",
+    "LOCK.MACQUIRE thief 60000 2 {k}a ?",
+    "LOCK.LEAVE ? m",
+    "LOCK.RELEASE ? m",
 ];
-
-/// The deeds that remove nothing from the key.
-const TAKES: [&str; 3] = ["LOCK.ACQUIRE", "LOCK.RLOCK", "LOCK.MACQUIRE"];
 
 /// How the three keys are granted to `m`.
 #[derive(Clone, Copy, Debug)]
@@ -44,26 +41,21 @@ struct Case {
     at: &'static str,
     /// The key that the callback changes.
     key: &'static str,
-    deed: &'static [&'static str],
+    deed: &'static str,
 }
 
 impl Case {
     fn name(&self) -> String {
-        let Case {
-            way,
-            event,
-            at,
-            key,
-            deed,
-        } = self;
-        format!("{way:?}: {deed:?} of {key} within {event} of {at}")
+        let (way, deed, key) = (self.way, self.deed, self.key);
+        let (event, at) = (self.event, self.at);
+        format!("{way:?}: {deed} of {key} within {event} of {at}")
     }
 
     /// Redis itself stops, or frees a value twice, if a key is removed while a module sets it.
     fn breaks_the_server(&self) -> bool {
         self.event == "new"
-            && !TAKES.contains(&self.deed[0])
-            && (self.at == self.key || self.deed[0] == "FLUSHALL")
+            && !self.deed.contains("thief")
+            && (self.at == self.key || self.deed == "FLUSHALL")
     }
 
     fn run(&self, server: &Server) {
@@ -71,8 +63,8 @@ impl Case {
         let mut m = server.connect();
         // Another owner holds a key, so that the request has to wait.
         let held = (!matches!(self.way, Way::AtOnce)).then(|| {
-            cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
-            cmd!(conn, "DEL", "{k}other");
+            cmd!(conn, "LOCK.ACQUIRE {B} h 60000");
+            cmd!(conn, "DEL {{k}}other");
         });
         let mail: &[&str] = match self.way {
             Way::ByMail => &["WAIT", "0", "MAIL", "{k}box"],
@@ -86,16 +78,12 @@ impl Case {
                 _ => server.await_blocked(&m),
             }
         }
-        let deed: Vec<&str> = self
-            .deed
-            .iter()
-            .map(|word| if *word == "?" { self.key } else { word })
-            .collect();
-        cmd!(conn, "ACTOR.ON", self.event, self.at, 1, &deed);
+        let (event, at, deed) = (self.event, self.at, self.deed.replace('?', self.key));
+        cmd!(conn, "ACTOR.ON {event} {at} 1 {deed}");
         let reply = match held {
             None => m.try_run(&several("m", &KEYS, mail)),
             Some(()) => {
-                cmd!(conn, "LOCK.RELEASE", B, "h");
+                cmd!(conn, "LOCK.RELEASE {B} h");
                 match self.way {
                     Way::ByMail => Ok(Value::Nil),
                     _ => m.try_recv(),
@@ -115,7 +103,7 @@ impl Case {
         self.assert_whole(&mut conn, &reply);
         cmd!(conn, "FLUSHALL");
         for key in KEYS {
-            cmd!(conn, "LOCK.LEAVE", key, "m");
+            cmd!(conn, "LOCK.LEAVE {key} m");
         }
         let told = mail!(conn, "{{k}}box");
         if let Some(last) = told.letters.last() {
@@ -134,7 +122,7 @@ impl Case {
     fn assert_whole(&self, conn: &mut Conn, reply: &Result<Value, String>) {
         let mut holds = Vec::new();
         for key in KEYS.iter().filter(|key| *key != &self.key) {
-            if text(&cmd!(conn, "TYPE", key)) != "string" {
+            if text(&cmd!(conn, "TYPE {key}")) != "string" {
                 holds.push(hold_of(conn, key, "m").is_some());
             }
         }
@@ -144,7 +132,7 @@ impl Case {
         assert!(all || none, "{}: {holds:?}, {reply:?}", self.name());
         match reply {
             Err(_) => assert!(none, "{}: {reply:?}", self.name()),
-            Ok(Value::Int(_)) => assert!(all || self.deed[0] == "FLUSHALL", "{}", self.name()),
+            Ok(Value::Int(_)) => assert!(all || self.deed == "FLUSHALL", "{}", self.name()),
             Ok(Value::Nil) if matches!(self.way, Way::ByMail) => {}
             Ok(_) => assert!(none, "{}: {reply:?}", self.name()),
         }
@@ -206,12 +194,12 @@ fn a_grant_that_is_undone_half_way_lets_the_waiters_behind_in() {
     let server = Server::start_alone();
     server.load_actor();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", B, "h", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE {B} h 60000");
     let mut m = server.waiter(&several("m", &KEYS, &["WAIT", "0"]));
-    let mut behind = KEYS.map(|key| waiter!(server, "LOCK.ACQUIRE", key, "w", 60_000, "WAIT", 0));
+    let mut behind = KEYS.map(|key| waiter!(server, "LOCK.ACQUIRE {key} w 60000 WAIT 0"));
     // While one key is set, another becomes a string.
-    cmd!(conn, "ACTOR.ON", "new", C, 1, "SET", A, "text");
-    cmd!(conn, "LOCK.RELEASE", B, "h");
+    cmd!(conn, "ACTOR.ON new {C} 1 SET {A} text");
+    cmd!(conn, "LOCK.RELEASE {B} h");
     let error = m.try_recv().unwrap_err();
     assert!(
         error.starts_with("TRYAGAIN ") || error.starts_with("WRONGTYPE "),
@@ -222,7 +210,7 @@ fn a_grant_that_is_undone_half_way_lets_the_waiters_behind_in() {
         assert!(!is_nil(&waiter.recv()));
         assert_eq!(holders_of(&mut conn, key), ["w"]);
     }
-    cmd!(conn, "DEL", A);
+    cmd!(conn, "DEL {A}");
     assert!(lock_info(&mut conn, A).is_none());
     conn.pipeline(&[command!("PING")]);
 }

@@ -12,7 +12,7 @@ mod order;
 mod programs;
 
 use mortise_harness::redis::Cmd;
-use mortise_harness::{Conn, Server, array, cmd, eventually, lock_info};
+use mortise_harness::{Conn, Server, array, cmd, int, lock_info, queued};
 
 /// Keys in one slot.
 pub(crate) const A: &str = "{k}a";
@@ -27,6 +27,21 @@ pub(crate) fn several(owner: &str, keys: &[&str], more: &[&str]) -> Cmd {
     command
 }
 
+/// A request for these keys that has to wait, by mail in the box `{k}box`.
+#[track_caller]
+pub(crate) fn by_mail(conn: &mut Conn, owner: &str, keys: &[&str]) -> i64 {
+    queued(&conn.run(&several(owner, keys, &["WAIT", "0", "MAIL", "{k}box"])))
+}
+
+/// `owner` releases what it holds at these keys.
+#[track_caller]
+pub(crate) fn release(conn: &mut Conn, owner: &str, keys: &[&str]) {
+    for key in keys {
+        let left = int(&cmd!(conn, "LOCK.RELEASE {key} {owner}"));
+        assert_eq!(left, 0, "{key} of {owner}");
+    }
+}
+
 /// Checks that nobody waits at any of the keys, blocked or by mail, and that nothing is left to do.
 #[track_caller]
 pub(crate) fn nobody_waits(server: &Server, keys: &[&str]) {
@@ -36,17 +51,15 @@ pub(crate) fn nobody_waits(server: &Server, keys: &[&str]) {
         assert!(info.is_none_or(|info| info.queue.is_empty()), "at {key}");
     }
     assert!(array(&cmd!(conn, "LOCK.TOP")).is_empty());
-    eventually("no client is blocked, and nothing is left over", || {
-        [
-            "waiters",
-            "waiters_by_mail",
-            "blocked_clients",
-            "marked",
-            "held_back",
-        ]
-        .iter()
-        .all(|gauge| server.gauge(gauge) == 0)
-    });
+    for gauge in [
+        "waiters",
+        "waiters_by_mail",
+        "blocked_clients",
+        "marked",
+        "held_back",
+    ] {
+        server.await_gauge(gauge, 0);
+    }
 }
 
 /// Checks that all keys are free, and that nobody waits for them.
