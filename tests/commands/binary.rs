@@ -2,7 +2,9 @@
 
 use std::iter;
 
-use mortise_harness::{Conn, Server, bytes, cmd, hold_of, int, is_nil, lock_info, text, try_cmd};
+use mortise_harness::{
+    Conn, Server, assert_error, bytes, cmd, command, hold_of, int, is_nil, lock_info, text, try_cmd,
+};
 
 /// Byte strings that a parser could misread.
 fn odd_names() -> Vec<Vec<u8>> {
@@ -37,16 +39,9 @@ fn round_trip(conn: &mut Conn, key: &[u8], owner: &[u8]) {
     assert_eq!(lock.facts(), [(owner.to_vec(), 1, 0, token)], "{what}");
     let hold = hold_of(conn, key, owner).unwrap();
     assert_eq!(hold.owner, owner, "{what}");
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.RENEW", key, owner, 1)),
-        token,
-        "{what}"
-    );
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.FENCE", key, owner, 1)),
-        token,
-        "{what}"
-    );
+    for command in ["LOCK.RENEW", "LOCK.FENCE"] {
+        assert_eq!(int(&cmd!(conn, command, key, owner, 1)), token, "{what}");
+    }
     let passed = int(&cmd!(conn, "LOCK.PASS", key, owner, "another", 60_000));
     let back = int(&cmd!(conn, "LOCK.PASS", key, "another", owner, 60_000));
     assert!(token < passed && passed < back, "{what}");
@@ -84,8 +79,7 @@ fn a_key_may_consist_of_any_bytes() {
 
 #[test]
 fn owners_of_odd_bytes_are_different_owners() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let owners = odd_names();
     let tokens: Vec<i64> = owners
         .iter()
@@ -106,8 +100,7 @@ fn owners_of_odd_bytes_are_different_owners() {
 
 #[test]
 fn names_of_odd_bytes_survive_dump_and_restore_and_a_reload() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let names = odd_names();
     for name in &names {
         cmd!(conn, "LOCK.RLOCK", name, name, 60_000);
@@ -127,33 +120,20 @@ fn names_of_odd_bytes_survive_dump_and_restore_and_a_reload() {
 
 #[test]
 fn an_error_about_odd_bytes_is_one_line_of_printable_text() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for odd in odd_names() {
         // Digits alone would be another error, with its own text.
-        for words in [
-            [&b"LOCK.ACQUIRE"[..], b"key", b"a", b"1000", &odd],
-            [
-                b"LOCK.ACQUIRE",
-                b"key",
-                b"a",
-                b"1000",
-                &[&odd[..], b"-"].concat(),
-            ],
-            [
-                b"LOCK.RENEW",
-                b"key",
-                b"a",
-                &[b"-", &odd[..]].concat(),
-                b"TOKEN",
-            ],
+        let more = [&odd[..], b"-"].concat();
+        let negative = [b"-", &odd[..]].concat();
+        for command in [
+            command!("LOCK.ACQUIRE", "key", "a", 1_000, &odd),
+            command!("LOCK.ACQUIRE", "key", "a", 1_000, &more),
+            command!("LOCK.RENEW", "key", "a", &negative, "TOKEN"),
         ] {
-            let error = conn.try_cmd(&words).unwrap_err();
+            let error = conn.try_run(&command).unwrap_err();
             assert!(error.starts_with("ERR "), "{error:?}");
-            assert!(
-                error.bytes().all(|byte| (b' '..0x7f).contains(&byte)),
-                "{error:?}"
-            );
+            let printable = error.bytes().all(|byte| (b' '..0x7f).contains(&byte));
+            assert!(printable, "{error:?}");
             assert_eq!(text(&cmd!(conn, "PING")), "PONG", "the protocol is in step");
         }
     }
@@ -162,8 +142,7 @@ fn an_error_about_odd_bytes_is_one_line_of_printable_text() {
 
 #[test]
 fn an_error_about_a_huge_argument_stays_short() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let huge = vec![b'7'; 4 << 20];
     for error in [
         try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", &huge[..]).unwrap_err(),
@@ -179,14 +158,11 @@ fn an_error_about_a_huge_argument_stays_short() {
 
 #[test]
 fn hundreds_of_thousands_of_arguments_are_refused_like_one_too_many() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let mut words = vec!["LOCK.ACQUIRE", "key", "a", "1000"];
     words.extend(iter::repeat_n("x", 300_000));
-    let error = conn.try_cmd(&words).unwrap_err();
-    assert!(error.starts_with("ERR "), "{error}");
+    assert_error(conn.try_cmd(&words), "ERR ");
     words.splice(4.., ["HOLDS", "1"].repeat(100_000));
-    let error = conn.try_cmd(&words).unwrap_err();
-    assert!(error.starts_with("ERR "), "{error}");
+    assert_error(conn.try_cmd(&words), "ERR ");
     assert_eq!(int(&cmd!(conn, "EXISTS", "key")), 0);
 }

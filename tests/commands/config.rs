@@ -3,7 +3,7 @@
 use std::fs;
 
 use mortise_harness::{
-    Builder, Conn, Server, Shutdown, as_map, cmd, hold_of, int, is_nil, text, try_cmd,
+    Builder, Conn, Server, Shutdown, as_map, cmd, hold_of, int, is_nil, refused, text, try_cmd,
 };
 
 const DEFAULTS: [(&str, &str); 6] = [
@@ -17,7 +17,7 @@ const DEFAULTS: [(&str, &str); 6] = [
 
 #[track_caller]
 fn setting(conn: &mut Conn, name: &str) -> String {
-    text(&as_map(&cmd!(conn, "CONFIG", "GET", name))[name])
+    text(&as_map(&cmd!(conn, "CONFIG GET {name}"))[name])
 }
 
 /// The log of a server that does not start.
@@ -33,7 +33,7 @@ fn refused(builder: Builder) -> String {
 fn each_setting_has_its_default() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
-        let all = as_map(&cmd!(conn, "CONFIG", "GET", "lock.*"));
+        let all = as_map(&cmd!(conn, "CONFIG GET lock.*"));
         assert_eq!(all.len(), DEFAULTS.len(), "{all:?}");
         for (name, default) in DEFAULTS {
             assert_eq!(text(&all[name]), default);
@@ -43,24 +43,22 @@ fn each_setting_has_its_default() {
 
 #[test]
 fn a_setting_can_be_changed_at_run_time() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for (name, _) in DEFAULTS {
         for value in ["5000", "100"] {
             cmd!(conn, "CONFIG", "SET", name, value);
             assert_eq!(setting(&mut conn, name), value);
         }
     }
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 7, "lock.grace", 8);
+    cmd!(conn, "CONFIG SET lock.max-lease 7 lock.grace 8");
     assert_eq!(setting(&mut conn, "lock.max-lease"), "7");
     assert_eq!(setting(&mut conn, "lock.grace"), "8");
 }
 
 #[test]
 fn a_value_out_of_bounds_is_refused_and_the_setting_stays() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "CONFIG SET lock.max-lease 5000");
     let values = ["-2", "x", "", "1.5", "1e3", "99999999999999999999"];
     for (name, _) in DEFAULTS {
         let before = setting(&mut conn, name);
@@ -71,58 +69,59 @@ fn a_value_out_of_bounds_is_refused_and_the_setting_stays() {
         }
         assert_eq!(setting(&mut conn, name), before);
     }
-    let error = try_cmd!(conn, "CONFIG", "SET", "lock.max-lease", 0).unwrap_err();
-    assert!(error.starts_with("ERR "), "{error}");
+    refused!(conn, "ERR ", "CONFIG SET lock.max-lease 0");
     // Several settings are changed together or not at all.
-    let both = try_cmd!(conn, "CONFIG", "SET", "lock.grace", 9, "lock.max-lease", 0);
+    let both = try_cmd!(conn, "CONFIG SET lock.grace 9 lock.max-lease 0");
     assert!(both.is_err());
     assert_eq!(setting(&mut conn, "lock.grace"), "0");
     assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
-    assert!(try_cmd!(conn, "CONFIG", "SET", "lock.patience", 1).is_err());
+    assert!(try_cmd!(conn, "CONFIG SET lock.patience 1").is_err());
+    for beyond in [
+        "lock.max-queued 10000001",
+        "lock.mail-timeout 99",
+        "lock.mail-timeout 60001",
+    ] {
+        assert!(try_cmd!(conn, "CONFIG SET {beyond}").is_err(), "{beyond}");
+    }
 }
 
 #[test]
 fn a_lower_max_lease_applies_only_to_later_requests() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let (_server, mut conn) = Server::start_connected();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000"));
+    cmd!(conn, "CONFIG SET lock.max-lease 5000");
     let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
     assert!(lease > 5_000, "{lease}");
     for request in [
-        ["LOCK.ACQUIRE", "key", "a", "5001"],
-        ["LOCK.ACQUIRE", "other", "a", "5001"],
-        ["LOCK.RENEW", "key", "a", "5001"],
-    ]
-    .map(Vec::from)
-    .into_iter()
-    .chain([vec!["LOCK.PASS", "key", "a", "b", "5001"]])
-    {
-        let error = conn.try_cmd(&request).unwrap_err();
+        "LOCK.ACQUIRE key a 5001",
+        "LOCK.ACQUIRE other a 5001",
+        "LOCK.RENEW key a 5001",
+        "LOCK.PASS key a b 5001",
+    ] {
+        let error = refused!(conn, "ERR ", "{request}");
         assert!(error.contains("5000"), "{error}");
     }
     // The remaining lease exceeds the new limit, and stays.
-    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 5_000)), token);
-    assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_000)), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW key a 5000")), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.ACQUIRE key a 5000")), token);
     let lease = hold_of(&mut conn, "key", "a").unwrap().lease;
     assert!(lease > 5_000, "{lease}");
 
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 70_000);
-    assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", "a", 70_000)), token);
+    cmd!(conn, "CONFIG SET lock.max-lease 70000");
+    assert_eq!(int(&cmd!(conn, "LOCK.RENEW key a 70000")), token);
 }
 
 #[test]
 fn settings_are_read_from_the_configuration_file() {
-    let server = Server::builder()
+    let (_server, mut conn) = Server::builder()
         .config("lock.max-lease", "5000")
         .config("lock.max-waiters", "7")
         .config("lock.grace", "1")
-        .start();
-    let mut conn = server.connect();
+        .start_connected();
     assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
     assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
     assert_eq!(setting(&mut conn, "lock.grace"), "1");
-    let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_001).unwrap_err();
+    let error = try_cmd!(conn, "LOCK.ACQUIRE key a 5001").unwrap_err();
     assert!(error.contains("5000"), "{error}");
 }
 
@@ -133,18 +132,17 @@ fn settings_are_read_from_arguments_with_and_without_their_prefix_in_any_case() 
         ["lock.max-lease", "lock.max-waiters", "lock.grace"],
         ["MAX-LEASE", "lock.Max-Waiters", "GRACE"],
     ] {
-        let server = Server::builder()
+        let (_server, mut conn) = Server::builder()
             .module_arg(waiters, "7")
             .module_arg(lease, "5000")
             .module_arg(grace, "1")
-            .start();
-        let mut conn = server.connect();
+            .start_connected();
         assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
         assert_eq!(setting(&mut conn, "lock.grace"), "1");
-        assert!(try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 5_001).is_err());
-        cmd!(conn, "CONFIG", "SET", "lock.max-lease", 6_000);
-        assert!(try_cmd!(conn, "LOCK.ACQUIRE", "other", "a", 6_000).is_ok());
+        assert!(try_cmd!(conn, "LOCK.ACQUIRE key a 5001").is_err());
+        cmd!(conn, "CONFIG SET lock.max-lease 6000");
+        assert!(try_cmd!(conn, "LOCK.ACQUIRE other a 6000").is_ok());
     }
 }
 
@@ -208,11 +206,10 @@ fn line_of(server: &Server, name: &str) -> Option<String> {
 
 #[test]
 fn config_rewrite_keeps_settings_changed_at_run_time() {
-    let mut server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
-    cmd!(conn, "CONFIG", "SET", "lock.max-waiters", 7);
-    cmd!(conn, "CONFIG", "REWRITE");
+    let (mut server, mut conn) = Server::start_connected();
+    cmd!(conn, "CONFIG SET lock.max-lease 5000");
+    cmd!(conn, "CONFIG SET lock.max-waiters 7");
+    cmd!(conn, "CONFIG REWRITE");
     assert_eq!(line_of(&server, "lock.max-lease").as_deref(), Some("5000"));
     assert_eq!(line_of(&server, "lock.max-waiters").as_deref(), Some("7"));
     assert!(line_of(&server, "loadmodule").is_some());
@@ -229,11 +226,12 @@ fn config_rewrite_keeps_settings_changed_at_run_time() {
 
 #[test]
 fn config_rewrite_keeps_a_setting_that_overrides_an_argument() {
-    let mut server = Server::builder().module_arg("max-lease", "5000").start();
-    let mut conn = server.connect();
+    let (mut server, mut conn) = Server::builder()
+        .module_arg("max-lease", "5000")
+        .start_connected();
     // Back to the default that applies without the argument.
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 86_400_000);
-    cmd!(conn, "CONFIG", "REWRITE");
+    cmd!(conn, "CONFIG SET lock.max-lease 86400000");
+    cmd!(conn, "CONFIG REWRITE");
     let value =
         line_of(&server, "lock.max-lease").expect("a line, for the argument says otherwise");
     let module = line_of(&server, "loadmodule").unwrap();
@@ -246,9 +244,8 @@ fn config_rewrite_keeps_a_setting_that_overrides_an_argument() {
 
 #[test]
 fn a_grace_set_at_run_time_does_not_begin_at_once() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.grace", 60_000);
-    assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "CONFIG SET lock.grace 60000");
+    assert!(!is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000")));
     assert_eq!(server.gauge("grace_left_ms"), 0);
 }

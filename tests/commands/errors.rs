@@ -1,6 +1,6 @@
 //! Refused requests: the text of the error, and that nothing has changed.
 
-use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, text, try_cmd};
+use mortise_harness::{Conn, Server, assert_error, cmd, int, is_nil, lock_info, refused, text};
 
 /// Milliseconds; the default of `lock.max-lease`.
 const MAX_LEASE: i128 = 86_400_000;
@@ -24,7 +24,7 @@ const fn place(command: &'static str, argument: &'static str, least: i128, most:
     }
 }
 
-const INTEGERS: [Place; 30] = [
+const INTEGERS: [Place; 31] = [
     place("LOCK.ACQUIRE key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.WLOCK key a ?", "lease", 1, MAX_LEASE),
     place("LOCK.RLOCK key a ?", "lease", 1, MAX_LEASE),
@@ -35,6 +35,7 @@ const INTEGERS: [Place; 30] = [
     place("LOCK.WLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
     place("LOCK.RLOCK key a 1000 HOLDS ?", "HOLDS", 1, MAX_COUNT),
     place("LOCK.RLOCK key a 1000 LIMIT ?", "LIMIT", 1, MAX_COUNT),
+    place("LOCK.ACQUIRE key a 1000 TOKEN ?", "TOKEN", 1, MAX_TOKEN),
     place("LOCK.ACQUIRE key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.WLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
     place("LOCK.RLOCK key a 1000 FENCE ?", "FENCE", 1, MAX_TOKEN),
@@ -71,44 +72,39 @@ impl Place {
     #[track_caller]
     fn assert_refused(&self, conn: &mut Conn, integer: &[u8]) {
         let what = format!("{} with '{}'", self.command, integer.escape_ascii());
-        match conn.try_cmd(&self.words(integer)) {
-            Ok(reply) => panic!("{what}: {reply:?}"),
-            Err(error) => {
-                assert!(error.starts_with("ERR "), "{what}: {error}");
-                let bounds = [self.least.to_string(), self.most.to_string()];
-                for named in [self.argument, &bounds[0], &bounds[1]] {
-                    assert!(error.contains(named), "{what}: {error}");
-                }
-            }
+        let error = assert_error(conn.try_cmd(&self.words(integer)), "ERR ");
+        let bounds = [self.least.to_string(), self.most.to_string()];
+        for named in [self.argument, &bounds[0], &bounds[1]] {
+            assert!(error.contains(named), "{what}: {error}");
         }
     }
 }
 
 /// Makes `a` hold `key` in both modes.
 fn set_up(conn: &mut Conn) {
-    cmd!(conn, "DEL", "key");
-    cmd!(conn, "LOCK.WLOCK", "key", "a", 60_000, "HOLDS", 2);
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000, "HOLDS", 2);
+    cmd!(conn, "DEL key");
+    cmd!(conn, "LOCK.WLOCK key a 60000 HOLDS 2");
+    cmd!(conn, "LOCK.RLOCK key a 60000 HOLDS 2");
 }
 
 #[test]
 fn integers_out_of_bounds_are_refused() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     set_up(&mut conn);
     let before = lock_info(&mut conn, "key").unwrap();
     for place in &INTEGERS {
-        for past in [
+        let (long, longest) = (i128::from(i64::MAX), i128::from(u64::MAX));
+        // In 64 bits the last two would wrap around to 1 and the maximum.
+        let wrapping = [longest + 2, longest + 1 + place.most];
+        let past = [
             place.least - 1,
             place.most + 1,
-            i64::MIN.into(),
-            i64::MAX.into(),
-            i128::from(i64::MAX) + 1,
-            u64::MAX.into(),
-            // In 64 bits these two would wrap around to 1 and the maximum.
-            i128::from(u64::MAX) + 2,
-            i128::from(u64::MAX) + 1 + place.most,
-        ] {
+            -long - 1,
+            long,
+            long + 1,
+            longest,
+        ];
+        for past in past.into_iter().chain(wrapping) {
             place.assert_refused(&mut conn, past.to_string().as_bytes());
         }
     }
@@ -119,15 +115,14 @@ fn integers_out_of_bounds_are_refused() {
 
 #[test]
 fn integers_at_their_bounds_are_accepted() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for place in &INTEGERS {
         for at in [place.least, place.most] {
             // The largest token is more than an hour ahead, which breaks another bound.
             let too_far_ahead = at == MAX_TOKEN && place.command.contains("FENCE");
             // Nobody holds by such a token.
             let not_held = place.command.contains("GUARD");
-            cmd!(conn, "DEL", "key");
+            cmd!(conn, "DEL key");
             let reply = conn.try_cmd(&place.words(at.to_string().as_bytes()));
             assert_eq!(
                 reply.is_err(),
@@ -143,45 +138,16 @@ fn integers_at_their_bounds_are_accepted() {
 
 #[test]
 fn integers_that_are_not_plain_decimals_are_refused() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     set_up(&mut conn);
     let before = lock_info(&mut conn, "key").unwrap();
-    let malformed: &[&[u8]] = &[
-        b"",
-        b"+1",
-        b"-1",
-        b"-0",
-        b"1.0",
-        b"1.",
-        b".1",
-        b" 1",
-        b"1 ",
-        b"1\n",
-        b"\t1",
-        b"01",
-        b"00",
-        b"1e3",
-        b"0x10",
-        b"1_000",
-        b"1,000",
-        b"1000ms",
-        b"inf",
-        b"nan",
-        b"one",
-        b"\0",
-        b"1\0",
-        b"\x001",
-        b"\xff",
-        b"1\xff",
-        "\u{ff11}".as_bytes(),
-        b"99999999999999999999",
-        b"10000000000000000000000000000000000000000",
-        &[b'9'; 300],
-        &[b'0'; 300],
-    ];
+    let text = "|+1|-1|-0|1.0|1.|.1| 1|1 |1\n|\t1|01|00|1e3|0x10|1_000|1,000|1000ms|inf|nan|one|\0|1\0|\x001|\u{ff11}";
+    let mut malformed: Vec<Vec<u8>> = text.split('|').map(|word| word.into()).collect();
+    malformed.extend([b"\xff".to_vec(), b"1\xff".to_vec()]);
+    malformed.extend([20, 41, 300].map(|len| vec![b'9'; len]));
+    malformed.push(vec![b'0'; 300]);
     for place in &INTEGERS {
-        for integer in malformed {
+        for integer in &malformed {
             place.assert_refused(&mut conn, integer);
         }
     }
@@ -192,9 +158,8 @@ fn integers_that_are_not_plain_decimals_are_refused() {
 
 #[test]
 fn the_bounds_of_a_lease_follow_the_configuration() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 5_000);
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "CONFIG SET lock.max-lease 5000");
     let place = place("LOCK.ACQUIRE key a ?", "lease", 1, 5_000);
     place.assert_refused(&mut conn, b"5001");
     assert!(conn.try_cmd(&place.words(b"5000")).is_ok());
@@ -202,31 +167,26 @@ fn the_bounds_of_a_lease_follow_the_configuration() {
 
 #[test]
 fn too_few_arguments_are_refused_by_every_command() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let shortest: &[&[&str]] = &[
-        &["LOCK.ACQUIRE", "key", "a", "1000"],
-        &["LOCK.WLOCK", "key", "a", "1000"],
-        &["LOCK.RLOCK", "key", "a", "1000"],
-        &["LOCK.MACQUIRE", "a", "1000", "1", "key"],
-        &["LOCK.RELEASE", "key", "a"],
-        &["LOCK.RENEW", "key", "a", "1000"],
-        &["LOCK.PASS", "key", "a", "b", "1000"],
-        &["LOCK.REVOKE", "key", "a"],
-        &["LOCK.FENCE", "key", "a", "1"],
-        &["LOCK.GUARD", "key", "a", "1"],
-        &["LOCK.INFO", "key"],
-        &["LOCK.APPLY", "key", "x"],
-        &["LOCK.SETTLE", "0", "key"],
-    ];
-    for words in shortest {
+    let (_server, mut conn) = Server::start_connected();
+    for line in [
+        "LOCK.ACQUIRE key a 1000",
+        "LOCK.WLOCK key a 1000",
+        "LOCK.RLOCK key a 1000",
+        "LOCK.MACQUIRE a 1000 1 key",
+        "LOCK.RELEASE key a",
+        "LOCK.RENEW key a 1000",
+        "LOCK.PASS key a b 1000",
+        "LOCK.REVOKE key a",
+        "LOCK.FENCE key a 1",
+        "LOCK.GUARD key a 1",
+        "LOCK.INFO key",
+        "LOCK.APPLY key x",
+        "LOCK.SETTLE 0 key",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
         for len in 1..words.len() {
-            let error = conn.try_cmd(&words[..len]).unwrap_err();
-            assert!(
-                error.starts_with("ERR wrong number of arguments"),
-                "{:?}: {error}",
-                &words[..len]
-            );
+            let reply = conn.try_cmd(&words[..len]);
+            assert_error(reply, "ERR wrong number of arguments");
         }
     }
     assert_eq!(int(&cmd!(conn, "DBSIZE")), 0);
@@ -234,8 +194,7 @@ fn too_few_arguments_are_refused_by_every_command() {
 
 #[test]
 fn an_owner_has_one_to_255_bytes() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let commands: &[&str] = &[
         "LOCK.ACQUIRE key ? 1000",
         "LOCK.WLOCK key ? 1000",
@@ -254,29 +213,12 @@ fn an_owner_has_one_to_255_bytes() {
         for len in [0, 256, 257, 100_000] {
             owner.assert_refused(&mut conn, &vec![b'x'; len]);
         }
-        for len in [1, 255] {
+        // 46 and 47 bytes, because owners are stored in different ways by length.
+        for len in [1, 46, 47, 254, 255] {
             let reply = conn.try_cmd(&owner.words(&vec![b'x'; len]));
             assert!(reply.is_ok(), "{command} with {len} bytes: {reply:?}");
-            cmd!(conn, "DEL", "key");
+            cmd!(conn, "DEL key");
         }
-    }
-}
-
-#[test]
-fn owners_of_one_and_of_255_bytes_hold_like_any_other() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    // 46 and 47 bytes, because owners are stored in different ways by length.
-    for len in [1, 46, 47, 254, 255] {
-        let owner = "x".repeat(len);
-        let token = int(&cmd!(conn, "LOCK.RLOCK", "key", &owner, 60_000));
-        assert_eq!(int(&cmd!(conn, "LOCK.RENEW", "key", &owner, 1)), token);
-        assert_eq!(hold_of(&mut conn, "key", &owner).unwrap().token, token);
-    }
-    assert_eq!(lock_info(&mut conn, "key").unwrap().holders, 5);
-    for len in [1, 46, 47, 254, 255] {
-        let released = cmd!(conn, "LOCK.RELEASE", "key", "x".repeat(len));
-        assert_eq!(int(&released), 0);
     }
 }
 
@@ -314,35 +256,25 @@ const STRANGERS: [&str; 6] = [
     "XADD key 1-1 field value",
 ];
 
-fn run_line(conn: &mut Conn, line: &str) -> Result<redis::Value, String> {
-    conn.try_cmd(&line.split(' ').collect::<Vec<_>>())
-}
-
 #[test]
 fn every_command_refuses_a_key_of_another_type_and_does_not_change_it() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for stranger in STRANGERS {
-        cmd!(conn, "DEL", "key");
-        run_line(&mut conn, stranger).unwrap();
-        cmd!(conn, "PEXPIREAT", "key", 4_102_444_800_000_i64);
-        let before = (cmd!(conn, "DUMP", "key"), cmd!(conn, "PEXPIRETIME", "key"));
+        cmd!(conn, "DEL key");
+        cmd!(conn, "{stranger}");
+        cmd!(conn, "PEXPIREAT key 4102444800000");
+        let before = (cmd!(conn, "DUMP key"), cmd!(conn, "PEXPIRETIME key"));
         for command in COMMANDS {
-            let error = run_line(&mut conn, command).unwrap_err();
-            assert!(
-                error.starts_with("WRONGTYPE "),
-                "{stranger}; {command}: {error}"
-            );
+            refused!(conn, "WRONGTYPE ", "{command}");
         }
-        let after = (cmd!(conn, "DUMP", "key"), cmd!(conn, "PEXPIRETIME", "key"));
+        let after = (cmd!(conn, "DUMP key"), cmd!(conn, "PEXPIRETIME key"));
         assert_eq!(before, after, "{stranger}");
     }
 }
 
 #[test]
 fn other_commands_refuse_a_lock_and_do_not_change_it() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     set_up(&mut conn);
     let before = lock_info(&mut conn, "key").unwrap().facts();
     for command in [
@@ -356,17 +288,15 @@ fn other_commands_refuse_a_lock_and_do_not_change_it() {
         "XADD key * field value",
         "SETRANGE key 1 x",
     ] {
-        let error = run_line(&mut conn, command).unwrap_err();
-        assert!(error.starts_with("WRONGTYPE "), "{command}: {error}");
+        refused!(conn, "WRONGTYPE ", "{command}");
     }
     assert_eq!(lock_info(&mut conn, "key").unwrap().facts(), before);
 }
 
 #[test]
 fn syntax_and_bounds_are_checked_before_the_type() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "SET", "key", "value");
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "SET key value");
     for wrong in [
         "LOCK.ACQUIRE key",
         "LOCK.ACQUIRE key a 0",
@@ -385,50 +315,30 @@ fn syntax_and_bounds_are_checked_before_the_type() {
         "LOCK.GUARD key a 0 DEL key",
         "LOCK.INFO key COUNT 0",
     ] {
-        let error = run_line(&mut conn, wrong).unwrap_err();
-        assert!(error.starts_with("ERR "), "{wrong}: {error}");
+        refused!(conn, "ERR ", "{wrong}");
     }
-    assert_eq!(text(&cmd!(conn, "GET", "key")), "value");
+    assert_eq!(text(&cmd!(conn, "GET key")), "value");
 }
 
 #[test]
 fn a_request_that_would_wait_is_checked_like_any_other() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key holder 60000");
     for wrong in [
         "LOCK.ACQUIRE key a 0 WAIT 0",
         "LOCK.ACQUIRE key a 1000 WAIT 0 HOLDS 0",
         "LOCK.ACQUIRE key a 1000 WAIT 0 WAIT 0",
         "LOCK.ACQUIRE key a 1000 WAIT 0 FENCE 9007199254740991",
     ] {
-        let error = run_line(&mut conn, wrong).unwrap_err();
-        assert!(error.starts_with("ERR "), "{wrong}: {error}");
+        refused!(conn, "ERR ", "{wrong}");
     }
     let lock = lock_info(&mut conn, "key").unwrap();
     assert_eq!((lock.holders, lock.waiters), (1, 0));
 }
 
 #[test]
-fn top_refuses_unknown_options_and_is_empty_when_nobody_waits() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    set_up(&mut conn);
-    for wrong in ["LOCK.TOP COUNT", "LOCK.TOP 5", "LOCK.TOP COUNT 1 COUNT 1"] {
-        let error = run_line(&mut conn, wrong).unwrap_err();
-        assert!(error.starts_with("ERR "), "{wrong}: {error}");
-    }
-    for right in ["LOCK.TOP", "LOCK.TOP COUNT 1", "lock.top count 2147483647"] {
-        let reply = run_line(&mut conn, right).unwrap();
-        assert_eq!(reply, redis::Value::Array(Vec::new()), "{right}");
-    }
-}
-
-#[test]
 fn unknown_lock_commands_get_the_servers_own_error() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let error = try_cmd!(conn, "LOCK.STEAL", "key", "a").unwrap_err();
-    assert!(error.starts_with("ERR unknown command"), "{error}");
-    assert!(is_nil(&cmd!(conn, "LOCK.INFO", "key")));
+    let (_server, mut conn) = Server::start_connected();
+    refused!(conn, "ERR unknown command", "LOCK.STEAL key a");
+    assert!(is_nil(&cmd!(conn, "LOCK.INFO key")));
 }

@@ -1,7 +1,7 @@
 //! LOCK.APPLY and LOCK.SETTLE: no ordinary client can run them in any way.
 
 use mortise_harness::{
-    Conn, Facts, Server, array, bytes, cmd, error_line, int, lock_info, send, text, try_cmd,
+    Conn, Facts, Server, array, cmd, error_line, int, lock_info, send, text, try_cmd,
 };
 use redis::Value;
 
@@ -33,10 +33,9 @@ struct Scene {
 
 impl Scene {
     fn set_up() -> Scene {
-        let server = Server::start();
-        let mut conn = server.connect();
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000, "HOLDS", 3);
-        cmd!(conn, "SET", "string", "value");
+        let (server, mut conn) = Server::start_connected();
+        cmd!(conn, "LOCK.ACQUIRE key a 60000 HOLDS 3");
+        cmd!(conn, "SET string value");
         let facts = lock_info(&mut conn, "key").unwrap().facts();
         let last_token = server.gauge("last_token");
         Scene {
@@ -53,7 +52,7 @@ impl Scene {
         let lock = lock_info(&mut self.conn, "key").unwrap();
         assert_eq!(lock.facts(), self.facts);
         assert_eq!(int(&cmd!(self.conn, "DBSIZE")), 2);
-        assert_eq!(text(&cmd!(self.conn, "GET", "string")), "value");
+        assert_eq!(text(&cmd!(self.conn, "GET string")), "value");
         assert_eq!(self.server.gauge("last_token"), self.last_token);
     }
 
@@ -125,7 +124,7 @@ fn a_script_is_refused() {
 fn a_client_is_refused_while_a_waiter_and_an_ended_lease_need_settling() {
     let mut scene = Scene::set_up();
     let mut waiter = scene.server.connect();
-    send!(waiter, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    send!(waiter, "LOCK.ACQUIRE key b 60000 WAIT 0");
     scene.server.await_blocked(&waiter);
     for attempt in scene.attempts() {
         assert_refused(&scene.conn.try_cmd(&attempt).unwrap_err());
@@ -135,10 +134,10 @@ fn a_client_is_refused_while_a_waiter_and_an_ended_lease_need_settling() {
 
     // In a transaction nothing is swept, so the ended hold is still there.
     cmd!(scene.conn, "MULTI");
-    cmd!(scene.conn, "LOCK.ACQUIRE", "short", "a", 5);
-    cmd!(scene.conn, "DEBUG", "SLEEP", "0.006");
-    cmd!(scene.conn, "LOCK.SETTLE", "0", "short");
-    cmd!(scene.conn, "EXISTS", "short");
+    cmd!(scene.conn, "LOCK.ACQUIRE short a 5");
+    cmd!(scene.conn, "DEBUG SLEEP 0.006");
+    cmd!(scene.conn, "LOCK.SETTLE 0 short");
+    cmd!(scene.conn, "EXISTS short");
     let replies = cmd!(scene.conn, "EXEC");
     assert_refused(&error_in(&array(&replies)[2]));
     assert_eq!(int(&array(&replies)[3]), 1, "nobody has swept it");
@@ -146,9 +145,8 @@ fn a_client_is_refused_while_a_waiter_and_an_ended_lease_need_settling() {
 
 #[test]
 fn a_refused_internal_command_is_not_replicated() {
-    let mut server = Server::builder().config("appendonly", "yes").start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let (mut server, mut conn) = Server::configured("appendonly yes");
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     let facts = lock_info(&mut conn, "key").unwrap().facts();
     for effect in effects() {
         try_cmd!(conn, "LOCK.APPLY", "key", &effect[..]).unwrap_err();
@@ -161,21 +159,11 @@ fn a_refused_internal_command_is_not_replicated() {
 }
 
 #[test]
-fn a_dumped_lock_is_refused_as_an_effect() {
-    let mut scene = Scene::set_up();
-    let dump = bytes(&cmd!(scene.conn, "DUMP", "key"));
-    let error = try_cmd!(scene.conn, "LOCK.APPLY", "free", &dump[..]).unwrap_err();
-    assert_refused(&error);
-    scene.assert_untouched();
-}
-
-#[test]
 fn apply_is_registered_with_the_arguments_that_it_takes() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let info = cmd!(conn, "COMMAND", "INFO", "LOCK.APPLY");
+    let (_server, mut conn) = Server::start_connected();
+    let info = cmd!(conn, "COMMAND INFO LOCK.APPLY");
     let info = array(&array(&info)[0]).to_vec();
     assert_eq!(int(&info[1]), 3);
-    let error = try_cmd!(conn, "LOCK.APPLY", "key", "x", "more").unwrap_err();
+    let error = try_cmd!(conn, "LOCK.APPLY key x more").unwrap_err();
     assert!(error.contains("wrong number of arguments"), "{error}");
 }

@@ -1,8 +1,6 @@
 //! `LIMIT`: a lock as a semaphore, without waiting.
 
-use mortise_harness::{
-    Conn, Server, Shutdown, cmd, hold_of, int, is_nil, lock_info, redis::Value, try_cmd,
-};
+use mortise_harness::{Conn, Server, cmd, hold_of, int, is_nil, lock_info, redis::Value};
 
 /// Requests `holds` of `limit` permits.
 fn take(conn: &mut Conn, owner: &str, holds: i64, limit: i64) -> Value {
@@ -19,8 +17,7 @@ fn inside(conn: &mut Conn) -> i64 {
 
 #[test]
 fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     assert!(int(&take(&mut conn, "a", 3, 10)) > 0);
     assert!(int(&take(&mut conn, "b", 6, 10)) > 0);
     assert!(is_nil(&take(&mut conn, "c", 2, 10)));
@@ -28,18 +25,17 @@ fn a_pool_admits_as_many_permits_as_its_limit_and_no_more() {
     assert!(is_nil(&take(&mut conn, "d", 1, 10)));
     assert_eq!(inside(&mut conn), 10);
     // Permits released one by one become free one by one.
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "b")), 5);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE pool b")), 5);
     assert!(is_nil(&take(&mut conn, "d", 2, 10)));
     assert!(int(&take(&mut conn, "d", 1, 10)) > 0);
-    cmd!(conn, "LOCK.RELEASE", "pool", "a", "ALL");
+    cmd!(conn, "LOCK.RELEASE pool a ALL");
     assert!(int(&take(&mut conn, "e", 3, 10)) > 0);
     assert_eq!(inside(&mut conn), 10);
 }
 
 #[test]
 fn an_owner_that_holds_never_waits_for_a_limit() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     let token = int(&take(&mut conn, "a", 2, 5));
     take(&mut conn, "b", 2, 5);
     // One more permit is free.
@@ -53,55 +49,5 @@ fn an_owner_that_holds_never_waits_for_a_limit() {
     // Its count does not grow, so it is granted even above the limit.
     assert_eq!(int(&take(&mut conn, "a", 3, 3)), token);
     assert_eq!(int(&take(&mut conn, "a", 1, 1)), token);
-    assert_eq!(inside(&mut conn), 3);
-}
-
-#[test]
-fn a_pool_needs_no_set_up_and_leaves_nothing() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    for round in 0..3 {
-        assert!(int(&take(&mut conn, "a", 1, 1 + round)) > 0);
-        assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "pool", "a")), 0);
-        assert_eq!(int(&cmd!(conn, "EXISTS", "pool")), 0);
-    }
-}
-
-#[test]
-fn a_limit_is_refused_where_it_has_no_meaning() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    for command in ["LOCK.ACQUIRE", "LOCK.WLOCK"] {
-        let error = try_cmd!(conn, command, "pool", "a", 60_000, "LIMIT", 3).unwrap_err();
-        assert!(
-            error.starts_with("ERR syntax error: ") && error.contains("LIMIT"),
-            "{error}"
-        );
-    }
-    let error = try_cmd!(conn, "LOCK.RLOCK pool a 60000 HOLDS 4 LIMIT 3");
-    assert_eq!(
-        error.unwrap_err(),
-        "ERR HOLDS must be at most 3 (LIMIT), got '4'"
-    );
-    let error = try_cmd!(conn, "LOCK.RLOCK pool a 60000 LIMIT 3 LIMIT 3");
-    assert_eq!(
-        error.unwrap_err(),
-        "ERR syntax error: option LIMIT given twice"
-    );
-    assert_eq!(int(&cmd!(conn, "EXISTS", "pool")), 0);
-}
-
-#[test]
-fn no_lock_stores_a_limit_so_restarts_and_renames_change_nothing() {
-    let mut server = Server::start_alone();
-    let mut conn = server.connect();
-    take(&mut conn, "a", 2, 3);
-    cmd!(conn, "RENAME", "pool", "other");
-    cmd!(conn, "RENAME", "other", "pool");
-    assert!(is_nil(&take(&mut conn, "b", 2, 3)));
-    server.restart(Shutdown::Save);
-    let mut conn = server.connect();
-    assert!(is_nil(&take(&mut conn, "b", 2, 3)));
-    assert!(int(&take(&mut conn, "b", 1, 3)) > 0);
     assert_eq!(inside(&mut conn), 3);
 }

@@ -23,17 +23,7 @@ fn a_panic_logs_its_place_and_the_server_goes_on() {
     // The search makes the first hash table on this thread.
     send!(
         conn,
-        "ACTOR.THREAD",
-        "LOCK.ACQUIRE",
-        "a",
-        "two",
-        60_000,
-        "WAIT",
-        0,
-        "HOLDS",
-        1,
-        "MAIL",
-        "another"
+        "ACTOR.THREAD LOCK.ACQUIRE a two 60000 WAIT 0 HOLDS 1 MAIL another"
     );
     conn.try_recv().ok();
     let mut conn = server.connect();

@@ -3,7 +3,7 @@
 
 use mortise_harness::{
     Conn, LockInfo, Server, array, cmd, error_line, eventually, hold_of, int, is_nil, lock_info,
-    try_cmd,
+    refused, text,
 };
 use redis::Value;
 
@@ -169,16 +169,6 @@ fn a_command_called_by_a_function_gets_the_same_reply() {
     assert_same_story(|conn, command| conn.try_cmd(&through("FCALL", "run", command)));
 }
 
-#[test]
-fn a_script_inside_a_transaction_gets_the_same_reply() {
-    let script = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))";
-    assert_same_story(|conn, command| {
-        cmd!(conn, "MULTI");
-        conn.cmd(&through("EVAL", script, command));
-        Ok(array(&cmd!(conn, "EXEC"))[0].clone())
-    });
-}
-
 /// Fails unless `replies` are those of the whole sequence.
 #[track_caller]
 fn assert_whole_story(replies: &Value) {
@@ -221,26 +211,11 @@ fn all_commands_get_the_same_replies_in_one_script() {
 }
 
 #[test]
-fn all_commands_get_the_same_replies_in_one_pipeline() {
-    let server = Server::start();
-    for mut conn in [server.connect(), server.connect_resp3()] {
-        for (line, _) in STORY {
-            conn.send(&words(line));
-        }
-        let mut reader = Reader::default();
-        for (line, expected) in STORY {
-            let reply = conn.try_recv();
-            assert_eq!(reader.read(&reply), *expected, "{line}");
-        }
-    }
-}
-
-#[test]
 fn a_request_that_cannot_block_gets_null_at_once() {
     let server = Server::start();
     for mut conn in [server.connect(), server.connect_resp3()] {
         load_function(&mut conn);
-        cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+        cmd!(conn, "LOCK.ACQUIRE key holder 60000");
         for line in [
             "LOCK.ACQUIRE key b 60000 WAIT 0",
             "LOCK.RLOCK key b 60000 WAIT 3600000",
@@ -262,14 +237,13 @@ fn a_request_that_cannot_block_gets_null_at_once() {
             assert!(is_nil(&array(&replies)[0]), "{line}: {replies:?}");
         }
         assert_eq!(lock_info(&mut conn, "key").unwrap().waiters, 0);
-        cmd!(conn, "LOCK.RELEASE", "key", "holder");
+        cmd!(conn, "LOCK.RELEASE key holder");
     }
 }
 
 #[test]
 fn one_script_changes_several_locks_together() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let take_all = r"
         for _, key in ipairs(KEYS) do
             if redis.call('LOCK.INFO', key) then return 0 end
@@ -278,42 +252,32 @@ fn one_script_changes_several_locks_together() {
             redis.call('LOCK.ACQUIRE', key, ARGV[1], ARGV[2])
         end
         return #KEYS";
-    let taken = cmd!(
-        conn, "EVAL", take_all, 3, "one", "two", "three", "a", 60_000
-    );
-    assert_eq!(int(&taken), 3);
-    let taken = cmd!(
-        conn, "EVAL", take_all, 3, "three", "four", "five", "b", 60_000
-    );
-    assert_eq!(int(&taken), 0);
+    let mut take = |keys: [&str; 3]| int(&cmd!(conn, "EVAL", take_all, 3, &keys, "a", 60_000));
+    assert_eq!(take(["one", "two", "three"]), 3);
+    assert_eq!(take(["three", "four", "five"]), 0);
     let tokens: Vec<i64> = ["one", "two", "three"]
         .map(|key| hold_of(&mut conn, key, "a").unwrap().token)
         .to_vec();
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-    assert_eq!(int(&cmd!(conn, "EXISTS", "four", "five")), 0);
+    assert_eq!(int(&cmd!(conn, "EXISTS four five")), 0);
 }
 
 #[test]
 fn a_discarded_transaction_takes_no_lock() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());
-    cmd!(conn, "WATCH", "key");
-    cmd!(other, "LOCK.ACQUIRE", "key", "b", 60_000);
+    cmd!(conn, "WATCH key");
+    cmd!(other, "LOCK.ACQUIRE key b 60000");
     cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.ACQUIRE", "second", "a", 60_000);
-    assert!(
-        is_nil(&cmd!(conn, "EXEC")),
-        "a lock is a key like any other"
-    );
-    assert_eq!(int(&cmd!(conn, "EXISTS", "second")), 0);
+    cmd!(conn, "LOCK.ACQUIRE second a 60000");
+    assert!(is_nil(&cmd!(conn, "EXEC")), "it is a key like any other");
+    assert_eq!(int(&cmd!(conn, "EXISTS second")), 0);
 
     cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.ACQUIRE", "second", "a", 60_000);
-    let error = try_cmd!(conn, "LOCK.ACQUIRE", "second").unwrap_err();
-    assert!(error.starts_with("ERR wrong number"), "{error}");
-    let aborted = try_cmd!(conn, "EXEC").unwrap_err();
-    assert!(aborted.starts_with("EXECABORT "), "{aborted}");
-    assert_eq!(int(&cmd!(conn, "EXISTS", "second")), 0);
+    cmd!(conn, "LOCK.ACQUIRE second a 60000");
+    refused!(conn, "ERR wrong number", "LOCK.ACQUIRE second");
+    refused!(conn, "EXECABORT ", "EXEC");
+    assert_eq!(int(&cmd!(conn, "EXISTS second")), 0);
 }
 
 #[test]
@@ -354,62 +318,51 @@ fn a_change_of_a_watched_lock_aborts_the_transaction_and_a_read_does_not() {
         ("LOCK.RELEASE key a ALL", false),
     ];
     for (line, changes) in lines {
-        cmd!(watcher, "WATCH", "key", "free");
+        cmd!(watcher, "WATCH key free");
         let _ = conn.try_cmd(&words(line));
         cmd!(watcher, "MULTI");
         cmd!(watcher, "PING");
         assert_eq!(is_nil(&cmd!(watcher, "EXEC")), changes, "{line}");
     }
     // The end of a lease is a change without a command.
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
-    cmd!(watcher, "WATCH", "key");
-    eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+    cmd!(conn, "LOCK.ACQUIRE key a 50");
+    cmd!(watcher, "WATCH key");
+    eventually("the key is gone", || int(&cmd!(conn, "EXISTS key")) == 0);
     cmd!(watcher, "MULTI");
     assert!(is_nil(&cmd!(watcher, "EXEC")));
 }
 
 #[test]
 fn a_script_reads_a_lock_as_a_flat_table_or_in_resp3_as_a_map() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
-    let flat = cmd!(
-        conn,
-        "EVAL",
-        "return redis.call('LOCK.INFO', KEYS[1])",
-        1,
-        "key"
-    );
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.RLOCK key a 60000");
+    let script = "return redis.call('LOCK.INFO', KEYS[1])";
+    let flat = cmd!(conn, "EVAL", script, 1, "key");
     assert_eq!(LockInfo::read(&flat).holds[0].owner, b"a");
     let script = r"
         redis.setresp(3)
         local lock = redis.call('LOCK.INFO', KEYS[1]).map
         return { lock.mode, lock.holders, lock.holds[1].map.owner }";
     let reply = cmd!(conn, "EVAL", script, 1, "key");
+    let [mode, holders, owner] = array(&reply) else {
+        panic!("{reply:?}")
+    };
     assert_eq!(
-        array(&reply),
-        [
-            Value::BulkString(b"read".to_vec()),
-            Value::Int(1),
-            Value::BulkString(b"a".to_vec())
-        ]
+        (&*text(mode), int(holders), &*text(owner)),
+        ("read", 1, "a")
     );
 }
 
 #[test]
 fn a_read_only_script_may_read_locks_but_not_acquire_them() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let (_server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     let look = "return redis.call('LOCK.INFO', KEYS[1], 'OWNER', 'a')";
     assert!(!is_nil(&cmd!(conn, "EVAL_RO", look, 1, "key")));
     for command in ["LOCK.ACQUIRE", "LOCK.RENEW"] {
         let change = format!("return redis.call('{command}', KEYS[1], 'a', 1000)");
-        let error = try_cmd!(conn, "EVAL_RO", change, 1, "key").unwrap_err();
-        assert!(
-            error.starts_with("ERR Write commands are not allowed"),
-            "{error}"
-        );
+        let start = "ERR Write commands are not allowed";
+        refused!(conn, start, "EVAL_RO", change, 1, "key");
     }
     assert_eq!(hold_of(&mut conn, "key", "a").unwrap().counts(), (1, 0));
 }

@@ -2,17 +2,15 @@
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Server, array, as_map, bytes, cmd, command, eventually, int, mail, queue, request, text,
-    try_cmd, waiter,
+    Conn, Server, array, as_map, bytes, cmd, command, eventually, int, mail, queue, refused,
+    request, text, try_cmd, waiter,
 };
 
 /// A connection of the user `u` with these permissions.
-fn as_user(server: &Server, rights: &[&str]) -> Conn {
-    server
-        .connect()
-        .cmd(&[&["ACL", "SETUSER", "u", "reset", "on", "nopass"], rights].concat());
+fn as_user(server: &Server, rights: &str) -> Conn {
     let mut conn = server.connect();
-    cmd!(conn, "AUTH", "u", "any");
+    cmd!(conn, "ACL SETUSER u reset on nopass {rights}");
+    cmd!(conn, "AUTH u any");
     conn
 }
 
@@ -28,9 +26,8 @@ fn wanted(server: &Server, locks: &[(&str, usize)]) -> Vec<Conn> {
     let mut conn = server.connect();
     let mut waiting = Vec::new();
     for (key, waiters) in locks {
-        cmd!(conn, "LOCK.ACQUIRE", key, "holder", 60_000);
-        let requests = (0..*waiters)
-            .map(|n| command!("LOCK.ACQUIRE", key, format!("w{n}"), 60_000, "WAIT", 0));
+        cmd!(conn, "LOCK.ACQUIRE {key} holder 60000");
+        let requests = (0..*waiters).map(|n| command!("LOCK.ACQUIRE {key} w{n} 60000 WAIT 0"));
         waiting.extend(server.waiters(requests));
     }
     waiting
@@ -43,16 +40,16 @@ fn top_names_no_key_that_the_user_may_not_read() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
     for (patterns, shown) in [
-        (&["~*"][..], &["b:1", "a:1", "b:2", "a:2"][..]),
-        (&["~a:*"], &["a:1", "a:2"]),
-        (&["%R~b:*"], &["b:1", "b:2"]),
+        ("~*", &["b:1", "a:1", "b:2", "a:2"][..]),
+        ("~a:*", &["a:1", "a:2"]),
+        ("%R~b:*", &["b:1", "b:2"]),
         // A user that may only write cannot use LOCK.INFO either.
-        (&["%W~b:*"], &[]),
-        (&["~a:1", "~b:2"], &["a:1", "b:2"]),
-        (&["~other:*"], &[]),
-        (&[], &[]),
+        ("%W~b:*", &[]),
+        ("~a:1 ~b:2", &["a:1", "b:2"]),
+        ("~other:*", &[]),
+        ("", &[]),
     ] {
-        let mut conn = as_user(&server, &[&["+lock.top"], patterns].concat());
+        let mut conn = as_user(&server, &format!("+lock.top {patterns}"));
         assert_eq!(keys(&cmd!(conn, "LOCK.TOP")), shown, "{patterns:?}");
     }
 }
@@ -63,7 +60,7 @@ fn a_client_that_has_not_logged_in_sees_what_the_default_user_may() {
     let _waiting = wanted(&server, &LOCKS);
     let mut conn = server.connect();
     assert_eq!(keys(&cmd!(conn, "LOCK.TOP")).len(), 4);
-    cmd!(conn, "ACL", "SETUSER", "default", "resetkeys", "~a:*");
+    cmd!(conn, "ACL SETUSER default resetkeys ~a:*");
     assert_eq!(keys(&cmd!(conn, "LOCK.TOP")), ["a:1", "a:2"]);
 }
 
@@ -71,21 +68,21 @@ fn a_client_that_has_not_logged_in_sees_what_the_default_user_may() {
 fn hidden_locks_do_not_count_in_the_count_of_top() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
-    let mut conn = as_user(&server, &["+lock.top", "~a:*"]);
-    assert_eq!(keys(&cmd!(conn, "LOCK.TOP", "COUNT", 1)), ["a:1"]);
-    assert_eq!(keys(&cmd!(conn, "LOCK.TOP", "COUNT", 2)), ["a:1", "a:2"]);
+    let mut conn = as_user(&server, "+lock.top ~a:*");
+    assert_eq!(keys(&cmd!(conn, "LOCK.TOP COUNT 1")), ["a:1"]);
+    assert_eq!(keys(&cmd!(conn, "LOCK.TOP COUNT 2")), ["a:1", "a:2"]);
 }
 
 #[test]
 fn a_change_of_permissions_applies_to_the_next_call() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
-    let mut conn = as_user(&server, &["+lock.top", "~a:*"]);
+    let mut conn = as_user(&server, "+lock.top ~a:*");
     assert_eq!(keys(&cmd!(conn, "LOCK.TOP")).len(), 2);
     let mut root = server.connect();
-    cmd!(root, "ACL", "SETUSER", "u", "~b:1");
+    cmd!(root, "ACL SETUSER u ~b:1");
     assert_eq!(keys(&cmd!(conn, "LOCK.TOP")), ["b:1", "a:1", "a:2"]);
-    cmd!(root, "ACL", "SETUSER", "u", "resetkeys");
+    cmd!(root, "ACL SETUSER u resetkeys");
     assert!(keys(&cmd!(conn, "LOCK.TOP")).is_empty());
 }
 
@@ -93,17 +90,8 @@ fn a_change_of_permissions_applies_to_the_next_call() {
 fn scripts_transactions_and_guards_show_no_more() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
-    let rights = [
-        "+lock.top",
-        "+lock.guard",
-        "+lock.acquire",
-        "+eval",
-        "+multi",
-        "+exec",
-        "~a:*",
-        "~mine",
-    ];
-    let mut conn = as_user(&server, &rights);
+    let commands = "+lock.top +lock.guard +lock.acquire +eval +multi +exec";
+    let mut conn = as_user(&server, &format!("{commands} ~a:* ~mine"));
     let shown = ["a:1", "a:2"];
     // Maps become flat arrays in a script.
     let script = "local found = {} \
@@ -115,8 +103,8 @@ fn scripts_transactions_and_guards_show_no_more() {
     cmd!(conn, "MULTI");
     cmd!(conn, "LOCK.TOP");
     assert_eq!(keys(&array(&cmd!(conn, "EXEC"))[0]), shown);
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "mine", "me", 60_000));
-    let guarded = cmd!(conn, "LOCK.GUARD", "mine", "me", token, "LOCK.TOP");
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE mine me 60000"));
+    let guarded = cmd!(conn, "LOCK.GUARD mine me {token} LOCK.TOP");
     assert_eq!(keys(&guarded), shown);
 }
 
@@ -124,43 +112,32 @@ fn scripts_transactions_and_guards_show_no_more() {
 #[test]
 fn top_stops_after_ten_thousand_hidden_locks() {
     const HIDDEN: usize = 10_000;
-    let server = Server::builder()
-        .module_arg("mail-timeout", "60000")
-        .start();
-    let mut conn = server.connect();
-    let ask = |conn: &mut Conn, key: &str, owner: &str, mailbox: usize| {
-        queue!(
-            conn,
-            format!("box{mailbox}"),
-            "LOCK.ACQUIRE {key} {owner} 600000"
-        );
+    let (server, mut conn) = Server::configured("lock.mail-timeout 60000");
+    let ask = |conn: &mut Conn, key: &str, owner: &str, mailbox: &str| {
+        queue!(conn, mailbox, "LOCK.ACQUIRE {key} {owner} 600000");
     };
-    let hidden = |n: usize| format!("b:{n}");
     let acquires: Vec<_> = (0..HIDDEN)
-        .map(|n| command!("LOCK.ACQUIRE", hidden(n), "h", 600_000))
+        .map(|n| command!("LOCK.ACQUIRE b:{n} h 600000"))
         .collect();
     conn.pipeline(&acquires);
-    cmd!(conn, "LOCK.ACQUIRE", "a:1", "h", 600_000);
+    cmd!(conn, "LOCK.ACQUIRE a:1 h 600000");
     // Among locks with equally many waiters the longest wait stands first.
     let requests: Vec<_> = (1..HIDDEN)
         .map(|n| {
             let mailbox = format!("box{}", n % 10);
-            request!(mailbox, 0, "LOCK.ACQUIRE", hidden(n), "x", 600_000)
+            request!(mailbox, 0, "LOCK.ACQUIRE b:{n} x 600000")
         })
         .collect();
     conn.pipeline(&requests);
-    ask(&mut conn, "a:1", "w", 0);
-    let mut user = as_user(&server, &["+lock.top", "~a:*"]);
+    ask(&mut conn, "a:1", "w", "box0");
+    let mut user = as_user(&server, "+lock.top ~a:*");
     assert_eq!(keys(&cmd!(user, "LOCK.TOP")), ["a:1"]);
     for owner in ["x", "y"] {
-        ask(&mut conn, "b:0", owner, 1);
+        ask(&mut conn, "b:0", owner, "box1");
     }
     assert!(keys(&cmd!(user, "LOCK.TOP")).is_empty());
     // Other users still see all.
-    assert_eq!(
-        keys(&cmd!(conn, "LOCK.TOP", "COUNT", 20_000)).len(),
-        HIDDEN + 1
-    );
+    assert_eq!(keys(&cmd!(conn, "LOCK.TOP COUNT 20000")).len(), HIDDEN + 1);
 }
 
 #[test]
@@ -172,11 +149,11 @@ fn top_shows_no_database_that_the_user_may_not_use() {
     let mut conn = server.connect();
     let mut waiting = Vec::new();
     for db in [0, 1] {
-        cmd!(conn, "SELECT", db);
-        cmd!(conn, "LOCK.ACQUIRE", "key", "holder", 60_000);
+        cmd!(conn, "SELECT {db}");
+        cmd!(conn, "LOCK.ACQUIRE key holder 60000");
         let mut other = server.connect();
-        cmd!(other, "SELECT", db);
-        other.submit(&command!("LOCK.ACQUIRE", "key", "w", 60_000, "WAIT", 0));
+        cmd!(other, "SELECT {db}");
+        other.submit(&command!("LOCK.ACQUIRE key w 60000 WAIT 0"));
         server.await_blocked(&other);
         waiting.push(other);
     }
@@ -185,11 +162,11 @@ fn top_shows_no_database_that_the_user_may_not_use() {
         let entries = array(&reply).iter();
         entries.map(|entry| int(&as_map(entry)["db"])).collect()
     };
-    let mut user = as_user(&server, &["+lock.top", "~*", "alldbs"]);
+    let mut user = as_user(&server, "+lock.top ~* alldbs");
     assert_eq!(dbs(&mut user).len(), 2);
-    let mut user = as_user(&server, &["+lock.top", "~*", "resetdbs", "db=0"]);
+    let mut user = as_user(&server, "+lock.top ~* resetdbs db=0");
     assert_eq!(dbs(&mut user), [0]);
-    let mut user = as_user(&server, &["+lock.top", "~*", "resetdbs", "db=0,1"]);
+    let mut user = as_user(&server, "+lock.top ~* resetdbs db=0,1");
     assert_eq!(dbs(&mut user).len(), 2);
 }
 
@@ -197,54 +174,46 @@ fn top_shows_no_database_that_the_user_may_not_use() {
 fn info_of_a_forbidden_key_is_refused_by_the_server() {
     let server = Server::start();
     let _waiting = wanted(&server, &LOCKS);
-    let mut conn = as_user(&server, &["+lock.info", "+eval", "~a:*"]);
-    assert_eq!(int(&as_map(&cmd!(conn, "LOCK.INFO", "a:1"))["waiters"]), 3);
-    let error = try_cmd!(conn, "LOCK.INFO", "b:1").unwrap_err();
-    assert!(error.starts_with("NOPERM"), "{error}");
+    let mut conn = as_user(&server, "+lock.info +eval ~a:*");
+    assert_eq!(int(&as_map(&cmd!(conn, "LOCK.INFO a:1"))["waiters"]), 3);
+    refused!(conn, "NOPERM", "LOCK.INFO b:1");
     let inside = try_cmd!(conn, "EVAL", "return redis.call('LOCK.INFO', 'b:1')", 0);
     assert!(inside.is_err(), "{inside:?}");
 }
 
 #[test]
 fn a_deadlock_error_names_only_readable_keys_and_counts_the_others() {
-    let server = Server::start();
-    let mut root = server.connect();
-    let rights = ["+lock.acquire", "~mine:*"];
-    let mut conn = as_user(&server, &rights);
-    cmd!(conn, "LOCK.ACQUIRE", "mine:1", "a", 60_000);
-    cmd!(root, "LOCK.ACQUIRE", "mine:2", "b", 60_000);
-    cmd!(root, "LOCK.ACQUIRE", "secret", "c", 60_000);
-    let _b = waiter!(server, "LOCK.ACQUIRE", "secret", "b", 60_000, "WAIT", 0);
-    let _c = waiter!(server, "LOCK.ACQUIRE", "mine:1", "c", 60_000, "WAIT", 0);
-    let error = try_cmd!(conn, "LOCK.ACQUIRE", "mine:2", "a", 60_000, "WAIT", 0).unwrap_err();
-    assert!(error.starts_with("DEADLOCK "), "{error}");
+    let (server, mut root) = Server::start_connected();
+    let mut conn = as_user(&server, "+lock.acquire ~mine:*");
+    cmd!(conn, "LOCK.ACQUIRE mine:1 a 60000");
+    cmd!(root, "LOCK.ACQUIRE mine:2 b 60000");
+    cmd!(root, "LOCK.ACQUIRE secret c 60000");
+    let _b = waiter!(server, "LOCK.ACQUIRE secret b 60000 WAIT 0");
+    let _c = waiter!(server, "LOCK.ACQUIRE mine:1 c 60000 WAIT 0");
+    let error = refused!(conn, "DEADLOCK ", "LOCK.ACQUIRE mine:2 a 60000 WAIT 0");
     let named: Vec<&str> = error.split('\'').skip(1).step_by(2).collect();
     assert_eq!(named, ["mine:2", "mine:1"], "{error}");
     assert!(error.contains("and 1 that"), "{error}");
     assert!(!error.contains("secret"), "{error}");
-    let told = try_cmd!(root, "LOCK.ACQUIRE", "mine:2", "a", 60_000, "WAIT", 0).unwrap_err();
-    assert!(
-        told.contains("'secret'") && !told.contains("that"),
-        "{told}"
-    );
+    let told = try_cmd!(root, "LOCK.ACQUIRE mine:2 a 60000 WAIT 0").unwrap_err();
+    assert!(told.contains("'secret'"), "{told}");
+    assert!(!told.contains("that"), "{told}");
 }
 
 #[test]
 fn a_deadlock_letter_names_only_keys_that_its_reader_may_see() {
-    let server = Server::start();
-    let mut root = server.connect();
-    cmd!(root, "LOCK.RLOCK", "mine:1", "b", 60_000);
-    cmd!(root, "LOCK.RLOCK", "mine:1", "c", 60_000);
-    let payload = bytes(&cmd!(root, "DUMP", "mine:1")).to_vec();
-    cmd!(root, "DEL", "mine:1");
-    cmd!(root, "LOCK.WLOCK", "mine:1", "x", 60_000);
-    let rights = ["+lock.wlock", "+lock.mail", "~mine:*"];
-    let mut conn = as_user(&server, &rights);
-    cmd!(conn, "LOCK.WLOCK", "mine:2", "b", 60_000);
-    queue!(conn, "box", "LOCK.WLOCK", "mine:1", "b", 60_000);
-    cmd!(root, "LOCK.WLOCK", "secret", "d", 60_000);
-    let _c = waiter!(server, "LOCK.WLOCK", "secret", "c", 60_000, "WAIT", 0);
-    let _d = waiter!(server, "LOCK.WLOCK", "mine:2", "d", 60_000, "WAIT", 0);
+    let (server, mut root) = Server::start_connected();
+    cmd!(root, "LOCK.RLOCK mine:1 b 60000");
+    cmd!(root, "LOCK.RLOCK mine:1 c 60000");
+    let payload = bytes(&cmd!(root, "DUMP mine:1")).to_vec();
+    cmd!(root, "DEL mine:1");
+    cmd!(root, "LOCK.WLOCK mine:1 x 60000");
+    let mut conn = as_user(&server, "+lock.wlock +lock.mail ~mine:*");
+    cmd!(conn, "LOCK.WLOCK mine:2 b 60000");
+    queue!(conn, "box", "LOCK.WLOCK mine:1 b 60000");
+    cmd!(root, "LOCK.WLOCK secret d 60000");
+    let _c = waiter!(server, "LOCK.WLOCK secret c 60000 WAIT 0");
+    let _d = waiter!(server, "LOCK.WLOCK mine:2 d 60000 WAIT 0");
     // Now b reads together with c, so its request becomes an upgrade: it waits for c, c for d, and d for b.
     cmd!(root, "RESTORE", "mine:1", 0, payload, "REPLACE");
     let error = eventually("b's request is refused", || {

@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use mortise_harness::{
-    Conn, Server, array, cmd, command, eventually, granted, info, int, text, try_cmd, waiter,
+    Conn, Server, array, cmd, command, granted, info, int, text, try_cmd, waiter,
 };
 
 /// The fields of a client in CLIENT LIST.
 fn client_line(conn: &mut Conn, id: i64) -> String {
-    text(&cmd!(conn, "CLIENT", "LIST", "ID", id))
+    text(&cmd!(conn, "CLIENT LIST ID {id}"))
 }
 
 #[test]
 fn a_waiter_is_a_blocked_client_that_runs_the_command_it_sent() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let reader = waiter!(server, "LOCK.RLOCK", "key", "r", 60_000, "WAIT", 0);
-    let collector = waiter!(server, "LOCK.MAIL", "box", "WAIT", 0);
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let reader = waiter!(server, "LOCK.RLOCK key r 60000 WAIT 0");
+    let collector = waiter!(server, "LOCK.MAIL box WAIT 0");
     for (client, command) in [(&reader, "LOCK.RLOCK"), (&collector, "LOCK.MAIL")] {
         let line = client_line(&mut conn, client.client_id());
         assert!(line.contains(" flags=b "), "{line}");
@@ -30,22 +29,19 @@ fn a_waiter_is_a_blocked_client_that_runs_the_command_it_sent() {
 
 #[test]
 fn the_slow_log_counts_work_and_not_waiting() {
-    let server = Server::builder()
-        .config("slowlog-log-slower-than", "100000")
-        .config("latency-monitor-threshold", "100")
-        .start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut waiting = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let (server, mut conn) =
+        Server::configured("slowlog-log-slower-than 100000; latency-monitor-threshold 100");
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let mut waiting = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     assert!(waiting.recv_within(Duration::from_millis(300)).is_none());
-    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "LOCK.RELEASE key a");
     granted(&mut waiting);
     // As with the server's own commands that block.
-    let mut popping = waiter!(server, "BLPOP", "list", 0);
+    let mut popping = waiter!(server, "BLPOP list 0");
     assert!(popping.recv_within(Duration::from_millis(300)).is_none());
-    cmd!(conn, "RPUSH", "list", "x");
+    cmd!(conn, "RPUSH list x");
     popping.recv();
-    let slow = cmd!(conn, "SLOWLOG", "GET", 10);
+    let slow = cmd!(conn, "SLOWLOG GET 10");
     let named: Vec<String> = array(&slow)
         .iter()
         .map(|entry| format!("{entry:?}").to_uppercase())
@@ -54,7 +50,7 @@ fn the_slow_log_counts_work_and_not_waiting() {
         !named.iter().any(|entry| entry.contains("LOCK.ACQUIRE")),
         "{named:?}"
     );
-    let stats = info(&cmd!(conn, "INFO", "commandstats"));
+    let stats = info(&cmd!(conn, "INFO commandstats"));
     let (_, acquire) = stats
         .iter()
         .find(|(name, _)| name.to_uppercase() == "CMDSTAT_LOCK.ACQUIRE")
@@ -66,8 +62,7 @@ fn the_slow_log_counts_work_and_not_waiting() {
 
 #[test]
 fn info_shows_locks_in_the_documented_sections() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for (section, shows) in [
         ("default", false),
         ("all", false),
@@ -75,7 +70,7 @@ fn info_shows_locks_in_the_documented_sections() {
         ("modules", true),
         ("lock", true),
     ] {
-        let lines = info(&cmd!(conn, "INFO", section));
+        let lines = info(&cmd!(conn, "INFO {section}"));
         assert_eq!(lines.contains_key("lock_locks"), shows, "{section}");
     }
     assert!(!info(&cmd!(conn, "INFO")).contains_key("lock_locks"));
@@ -83,15 +78,14 @@ fn info_shows_locks_in_the_documented_sections() {
 
 #[test]
 fn monitor_shows_commands_and_no_hand_offs() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000));
-    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 1_500);
+    let (server, mut conn) = Server::start_connected();
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000"));
+    cmd!(conn, "LOCK.ACQUIRE short a 1500");
     let mut monitor = server.connect();
     cmd!(monitor, "MONITOR");
-    let mut waiting = waiter!(server, "LOCK.ACQUIRE", "short", "b", 60_000, "WAIT", 0);
+    let mut waiting = waiter!(server, "LOCK.ACQUIRE short b 60000 WAIT 0");
     granted(&mut waiting);
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "x");
+    cmd!(conn, "LOCK.GUARD key a {token} SET data x");
     cmd!(conn, "ECHO", "the end");
     let mut seen = Vec::new();
     while seen
@@ -112,17 +106,13 @@ fn monitor_shows_commands_and_no_hand_offs() {
 
 #[test]
 fn memory_usage_counts_the_lock_and_not_its_waiters() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let alone = int(&cmd!(conn, "MEMORY", "USAGE", "key"));
-    let requests =
-        (0..20).map(|n| command!("LOCK.ACQUIRE", "key", format!("w{n}"), 60_000, "WAIT", 0));
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let alone = int(&cmd!(conn, "MEMORY USAGE key"));
+    let requests = (0..20).map(|n| command!("LOCK.ACQUIRE key w{n} 60000 WAIT 0"));
     let waiting = server.waiters(requests);
-    assert_eq!(int(&cmd!(conn, "MEMORY", "USAGE", "key")), alone);
-    assert!(
-        try_cmd!(conn, "MEMORY", "DOCTOR").is_ok() && try_cmd!(conn, "MEMORY", "STATS").is_ok()
-    );
+    assert_eq!(int(&cmd!(conn, "MEMORY USAGE key")), alone);
+    assert!(try_cmd!(conn, "MEMORY DOCTOR").is_ok() && try_cmd!(conn, "MEMORY STATS").is_ok());
     drop(waiting);
-    eventually("nobody waits", || server.gauge("waiters") == 0);
+    server.await_gauge("waiters", 0);
 }
