@@ -7,7 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mortise_harness::redis::{Cmd, Value};
-use mortise_harness::{Conn, Dice, Mail, Record, Stint, command, eventually_within, queued};
+use mortise_harness::{
+    Conn, Dice, Mail, Record, Stint, command, eventually_within, queued, request,
+};
 
 pub(crate) const KEY: &str = "key";
 pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
@@ -156,28 +158,20 @@ impl Contender {
         let (_, conn) = slot.as_mut()?;
         let sent = conn.try_send_raw(&command.get_packed_command()).is_ok();
         let reply = sent.then(|| conn.recv_within(patience)).flatten();
-        match reply {
-            Some(Err(error)) if error.starts_with("connection closed") => *slot = None,
-            None => *slot = None,
-            known => return known,
+        let is_known = match &reply {
+            Some(Err(error)) => !error.starts_with("connection closed"),
+            Some(Ok(_)) => true,
+            None => false,
+        };
+        if !is_known {
+            *slot = None;
         }
-        None
+        reply.filter(|_| is_known)
     }
 
     fn acquire(&mut self, owner: &str) -> Option<Held> {
         let (sent, lease) = (Instant::now(), LEASE.as_millis() as u64);
-        let command = command!(
-            "LOCK.ACQUIRE",
-            KEY,
-            owner,
-            lease,
-            "WAIT",
-            2_000,
-            "MAIL",
-            &self.name,
-            "HOLDS",
-            1
-        );
+        let command = request!(&self.name, 2_000, "LOCK.ACQUIRE {KEY} {owner} {lease}");
         match self.call(Line::Commands, &command, PATIENCE)?.ok()? {
             Value::Int(token) => self.held(owner, token, sent),
             reply @ Value::Array(_) => {
@@ -205,15 +199,8 @@ impl Contender {
         }
         while !self.stop.load(Ordering::SeqCst) {
             let asked = Instant::now();
-            let command = command!(
-                "LOCK.MAIL",
-                &self.name,
-                "AFTER",
-                self.since,
-                self.after,
-                "WAIT",
-                WAIT
-            );
+            let (name, since, after) = (&self.name, self.since, self.after);
+            let command = command!("LOCK.MAIL {name} AFTER {since} {after} WAIT {WAIT}");
             let reply = self.call(Line::Ear, &command, PATIENCE + Duration::from_millis(WAIT));
             let Some(reply) = reply else {
                 // The client may repeat the call over another connection as long as the wait lasts.
@@ -238,11 +225,7 @@ impl Contender {
                 let (token, _, age) = letter.grant?;
                 let age = Duration::from_millis(age as u64);
                 let granted = (asked + Duration::from_millis(told.waited as u64)).checked_sub(age);
-                return self.held(
-                    owner,
-                    token,
-                    granted.map_or(sent, |granted| granted.max(sent)),
-                );
+                return self.held(owner, token, granted.unwrap_or(sent).max(sent));
             }
         }
         None
@@ -273,7 +256,7 @@ impl Contender {
 
     /// Repeats it until a reply comes.
     fn leave(&mut self, owner: &str) {
-        let command = command!("LOCK.LEAVE", KEY, owner, "FOR", 60_000);
+        let command = command!("LOCK.LEAVE {KEY} {owner} FOR 60000");
         let began = Instant::now();
         while !matches!(self.call(Line::Commands, &command, PATIENCE), Some(Ok(_))) {
             // If the client never connects again, the lease ends and the box closes by themselves.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mortise_harness::{
     Builder, Cluster, Conn, Dice, Link, Server, begin_migration, cmd, end_migration, eventually,
-    try_cmd, wait_for_sync,
+    migrate, try_cmd, wait_for_sync,
 };
 
 use crate::contender::{Crowd, KEY, LEASE};
@@ -19,6 +19,13 @@ fn server() -> Builder {
 /// How long a fault lasts: longer than a client waits for a reply, shorter than a box lives.
 const FAULT: Duration = Duration::from_millis(600);
 
+/// Four clients, each over a link of its own.
+fn crowd_over_links(server: &Server) -> (Vec<Link>, Crowd) {
+    let links: Vec<Link> = (0..4).map(|_| Link::to(server)).collect();
+    let crowd = Crowd::start(links.iter().map(Link::port));
+    (links, crowd)
+}
+
 /// Lets time pass during a fault, which has no event to await.
 fn pass(conn: &mut Conn, time: Duration) {
     assert!(conn.recv_within(time).is_none());
@@ -27,8 +34,7 @@ fn pass(conn: &mut Conn, time: Duration) {
 #[test]
 fn no_two_are_inside_when_replies_are_lost_on_both_connections() {
     let server = server().start();
-    let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
-    let crowd = Crowd::start(links.iter().map(Link::port));
+    let (links, crowd) = crowd_over_links(&server);
     let mut conn = server.connect();
     let mut dice = Dice::new(1);
     for _ in 0..ROUNDS {
@@ -45,8 +51,7 @@ fn no_two_are_inside_when_replies_are_lost_on_both_connections() {
 #[test]
 fn no_two_are_inside_when_messages_are_late_in_either_direction() {
     let server = server().start();
-    let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
-    let crowd = Crowd::start(links.iter().map(Link::port));
+    let (links, crowd) = crowd_over_links(&server);
     let mut conn = server.connect();
     let mut dice = Dice::new(2);
     for round in 0..ROUNDS {
@@ -72,7 +77,7 @@ fn no_two_are_inside_when_connections_are_killed() {
     let mut conn = server.connect();
     for _ in 0..3 * ROUNDS {
         crowd.await_stints(1);
-        cmd!(conn, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+        cmd!(conn, "CLIENT KILL TYPE normal SKIPME yes");
     }
     crowd.await_stints(4);
     crowd.ends_well(&mut conn);
@@ -81,8 +86,7 @@ fn no_two_are_inside_when_connections_are_killed() {
 #[test]
 fn no_two_are_inside_when_clients_vanish_without_closing() {
     let server = server().start();
-    let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
-    let crowd = Crowd::start(links.iter().map(Link::port));
+    let (links, crowd) = crowd_over_links(&server);
     let mut conn = server.connect();
     crowd.await_stints(4);
     // The two send no FIN: their holds last for their leases, and their requests go with their boxes.
@@ -174,7 +178,7 @@ fn no_two_are_inside_when_a_slot_moves_to_another_node() {
         crowd.await_stints(3);
         let (from, to) = (nodes[home], nodes[1 - home]);
         begin_migration(slot, from, to);
-        mortise_harness::migrate(KEY, from, to);
+        migrate(KEY, from, to);
         end_migration(slot, from, to);
         home = 1 - home;
         crowd.go_to(to.port());
@@ -187,8 +191,7 @@ fn no_two_are_inside_when_a_slot_moves_to_another_node() {
 fn no_two_are_inside_when_boxes_close_and_are_made_again() {
     // A fault lasts longer than a box lives.
     let server = Server::builder().module_arg("mail-timeout", "800").start();
-    let links: Vec<Link> = (0..4).map(|_| Link::to(&server)).collect();
-    let crowd = Crowd::start(links.iter().map(Link::port));
+    let (links, crowd) = crowd_over_links(&server);
     let mut conn = server.connect();
     for link in links.iter().chain(&links[..2]) {
         crowd.await_stints(2);
