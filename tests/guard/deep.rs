@@ -9,22 +9,17 @@ use super::{assert_refused_by_name, held};
 fn nested(start: &[&str], times: usize, token: i64, end: &[&str]) -> Cmd {
     let token = token.to_string();
     let mut command = Cmd::new();
-    for word in start {
-        command.arg(word);
-    }
+    command.arg(start);
     for _ in 0..times {
         command.arg(&["LOCK.GUARD", "key", "a", &token]);
     }
-    for word in end {
-        command.arg(word);
-    }
+    command.arg(end);
     command
 }
 
 #[test]
 fn a_hundred_thousand_nested_guards_are_refused_without_a_crash() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
     for times in [2, 3, 1_000, 100_000] {
         let guards = nested(&[], times, token, &["SET", "data", "1"]);
@@ -32,38 +27,29 @@ fn a_hundred_thousand_nested_guards_are_refused_without_a_crash() {
         // A transaction, a script, COMMAND and ACL DRYRUN each find the keys in another way.
         let script = "return redis.pcall(unpack(ARGV))";
         if times <= 1_000 {
-            let guards = nested(
-                &["EVAL", script, "1", "key"],
-                times,
-                token,
-                &["GET", "data"],
-            );
+            let eval = ["EVAL", script, "1", "key"];
+            let guards = nested(&eval, times, token, &["GET", "data"]);
             assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");
         }
         let getkeys = nested(&["COMMAND", "GETKEYS"], times, token, &["GET", "data"]);
         let keys = conn.run(&getkeys);
         assert_eq!(text(&array(&keys)[0]), "key");
-        let dry = nested(
-            &["ACL", "DRYRUN", "default"],
-            times,
-            token,
-            &["GET", "data"],
-        );
+        let dry_run = ["ACL", "DRYRUN", "default"];
+        let dry = nested(&dry_run, times, token, &["GET", "data"]);
         assert_eq!(text(&conn.run(&dry)), "OK");
         cmd!(conn, "MULTI");
         conn.run(&nested(&[], times, token, &["SET", "data", "1"]));
         cmd!(conn, "EXEC");
     }
-    assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
-    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+    assert_eq!(int(&cmd!(conn, "EXISTS data")), 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD key a {token}")), token);
 }
 
 #[test]
 fn nested_guards_from_a_user_with_key_patterns_are_refused_without_a_crash() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "ACL", "SETUSER", "u", "on", "nopass", "~key", "+@all");
+    cmd!(conn, "ACL SETUSER u on nopass ~key +@all");
     cmd!(conn, "AUTH", "u", "");
     let guards = nested(&[], 100_000, token, &["SET", "data", "1"]);
     assert_refused_by_name(conn.try_run(&guards), "LOCK.GUARD");

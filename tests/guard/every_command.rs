@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mortise_harness::redis::Cmd;
-use mortise_harness::{Conn, Server, array, assert_same_data, cmd, command, text, wait_for_sync};
+use mortise_harness::{Conn, Server, array, assert_same_data, cmd, command, int, text};
 
 use super::held;
 
@@ -38,7 +38,7 @@ fn commands(conn: &mut Conn) -> BTreeSet<Vec<String>> {
 
 /// By `a`'s present token, whatever the last command has done to it.
 fn guard(conn: &mut Conn, command: &[String], arguments: &[&str]) -> Cmd {
-    cmd!(conn, "DEL", "key");
+    cmd!(conn, "DEL key");
     let mut guard = command!("LOCK.GUARD", "key", "a", held(conn, "key"));
     guard.arg(command).arg(arguments);
     guard
@@ -47,8 +47,7 @@ fn guard(conn: &mut Conn, command: &[String], arguments: &[&str]) -> Cmd {
 #[test]
 fn no_command_inside_a_guard_harms_the_server() {
     let primary = Server::builder().config("appendonly", "yes").start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut conn = primary.connect();
     let commands = commands(&mut conn);
     assert!(commands.len() > 250, "{}", commands.len());
@@ -97,11 +96,11 @@ fn assert_waits_or_is_refused(server: &Server, wait: &str) {
     let mut in_script = command!("EVAL", "return redis.pcall(unpack(ARGV))", 0);
     in_script.arg(guarded.args_iter().map(word).collect::<Vec<_>>());
     match conn.try_run(&in_script) {
-        Ok(replicas) => assert_eq!(mortise_harness::int(&replicas), 0),
+        Ok(replicas) => assert_eq!(int(&replicas), 0),
         Err(refusal) => {
             let names_it = refusal.to_lowercase().contains("wait");
             assert!(names_it && refusal.contains("not allowed"), "{refusal}");
         }
     }
-    assert_eq!(mortise_harness::int(&cmd!(conn, "EXISTS", "key")), 1);
+    assert_eq!(int(&cmd!(conn, "EXISTS key")), 1);
 }

@@ -1,100 +1,85 @@
 //! Commands inside a guard that change locks, even the guard's own.
 
 use mortise_harness::{
-    Conn, Server, array, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, queue_of,
-    try_cmd, waiter,
+    Conn, Server, array, assert_error, cmd, granted, hold_of, holders_of, int, is_nil, lock_info,
+    queue_of, refused, try_cmd, waiter,
 };
 
-use super::{assert_not_held, held};
+use super::{assert_not_held, guard, held};
 
 /// `a` holds `key`, and `b` waits for it.
 fn scene() -> (Server, Conn, i64, Conn) {
-    let server = Server::start();
-    let mut a = server.connect();
+    let (server, mut a) = Server::start_connected();
     let token = held(&mut a, "key");
-    let b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     (server, a, token, b)
 }
 
 #[test]
-fn a_release_inside_hands_the_lock_to_the_next_waiter() {
-    let (_server, mut a, token, mut b) = scene();
-    let left = cmd!(a, "LOCK.GUARD key a {token} LOCK.RELEASE key a");
-    assert_eq!(int(&left), 0);
-    assert!(granted(&mut b) > token);
-    assert_eq!(holders_of(&mut a, "key"), ["b"]);
-    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token, "PING"));
+fn a_command_inside_that_ends_the_hold_lets_the_waiter_in() {
+    for inside in [
+        "LOCK.RELEASE key a",
+        "LOCK.LEAVE key a FOR 1000",
+        "DEL key",
+        "UNLINK key",
+        "PEXPIRE key 20",
+        "FLUSHALL",
+        "FLUSHDB",
+    ] {
+        let (_server, mut a, token, mut b) = scene();
+        guard(&mut a, token, inside).unwrap();
+        assert!(granted(&mut b) > token, "{inside}");
+        assert_eq!(holders_of(&mut a, "key"), ["b"], "{inside}");
+        assert_not_held(guard(&mut a, token, "PING"));
+    }
 }
 
 #[test]
 fn a_release_of_another_lock_inside_hands_that_lock_on() {
     let (server, mut a, token, _b) = scene();
-    cmd!(a, "LOCK.ACQUIRE", "other", "a", 60_000);
-    let mut c = waiter!(server, "LOCK.ACQUIRE", "other", "c", 60_000, "WAIT", 0);
+    cmd!(a, "LOCK.ACQUIRE other a 60000");
+    let mut c = waiter!(server, "LOCK.ACQUIRE other c 60000 WAIT 0");
     cmd!(a, "LOCK.GUARD key a {token} LOCK.RELEASE other a");
     granted(&mut c);
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
 }
 
 #[test]
-fn deleting_the_locks_own_key_inside_lets_the_waiter_in() {
-    for delete in ["DEL", "UNLINK"] {
-        let (_server, mut a, token, mut b) = scene();
-        let deleted = cmd!(a, "LOCK.GUARD", "key", "a", token, delete, "key");
-        assert_eq!(int(&deleted), 1);
-        assert!(granted(&mut b) > token);
-        assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
-    }
-}
-
-#[test]
 fn renaming_the_locks_own_key_inside_takes_the_hold_along() {
     let (_server, mut a, token, mut b) = scene();
-    cmd!(a, "LOCK.GUARD", "key", "a", token, "RENAME", "key", "moved");
+    cmd!(a, "LOCK.GUARD key a {token} RENAME key moved");
     granted(&mut b);
-    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "moved", "a", token)), token);
-    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD moved a {token}")), token);
+    assert_not_held(try_cmd!(a, "LOCK.GUARD key a {token}"));
 }
 
 #[test]
 fn overwriting_the_locks_own_key_inside_refuses_the_waiter() {
     let (_server, mut a, token, mut b) = scene();
-    cmd!(a, "LOCK.GUARD", "key", "a", token, "SET", "key", "value");
-    let error = b.try_recv().unwrap_err();
-    assert!(error.starts_with("WRONGTYPE "), "{error}");
-    let error = try_cmd!(a, "LOCK.GUARD", "key", "a", token).unwrap_err();
-    assert!(error.starts_with("WRONGTYPE "), "{error}");
-}
-
-#[test]
-fn flushing_everything_inside_lets_the_waiter_in() {
-    for flush in ["FLUSHALL", "FLUSHDB"] {
-        let (_server, mut a, token, mut b) = scene();
-        cmd!(a, "LOCK.GUARD", "key", "a", token, flush);
-        assert!(granted(&mut b) > token);
-    }
+    cmd!(a, "LOCK.GUARD key a {token} SET key value");
+    assert_error(b.try_recv(), "WRONGTYPE ");
+    refused!(a, "WRONGTYPE ", "LOCK.GUARD key a {token}");
 }
 
 #[test]
 fn swapping_databases_inside_takes_the_hold_along() {
     let (_server, mut a, token, mut b) = scene();
-    cmd!(a, "LOCK.GUARD", "key", "a", token, "SWAPDB", 0, 1);
+    cmd!(a, "LOCK.GUARD key a {token} SWAPDB 0 1");
     granted(&mut b);
-    cmd!(a, "SELECT", 1);
-    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "key", "a", token)), token);
+    cmd!(a, "SELECT 1");
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD key a {token}")), token);
 }
 
 #[test]
 fn a_copy_of_the_lock_made_inside_can_guard_as_well() {
     let (_server, mut a, token, _b) = scene();
-    cmd!(a, "LOCK.GUARD", "key", "a", token, "COPY", "key", "copy");
-    assert_eq!(int(&cmd!(a, "LOCK.GUARD", "copy", "a", token)), token);
+    cmd!(a, "LOCK.GUARD key a {token} COPY key copy");
+    assert_eq!(int(&cmd!(a, "LOCK.GUARD copy a {token}")), token);
 }
 
 #[test]
 fn a_lock_acquired_inside_shows_the_connection_of_the_guard() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
     let second = cmd!(conn, "LOCK.GUARD key a {token} LOCK.ACQUIRE second a 60000");
     assert!(int(&second) > token);
@@ -108,92 +93,64 @@ fn a_lock_acquired_inside_shows_the_connection_of_the_guard() {
 
 #[test]
 fn the_guards_own_hold_can_be_renewed_re_entered_and_upgraded_inside() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
-    let guard = |conn: &mut Conn, token: i64, inside: &[&str]| {
-        let token = token.to_string();
-        let words = [&["LOCK.GUARD", "key", "a", &token], inside].concat();
-        int(&conn.cmd(&words))
+    let (_server, mut conn) = Server::start_connected();
+    let token = int(&cmd!(conn, "LOCK.RLOCK key a 60000"));
+    let guard = |conn: &mut Conn, token: i64, inside: &str| {
+        int(&guard(conn, token, &format!("LOCK.{inside}")).unwrap())
     };
-    assert_eq!(
-        guard(&mut conn, token, &["LOCK.RENEW", "key", "a", "600000"]),
-        token
-    );
+    assert_eq!(guard(&mut conn, token, "RENEW key a 600000"), token);
     assert!(hold_of(&mut conn, "key", "a").unwrap().lease > 300_000);
-    assert_eq!(
-        guard(&mut conn, token, &["LOCK.RLOCK", "key", "a", "1000"]),
-        token
-    );
-    let upgraded = guard(&mut conn, token, &["LOCK.WLOCK", "key", "a", "1000"]);
+    assert_eq!(guard(&mut conn, token, "RLOCK key a 1000"), token);
+    let upgraded = guard(&mut conn, token, "WLOCK key a 1000");
     assert!(upgraded > token);
-    let fenced = (upgraded + 9).to_string();
-    let raised = guard(&mut conn, upgraded, &["LOCK.FENCE", "key", "a", &fenced]);
-    assert_eq!(raised, upgraded + 9);
+    let fenced = upgraded + 9;
+    let raised = guard(&mut conn, upgraded, &format!("FENCE key a {fenced}"));
+    assert_eq!(raised, fenced);
     assert_eq!(hold_of(&mut conn, "key", "a").unwrap().counts(), (1, 2));
 }
 
 #[test]
 fn a_downgrade_inside_lets_waiting_readers_in() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000);
+    cmd!(conn, "LOCK.RLOCK key a 60000");
     let mut readers =
-        ["b", "c"].map(|owner| waiter!(server, "LOCK.RLOCK", "key", owner, 60_000, "WAIT", 0));
+        ["b", "c"].map(|owner| waiter!(server, "LOCK.RLOCK key {owner} 60000 WAIT 0"));
     cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE key a WRITE");
     readers.iter_mut().for_each(|reader| {
         granted(reader);
     });
-    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD key a {token}")), token);
 }
 
 #[test]
 fn commands_inside_that_read_locks_reply() {
     let (_server, mut a, token, _b) = scene();
-    let info = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.INFO", "key");
+    let info = cmd!(a, "LOCK.GUARD key a {token} LOCK.INFO key");
     assert_eq!(mortise_harness::LockInfo::read(&info).waiters, 1);
-    let top = cmd!(a, "LOCK.GUARD", "key", "a", token, "LOCK.TOP");
-    assert_eq!(mortise_harness::array(&top).len(), 1);
+    let top = cmd!(a, "LOCK.GUARD key a {token} LOCK.TOP");
+    assert_eq!(array(&top).len(), 1);
     assert!(is_nil(&cmd!(a, "LOCK.GUARD key a {token} LOCK.INFO none")));
     assert_eq!(lock_info(&mut a, "key").unwrap().waiters, 1);
 }
 
 #[test]
-fn an_expiry_set_inside_ends_the_hold_as_it_would_outside() {
-    let (_server, mut a, token, mut b) = scene();
-    cmd!(a, "LOCK.GUARD", "key", "a", token, "PEXPIRE", "key", 20);
-    assert!(granted(&mut b) > token);
-    assert_not_held(try_cmd!(a, "LOCK.GUARD", "key", "a", token));
-}
-
-#[test]
 fn an_owner_that_has_left_cannot_guard_though_it_holds_in_another_way() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "COPY", "key", "copy");
-    cmd!(conn, "LOCK.LEAVE", "key", "a", "FOR", 60_000);
-    cmd!(conn, "RENAME", "copy", "key");
-    assert_not_held(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+    cmd!(conn, "COPY key copy");
+    cmd!(conn, "LOCK.LEAVE key a FOR 60000");
+    cmd!(conn, "RENAME copy key");
+    assert_not_held(try_cmd!(conn, "LOCK.GUARD key a {token}"));
     assert_not_held(try_cmd!(conn, "LOCK.GUARD key a {token} SET data late"));
-    assert_eq!(int(&cmd!(conn, "EXISTS", "data")), 0);
-}
-
-#[test]
-fn leaving_inside_lets_the_waiter_in() {
-    let (_server, mut a, token, mut b) = scene();
-    let left = cmd!(a, "LOCK.GUARD key a {token} LOCK.LEAVE key a FOR 1000");
-    assert_eq!(int(&left), 1);
-    assert!(granted(&mut b) > token);
+    assert_eq!(int(&cmd!(conn, "EXISTS data")), 0);
 }
 
 #[test]
 fn a_request_by_mail_made_inside_waits_and_its_letter_belongs_to_the_caller() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "LOCK.ACQUIRE", "wanted", "b", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE wanted b 60000");
     let queued = cmd!(
         conn,
         "LOCK.GUARD key a {token} LOCK.ACQUIRE wanted a 60000 WAIT 0 HOLDS 1 MAIL box"
@@ -205,42 +162,40 @@ fn a_request_by_mail_made_inside_waits_and_its_letter_belongs_to_the_caller() {
     assert_eq!(int(&array(&none)[0]), since);
     assert!(array(&array(&none)[2]).is_empty());
     cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE wanted b");
-    let letters = cmd!(conn, "LOCK.MAIL", "box");
+    let letters = cmd!(conn, "LOCK.MAIL box");
     assert_eq!(array(&array(&letters)[2]).len(), 1);
     assert_eq!(holders_of(&mut conn, "wanted"), ["a"]);
 }
 
 #[test]
 fn a_lock_deleted_inside_is_no_longer_counted() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     for inside in [
-        &["DEL", "key"][..],
-        &["LOCK.RELEASE", "key", "a"],
-        &["LOCK.LEAVE", "key", "a"],
-        &["FLUSHALL", "SYNC"],
-        &["SET", "key", "value"],
-        &["PEXPIRE", "key", "0"],
-        &["RENAME", "key", "moved"],
+        "DEL key",
+        "LOCK.RELEASE key a",
+        "LOCK.LEAVE key a",
+        "FLUSHALL SYNC",
+        "SET key value",
+        "PEXPIRE key 0",
+        "RENAME key moved",
     ] {
-        let token = held(&mut conn, "key").to_string();
-        conn.cmd(&[&["LOCK.GUARD", "key", "a", &token], inside].concat());
-        cmd!(conn, "DEL", "key", "moved");
+        let token = held(&mut conn, "key");
+        guard(&mut conn, token, inside).unwrap();
+        cmd!(conn, "DEL key moved");
         let gauges = ["locks", "holders", "waiters"].map(|name| server.gauge(name));
-        assert_eq!(gauges, [0, 0, 0], "{inside:?}");
+        assert_eq!(gauges, [0, 0, 0], "{inside}");
     }
 }
 
 #[test]
 fn a_value_written_to_the_locks_own_key_inside_stays() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "LOCK.RLOCK", "other", "b", 600_000);
+    cmd!(conn, "LOCK.RLOCK other b 600000");
     cmd!(conn, "LOCK.GUARD key a {token} RENAME other key");
     assert_eq!(holders_of(&mut conn, "key"), ["b"]);
     assert_eq!(server.gauge("holders"), 1);
-    let mut c = waiter!(server, "LOCK.WLOCK", "key", "c", 60_000, "WAIT", 0);
-    cmd!(conn, "LOCK.RELEASE", "key", "b");
+    let mut c = waiter!(server, "LOCK.WLOCK key c 60000 WAIT 0");
+    cmd!(conn, "LOCK.RELEASE key b");
     granted(&mut c);
 }

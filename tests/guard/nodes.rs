@@ -2,25 +2,15 @@
 
 use mortise_harness::redis::cluster::ClusterClient;
 use mortise_harness::{
-    Cluster, Conn, Server, array, asking, begin_migration, cmd, command, end_migration, int,
-    migrate, text, try_cmd,
+    Cluster, Conn, Server, array, asking, assert_error, begin_migration, cmd, command,
+    end_migration, eventually, int, migrate, refused, text, try_cmd,
 };
 
 use super::held;
 
-#[track_caller]
-fn assert_error(reply: Result<mortise_harness::redis::Value, String>, code: &str) {
-    let error = reply.expect_err("refused");
-    assert!(error.starts_with(code), "{error}");
-}
-
-fn keys(conn: &mut Conn, inside: &[&str]) -> Vec<String> {
-    let words = [
-        &["COMMAND", "GETKEYS", "LOCK.GUARD", "key", "a", "1"],
-        inside,
-    ]
-    .concat();
-    let mut keys: Vec<String> = array(&conn.cmd(&words)).iter().map(text).collect();
+fn keys(conn: &mut Conn, inside: &str) -> Vec<String> {
+    let found = cmd!(conn, "COMMAND GETKEYS LOCK.GUARD key a 1 {inside}");
+    let mut keys: Vec<String> = array(&found).iter().map(text).collect();
     // Each server has its own order.
     keys[1..].sort();
     keys
@@ -28,53 +18,33 @@ fn keys(conn: &mut Conn, inside: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_server_knows_the_keys_of_both_commands() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    let cases: &[(&[&str], &[&str])] = &[
-        (&[], &["key"]),
-        (&["PING"], &["key"]),
-        (&["GET", "x"], &["key", "x"]),
-        (
-            &["MSET", "x", "1", "y", "2", "key", "3"],
-            &["key", "key", "x", "y"],
-        ),
-        (&["OBJECT", "ENCODING", "x"], &["key", "x"]),
-        (
-            &["ZUNIONSTORE", "to", "2", "x", "y"],
-            &["key", "to", "x", "y"],
-        ),
-        (
-            &["XREAD", "STREAMS", "x", "y", "0", "0"],
-            &["key", "x", "y"],
-        ),
-        (&["LOCK.ACQUIRE", "x", "b", "1"], &["key", "x"]),
+    let (_server, mut conn) = Server::start_connected();
+    for (inside, expected) in [
+        ("", "key"),
+        ("PING", "key"),
+        ("GET x", "key x"),
+        ("MSET x 1 y 2 key 3", "key key x y"),
+        ("OBJECT ENCODING x", "key x"),
+        ("ZUNIONSTORE to 2 x y", "key to x y"),
+        ("XREAD STREAMS x y 0 0", "key x y"),
+        ("LOCK.ACQUIRE x b 1", "key x"),
         // These commands are refused when they run.
-        (&["NOSUCH", "x"], &["key"]),
-        (&["GET"], &["key"]),
-        (&["ZUNIONSTORE", "to", "1000", "x"], &["key"]),
-        (&["LOCK.GUARD", "x", "b", "1", "GET", "y"], &["key", "x"]),
-    ];
-    for (inside, expected) in cases {
-        assert_eq!(keys(&mut conn, inside), *expected, "{inside:?}");
+        ("NOSUCH x", "key"),
+        ("GET", "key"),
+        ("ZUNIONSTORE to 1000 x", "key"),
+        ("LOCK.GUARD x b 1 GET y", "key x"),
+    ] {
+        assert_eq!(keys(&mut conn, inside).join(" "), expected, "{inside}");
     }
     let described = cmd!(conn, "COMMAND GETKEYSANDFLAGS LOCK.GUARD key a 1 SET x 1");
-    let flags: Vec<String> = array(&described)
+    for (key, [access, use_of_it]) in array(&described)
         .iter()
-        .map(|key| {
-            format!(
-                "{:?}",
-                array(&array(key)[1]).iter().map(text).collect::<Vec<_>>()
-            )
-        })
-        .collect();
-    assert!(
-        flags[0].contains("RO") && flags[0].contains("access"),
-        "{flags:?}"
-    );
-    assert!(
-        flags[1].contains("OW") && flags[1].contains("update"),
-        "{flags:?}"
-    );
+        .zip([["RO", "access"], ["OW", "update"]])
+    {
+        let flags: Vec<String> = array(&array(key)[1]).iter().map(text).collect();
+        assert!(flags.contains(&access.to_owned()), "{flags:?}");
+        assert!(flags.contains(&use_of_it.to_owned()), "{flags:?}");
+    }
 }
 
 #[test]
@@ -83,23 +53,14 @@ fn guards_with_keys_of_two_slots_are_refused_like_any_command() {
     let mut conn = cluster.primaries[0].connect();
     let token = held(&mut conn, "{a}lock");
     cmd!(conn, "LOCK.GUARD {{a}}lock a {token} SET {{a}}data 1");
-    assert_error(
-        try_cmd!(conn, "LOCK.GUARD {{a}}lock a {token} SET {{b}}data 1"),
-        "CROSSSLOT ",
-    );
-    assert_error(
-        try_cmd!(
-            conn,
-            "LOCK.GUARD {{a}}lock a {token} MSET {{a}}data 1 {{b}}data 1"
-        ),
-        "CROSSSLOT ",
-    );
+    let guard = format!("LOCK.GUARD {{a}}lock a {token}");
+    for inside in ["SET {b}data 1", "MSET {a}data 1 {b}data 1"] {
+        refused!(conn, "CROSSSLOT ", "{guard} {inside}");
+    }
     // Also commands without a key, and commands on locks.
-    cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "PING");
-    cmd!(
-        conn,
-        "LOCK.GUARD {{a}}lock a {token} LOCK.RELEASE {{a}}lock a"
-    );
+    for inside in ["PING", "LOCK.RELEASE {a}lock a"] {
+        cmd!(conn, "{guard} {inside}");
+    }
 }
 
 #[test]
@@ -111,7 +72,7 @@ fn a_script_may_guard_only_keys_in_the_slot_of_its_own() {
     let inside = try_cmd!(conn, "EVAL", script, 1, "{a}lock", token, "{a}data");
     assert_eq!(text(&inside.unwrap()), "OK");
     assert!(try_cmd!(conn, "EVAL", script, 1, "{a}lock", token, "{b}data").is_err());
-    assert_eq!(int(&cmd!(conn, "EXISTS", "{b}data")), 0);
+    assert_eq!(int(&cmd!(conn, "EXISTS {{b}}data")), 0);
 }
 
 #[test]
@@ -122,9 +83,9 @@ fn a_cluster_client_sends_a_guard_to_the_right_node_and_follows_the_slot() {
     let slot = cluster.slot_of("{a}lock");
     let client = ClusterClient::new(vec![to.url()]).unwrap();
     let mut client = client.get_connection().unwrap();
-    let acquire = command!("LOCK.ACQUIRE", "{a}lock", "a", 600_000);
+    let acquire = command!("LOCK.ACQUIRE {{a}}lock a 600000");
     let token: i64 = acquire.query(&mut client).unwrap();
-    let guard = command!("LOCK.GUARD", "{a}lock", "a", token, "INCR", "{a}data");
+    let guard = command!("LOCK.GUARD {{a}}lock a {token} INCR {{a}}data");
     assert_eq!(guard.query::<i64>(&mut client), Ok(1));
     assert_error(to.connect().try_run(&guard), "MOVED ");
 
@@ -154,12 +115,10 @@ fn a_cluster_that_is_down_refuses_guards() {
     let mut conn = cluster.primaries[home].connect();
     let token = held(&mut conn, "{a}lock");
     cluster.primaries[1 - home].stop_signal();
-    mortise_harness::eventually("the majority is gone", || {
-        try_cmd!(conn, "SET", "{a}data", "1").is_err()
+    eventually("the majority is gone", || {
+        try_cmd!(conn, "SET {{a}}data 1").is_err()
     });
-    assert_error(
-        try_cmd!(conn, "LOCK.GUARD", "{a}lock", "a", token, "GET", "{a}data"),
-        "CLUSTERDOWN ",
-    );
+    let guard = format!("LOCK.GUARD {{a}}lock a {token}");
+    refused!(conn, "CLUSTERDOWN ", "{guard} GET {{a}}data");
     cluster.primaries[1 - home].cont_signal();
 }

@@ -8,7 +8,7 @@ use mortise_harness::{
     holders_of, int, text, try_cmd, wait_for_sync, waiter,
 };
 
-use super::{assert_not_held, held};
+use super::{assert_not_held, guard, held};
 
 fn appending() -> Server {
     Server::builder()
@@ -52,29 +52,25 @@ fn only_the_writes_of_the_command_inside_are_appended() {
     let server = appending();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
-    let cases: &[(&[&str], &[&str])] = &[
-        (&["SET", "data", "1"], &["SET data 1"]),
-        (&["GET", "data"], &[]),
-        (&["PING"], &[]),
-        (&["SADD", "set", "only"], &["SADD set only"]),
-        (&["SPOP", "set"], &["SREM set only"]),
-        (&["INCRBYFLOAT", "data", "0.5"], &["SET data 1.5 KEEPTTL"]),
-        (&["LPUSH", "data", "x"], &[]),
-        (&["MSET", "a", "1", "b", "2"], &["MSET a 1 b 2"]),
-        (&["SETNX", "a", "2"], &[]),
-        (&["DEL", "missing"], &[]),
-        (&["LOCK.RLOCK", "key", "a", "1000"], &["LOCK.APPLY key"]),
-        (&["LOCK.INFO", "key"], &[]),
-        (&["LOCK.RELEASE", "none", "a"], &[]),
-        (&["DEL", "key"], &["DEL key"]),
+    let cases: [(&str, &[&str]); 14] = [
+        ("SET data 1", &["SET data 1"]),
+        ("GET data", &[]),
+        ("PING", &[]),
+        ("SADD set only", &["SADD set only"]),
+        ("SPOP set", &["SREM set only"]),
+        ("INCRBYFLOAT data 0.5", &["SET data 1.5 KEEPTTL"]),
+        ("LPUSH data x", &[]),
+        ("MSET a 1 b 2", &["MSET a 1 b 2"]),
+        ("SETNX a 2", &[]),
+        ("DEL missing", &[]),
+        ("LOCK.RLOCK key a 1000", &["LOCK.APPLY key"]),
+        ("LOCK.INFO key", &[]),
+        ("LOCK.RELEASE none a", &[]),
+        ("DEL key", &["DEL key"]),
     ];
     for (inside, expected) in cases {
-        let token = token.to_string();
-        let words = [&["LOCK.GUARD", "key", "a", &token], *inside].concat();
-        let written = appended_by(&server, |conn| {
-            let _ = conn.try_cmd(&words);
-        });
-        assert_eq!(written, *expected, "{inside:?}");
+        let written = appended_by(&server, |conn| drop(guard(conn, token, inside)));
+        assert_eq!(written, expected, "{inside}");
     }
 }
 
@@ -84,10 +80,10 @@ fn a_refused_guard_and_a_guard_without_a_command_append_nothing() {
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
     let written = appended_by(&server, |conn| {
-        cmd!(conn, "LOCK.GUARD", "key", "a", token);
+        cmd!(conn, "LOCK.GUARD key a {token}");
         assert_not_held(try_cmd!(conn, "LOCK.GUARD key b {token} SET data 1"));
         assert_not_held(try_cmd!(conn, "LOCK.GUARD none a {token} SET data 1"));
-        assert!(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "MULTI").is_err());
+        assert!(try_cmd!(conn, "LOCK.GUARD key a {token} MULTI").is_err());
     });
     assert!(written.is_empty(), "{written:?}");
 }
@@ -96,13 +92,13 @@ fn a_refused_guard_and_a_guard_without_a_command_append_nothing() {
 fn the_end_of_a_lease_that_a_guard_finds_is_replicated_before_the_writes_inside() {
     let server = appending();
     let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.RLOCK", "key", "a", 60_000));
-    cmd!(conn, "LOCK.RLOCK", "key", "short", 20);
+    let token = int(&cmd!(conn, "LOCK.RLOCK key a 60000"));
+    cmd!(conn, "LOCK.RLOCK key short 20");
     let written = appended_by(&server, |conn| {
         // In one transaction, so that no timer runs in between.
         let replies = conn.pipeline(&[
-            command!("DEBUG", "SLEEP", 0.05),
-            command!("LOCK.GUARD", "key", "a", token, "SET", "data", 1),
+            command!("DEBUG SLEEP 0.05"),
+            command!("LOCK.GUARD key a {token} SET data 1"),
         ]);
         replies.into_iter().for_each(|reply| drop(reply.unwrap()));
     });
@@ -114,13 +110,13 @@ fn a_hand_off_inside_is_replicated_in_its_order() {
     let server = appending();
     let mut conn = server.connect();
     let token = held(&mut conn, "key");
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
     let written = appended_by(&server, |conn| {
         cmd!(conn, "MULTI");
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 1);
+        cmd!(conn, "LOCK.GUARD key a {token} SET data 1");
         cmd!(conn, "LOCK.GUARD key a {token} LOCK.RELEASE key a");
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", 2);
-        cmd!(conn, "SET", "other", 3);
+        cmd!(conn, "LOCK.GUARD key a {token} SET data 2");
+        cmd!(conn, "SET other 3");
         cmd!(conn, "EXEC");
     });
     granted(&mut b);
@@ -138,26 +134,15 @@ fn a_hand_off_inside_is_replicated_in_its_order() {
 #[test]
 fn a_replica_and_the_file_hold_what_the_primary_holds() {
     let mut primary = appending();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut conn = primary.connect();
     let token = held(&mut conn, "key");
-    cmd!(conn, "LOCK.ACQUIRE", "other", "b", 600_000);
-    let _waiter = waiter!(primary, "LOCK.ACQUIRE", "other", "c", 600_000, "WAIT", 0);
+    cmd!(conn, "LOCK.ACQUIRE other b 600000");
+    let _waiter = waiter!(primary, "LOCK.ACQUIRE other c 600000 WAIT 0");
     for n in 0..50 {
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "RPUSH", "list", n);
-        cmd!(
-            conn,
-            "LOCK.GUARD",
-            "key",
-            "a",
-            token,
-            "SADD",
-            "set",
-            n,
-            n + 100
-        );
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "SPOP", "set");
+        cmd!(conn, "LOCK.GUARD key a {token} RPUSH list {n}");
+        cmd!(conn, "LOCK.GUARD key a {token} SADD set {n} 1{n}");
+        cmd!(conn, "LOCK.GUARD key a {token} SPOP set");
         let lock = format!("lock-{n}");
         cmd!(conn, "LOCK.GUARD key a {token} LOCK.RLOCK {lock} a 600000");
         if n % 3 == 0 {
@@ -169,25 +154,24 @@ fn a_replica_and_the_file_hold_what_the_primary_holds() {
     assert_same_data(&primary, &replica);
     let commands = replica.info("commandstats");
     assert!(!commands.contains_key("cmdstat_LOCK.GUARD"), "{commands:?}");
-    let digest = text(&cmd!(conn, "DEBUG", "DIGEST"));
+    let digest = text(&cmd!(conn, "DEBUG DIGEST"));
     let before = Snapshot::take(&primary);
     primary.sigkill();
     primary.start_again();
-    assert_eq!(text(&cmd!(primary.connect(), "DEBUG", "DIGEST")), digest);
+    assert_eq!(text(&cmd!(primary.connect(), "DEBUG DIGEST")), digest);
     Snapshot::take(&primary).assert_continues(&before);
 }
 
 #[test]
 fn a_replica_attached_during_guarded_writes_agrees() {
-    let primary = Server::start();
-    let mut conn = primary.connect();
+    let (primary, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
     for _ in 0..100 {
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "counter");
+        cmd!(conn, "LOCK.GUARD key a {token} INCR counter");
     }
     let replica = Server::builder().replica_of(&primary).start();
     for n in 0..2_000 {
-        cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "counter");
+        cmd!(conn, "LOCK.GUARD key a {token} INCR counter");
         let lock = format!("lock-{}", n % 20);
         cmd!(conn, "LOCK.GUARD key a {token} LOCK.RLOCK {lock} a 600000");
     }
@@ -253,8 +237,7 @@ const WRITES: &[&str] = &[
 #[test]
 fn guarded_writes_of_every_kind_are_replicated_like_unguarded_ones() {
     let primary = Server::start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut conn = primary.connect();
     let token = held(&mut conn, "key").to_string();
     for (n, line) in WRITES.iter().enumerate() {
@@ -266,7 +249,7 @@ fn guarded_writes_of_every_kind_are_replicated_like_unguarded_ones() {
             1 => {
                 cmd!(conn, "MULTI");
                 conn.cmd(&words);
-                cmd!(conn, "INCR", "transactions");
+                cmd!(conn, "INCR transactions");
                 Ok(array(&cmd!(conn, "EXEC"))[0].clone())
             }
             _ => {
@@ -282,7 +265,7 @@ fn guarded_writes_of_every_kind_are_replicated_like_unguarded_ones() {
     assert_same_data(&primary, &replica);
     let expiring = |server: &Server| {
         let mut conn = server.connect();
-        ["s", "t", "list"].map(|key| int(&cmd!(conn, "PEXPIRETIME", key)))
+        ["s", "t", "list"].map(|key| int(&cmd!(conn, "PEXPIRETIME {key}")))
     };
     assert_eq!(expiring(&primary), expiring(&replica));
 }

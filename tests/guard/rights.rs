@@ -1,120 +1,110 @@
 //! The command inside runs with the permissions of the user that sent the guard.
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Server, array, as_map, cmd, command, error_line, int, text, try_cmd};
+use mortise_harness::{
+    Conn, Server, array, as_map, assert_error, cmd, command, error_line, int, text, try_cmd,
+};
 
-use super::held;
+use super::{guard, held};
 
 /// A server where the lock `key` is held, and a connection of a user with these permissions.
-fn as_user(rights: &[&str]) -> (Server, Conn, i64) {
-    let server = Server::start();
-    let mut conn = server.connect();
+fn as_user(rights: &str) -> (Server, Conn, i64) {
+    let (server, mut conn) = Server::start_connected();
     let token = held(&mut conn, "key");
-    cmd!(conn, "SET", "data", "secret");
-    let user = [&["ACL", "SETUSER", "u", "on", "nopass"], rights].concat();
-    conn.cmd(&user);
+    cmd!(conn, "SET data secret");
+    cmd!(conn, "ACL SETUSER u on nopass {rights}");
     let mut conn = server.connect();
-    cmd!(conn, "AUTH", "u", "any");
+    cmd!(conn, "AUTH u any");
     (server, conn, token)
 }
 
 #[track_caller]
 fn assert_no_permission(reply: Result<Value, String>) {
-    let error = reply.expect_err("refused");
-    assert!(error.starts_with("NOPERM"), "{error}");
+    assert_error(reply, "NOPERM");
 }
 
 #[test]
 fn a_user_with_permission_for_both_commands_may_run_one_inside_the_other() {
-    let (_server, mut conn, token) = as_user(&["~key", "~data", "+lock.guard", "+set", "+get"]);
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
-    let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    let (_server, mut conn, token) = as_user("~key ~data +lock.guard +set +get");
+    cmd!(conn, "LOCK.GUARD key a {token} SET data 1");
+    let got = cmd!(conn, "LOCK.GUARD key a {token} GET data");
     assert_eq!(text(&got), "1");
-    assert_eq!(int(&cmd!(conn, "LOCK.GUARD", "key", "a", token)), token);
+    assert_eq!(int(&cmd!(conn, "LOCK.GUARD key a {token}")), token);
 }
 
 #[test]
 fn without_the_command_inside_a_guard_is_refused_and_nothing_runs() {
-    let (server, mut conn, token) = as_user(&["~*", "+lock.guard", "+get"]);
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} SET data 1"));
-    assert_no_permission(try_cmd!(
-        conn,
-        "LOCK.GUARD key a {token} LOCK.RELEASE key a"
-    ));
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token, "FLUSHALL"));
-    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
+    let (server, mut conn, token) = as_user("~* +lock.guard +get");
+    assert_no_permission(guard(&mut conn, token, "SET data 1"));
+    assert_no_permission(guard(&mut conn, token, "LOCK.RELEASE key a"));
+    assert_no_permission(guard(&mut conn, token, "FLUSHALL"));
+    assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
 }
 
 #[test]
 fn without_permission_for_the_guard_it_is_refused() {
-    let (_server, mut conn, token) = as_user(&["~*", "+@all", "-lock.guard"]);
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+    let (_server, mut conn, token) = as_user("~* +@all -lock.guard");
+    assert_no_permission(guard(&mut conn, token, "GET data"));
+    assert_no_permission(guard(&mut conn, token, ""));
 }
 
 #[test]
 fn without_permission_for_the_key_inside_a_guard_is_refused() {
-    let (server, mut conn, token) = as_user(&["~key", "~own:*", "+@all"]);
-    for inside in [
-        &["GET", "data"][..],
-        &["SET", "data", "1"],
-        &["MSET", "own:1", "x", "data", "1"],
-    ] {
-        let token = token.to_string();
-        let words = [&["LOCK.GUARD", "key", "a", &token], inside].concat();
-        assert_no_permission(conn.try_cmd(&words));
+    let (server, mut conn, token) = as_user("~key ~own:* +@all");
+    for inside in ["GET data", "SET data 1", "MSET own:1 x data 1"] {
+        assert_no_permission(guard(&mut conn, token, inside));
     }
-    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "own:1", "x");
+    assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
+    cmd!(conn, "LOCK.GUARD key a {token} SET own:1 x");
 }
 
 #[test]
 fn without_permission_for_the_key_of_the_lock_a_guard_is_refused() {
-    let (_server, mut conn, token) = as_user(&["~data", "+@all"]);
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD", "key", "a", token));
+    let (_server, mut conn, token) = as_user("~data +@all");
+    assert_no_permission(guard(&mut conn, token, "GET data"));
+    assert_no_permission(guard(&mut conn, token, ""));
 }
 
 #[test]
 fn with_permission_to_read_a_key_a_guard_can_only_read_it() {
-    let (_server, mut conn, token) = as_user(&["~key", "%R~data", "+@all"]);
-    let got = cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
+    let (_server, mut conn, token) = as_user("~key %R~data +@all");
+    let got = cmd!(conn, "LOCK.GUARD key a {token} GET data");
     assert_eq!(text(&got), "secret");
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} SET data 1"));
+    assert_no_permission(guard(&mut conn, token, "SET data 1"));
 }
 
 #[test]
 fn permission_to_read_the_key_of_the_lock_is_enough() {
-    let (_server, mut conn, token) = as_user(&["%R~key", "~data", "+@all"]);
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} DEL key"));
+    let (_server, mut conn, token) = as_user("%R~key ~data +@all");
+    cmd!(conn, "LOCK.GUARD key a {token} SET data 1");
+    assert_no_permission(guard(&mut conn, token, "DEL key"));
 }
 
 #[test]
 fn a_category_of_commands_allows_and_forbids_the_guard() {
-    let (server, mut conn, token) = as_user(&["~*", "+@all", "-@write"]);
+    let (server, mut conn, token) = as_user("~* +@all -@write");
     let mut operator = server.connect();
-    if try_cmd!(operator, "ACL", "CAT", "lock").is_err() {
+    if try_cmd!(operator, "ACL CAT lock").is_err() {
         // This server has no categories for modules.
         return;
     }
-    let read = command!("LOCK.GUARD", "key", "a", token, "GET", "data");
-    let write = command!("LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    let read = command!("LOCK.GUARD key a {token} GET data");
+    let write = command!("LOCK.GUARD key a {token} SET data 1");
     assert_no_permission(conn.try_run(&read));
-    cmd!(operator, "ACL", "SETUSER", "u", "+@lock");
+    cmd!(operator, "ACL SETUSER u +@lock");
     assert_eq!(text(&conn.run(&read)), "secret");
     assert_no_permission(conn.try_run(&write));
-    cmd!(operator, "ACL", "SETUSER", "u", "-@lock");
+    cmd!(operator, "ACL SETUSER u -@lock");
     assert_no_permission(conn.try_run(&read));
 }
 
 #[test]
 fn in_transactions_and_scripts_the_permissions_are_the_callers() {
-    let rights = ["~*", "+lock.guard", "+get", "+multi", "+exec", "+eval"];
-    let (server, mut conn, token) = as_user(&rights);
+    let rights = "~* +lock.guard +get +multi +exec +eval";
+    let (server, mut conn, token) = as_user(rights);
     cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "GET", "data");
-    cmd!(conn, "LOCK.GUARD", "key", "a", token, "SET", "data", "1");
+    cmd!(conn, "LOCK.GUARD key a {token} GET data");
+    cmd!(conn, "LOCK.GUARD key a {token} SET data 1");
     let replies = cmd!(conn, "EXEC");
     let [read, written] = array(&replies) else {
         panic!("{replies:?}")
@@ -130,14 +120,14 @@ fn in_transactions_and_scripts_the_permissions_are_the_callers() {
         conn, "EVAL", script, 2, "key", "data", token, "SET", "data", 1
     );
     assert_no_permission(written);
-    assert_eq!(text(&cmd!(server.connect(), "GET", "data")), "secret");
+    assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
 }
 
 #[test]
 fn a_denial_inside_is_written_to_the_acl_log() {
-    let (server, mut conn, token) = as_user(&["~*", "+lock.guard"]);
-    assert_no_permission(try_cmd!(conn, "LOCK.GUARD key a {token} GET data"));
-    let log = cmd!(server.connect(), "ACL", "LOG");
+    let (server, mut conn, token) = as_user("~* +lock.guard");
+    assert_no_permission(guard(&mut conn, token, "GET data"));
+    let log = cmd!(server.connect(), "ACL LOG");
     let entry = as_map(&array(&log)[0]);
     assert_eq!(text(&entry["object"]), "get");
     assert_eq!(text(&entry["username"]), "u");
