@@ -1,8 +1,6 @@
 //! The first lock of a server: from then on the module tracks changes of its databases, however that lock was created.
 
-use mortise_harness::{
-    Conn, Server, Shutdown, bytes, cmd, command, eventually, text, wait_for_sync,
-};
+use mortise_harness::{Conn, Server, Shutdown, bytes, cmd, command, eventually, text};
 
 /// A server that has just got a lock at `key`, and the connection that changes its databases.
 type Way = fn() -> (Vec<Server>, Conn);
@@ -16,28 +14,26 @@ const WAYS: [(&str, Way); 5] = [
 ];
 
 fn by_command() -> (Vec<Server>, Conn) {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     (vec![server], conn)
 }
 
 /// The `DUMP` of a lock at `key`.
 fn payload() -> Vec<u8> {
     let (_server, mut conn) = by_command();
-    bytes(&cmd!(conn, "DUMP", "key"))
+    bytes(&cmd!(conn, "DUMP key"))
 }
 
 fn by_restore() -> (Vec<Server>, Conn) {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     cmd!(conn, "RESTORE", "key", 0, payload());
     (vec![server], conn)
 }
 
 fn by_file(append_only: &str) -> (Vec<Server>, Conn) {
     let mut server = Server::builder().config("appendonly", append_only).start();
-    cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(server.connect(), "LOCK.ACQUIRE key a 60000");
     server.restart(Shutdown::Save);
     let conn = server.connect();
     (vec![server], conn)
@@ -46,10 +42,9 @@ fn by_file(append_only: &str) -> (Vec<Server>, Conn) {
 /// The servers, first the replica, which was in sync before there was a lock.
 fn by_primary() -> (Vec<Server>, Conn) {
     let primary = Server::start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     let mut conn = primary.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     (vec![replica, primary], conn)
 }
 
@@ -64,12 +59,12 @@ fn swapped_databases_keep_their_first_lock() {
             });
         };
         locks(1);
-        cmd!(conn, "SWAPDB", 0, 9);
+        cmd!(conn, "SWAPDB 0 9");
         cmd!(conn, "FLUSHDB");
         // All earlier changes have reached the replica before this one.
-        cmd!(conn, "LOCK.ACQUIRE", "other", "a", 60_000);
+        cmd!(conn, "LOCK.ACQUIRE other a 60000");
         locks(2);
-        cmd!(conn, "SELECT", 9);
+        cmd!(conn, "SELECT 9");
         cmd!(conn, "FLUSHDB");
         locks(1);
         cmd!(conn, "FLUSHALL");
@@ -79,16 +74,15 @@ fn swapped_databases_keep_their_first_lock() {
 
 #[test]
 fn a_first_lock_that_is_restored_and_swapped_at_once_is_counted_where_it_is() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     let replies = conn.pipeline(&[
         command!("RESTORE", "key", 0, payload()),
-        command!("SWAPDB", 0, 9),
+        command!("SWAPDB 0 9"),
     ]);
     assert!(replies.iter().all(Result::is_ok), "{replies:?}");
-    eventually("it is counted", || server.gauge("locks") == 1);
-    cmd!(conn, "SELECT", 9);
-    assert_eq!(text(&cmd!(conn, "TYPE", "key")), "mort-lock");
+    server.await_gauge("locks", 1);
+    cmd!(conn, "SELECT 9");
+    assert_eq!(text(&cmd!(conn, "TYPE key")), "mort-lock");
     cmd!(conn, "FLUSHDB");
     assert_eq!(server.gauge("locks"), 0);
 }

@@ -4,8 +4,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Dice, Server, array, bytes, cmd, command, eventually, int, lock_info, text,
+    Conn, Dice, Server, array, cmd, command, eventually, int, is_long_run, lock_info, text, try_cmd,
 };
 
 const CLIENTS: u64 = 8;
@@ -33,50 +34,39 @@ impl Client {
         }
     }
 
-    fn run(&mut self, words: &[&str]) {
-        // The server may refuse any of these.
-        let _ = self.conn.try_cmd(words);
-    }
-
     fn act(&mut self) {
         let (one, other) = (self.name(), self.name());
-        let (lease, owner) = (self.lease().to_string(), self.dice.roll(6).to_string());
-        let db = self.dice.roll(DATABASES).to_string();
-        match self.dice.roll(100) {
-            0..18 => self.run(&["LOCK.ACQUIRE", &one, &owner, &lease]),
-            18..36 => self.run(&["LOCK.RLOCK", &one, &owner, &lease]),
-            36..40 => self.run(&["LOCK.ACQUIRE", &one, &owner, &lease, "WAIT", "20"]),
-            40..48 => self.run(&["LOCK.RELEASE", &one, &owner, "ALL"]),
-            48..52 => self.run(&["LOCK.RENEW", &one, &owner, &lease]),
-            52..54 => self.run(&["LOCK.INFO", &one]),
-            54..66 => self.run(&["RENAME", &one, &other]),
-            66..72 => self.run(&["MOVE", &one, &db]),
-            72..76 => self.run(&["COPY", &one, &other, "DB", &db, "REPLACE"]),
-            76..80 => self.run(&[
-                "SWAPDB",
-                &db,
-                &(owner.parse::<u64>().unwrap() % DATABASES).to_string(),
-            ]),
-            80..83 => self.run(&["DEL", &one]),
-            83..86 => self.run(&["UNLINK", &one]),
-            86..88 => self.run(&["SET", &one, "value"]),
-            88 => self.run(&["FLUSHDB"]),
-            89 => self.run(&["FLUSHDB", "ASYNC"]),
-            90 if self.dice.roll(4) == 0 => self.run(&["FLUSHALL"]),
-            90..93 => self.restore(&one, &other),
-            93..96 => self.crowd(&one),
-            96 => self.run(&["PEXPIRE", &one, "5"]),
-            _ => self.run(&["SELECT", &db]),
-        }
+        let (lease, owner) = (self.lease(), self.dice.roll(6));
+        let db = self.dice.roll(DATABASES);
+        let command = match self.dice.roll(100) {
+            0..18 => command!("LOCK.ACQUIRE {one} {owner} {lease}"),
+            18..36 => command!("LOCK.RLOCK {one} {owner} {lease}"),
+            36..40 => command!("LOCK.ACQUIRE {one} {owner} {lease} WAIT 20"),
+            40..48 => command!("LOCK.RELEASE {one} {owner} ALL"),
+            48..52 => command!("LOCK.RENEW {one} {owner} {lease}"),
+            52..54 => command!("LOCK.INFO {one}"),
+            54..66 => command!("RENAME {one} {other}"),
+            66..72 => command!("MOVE {one} {db}"),
+            72..76 => command!("COPY {one} {other} DB {db} REPLACE"),
+            76..80 => command!("SWAPDB", db, owner % DATABASES),
+            80..83 => command!("DEL {one}"),
+            83..86 => command!("UNLINK {one}"),
+            86..88 => command!("SET {one} value"),
+            88 => command!("FLUSHDB"),
+            89 => command!("FLUSHDB ASYNC"),
+            90 if self.dice.roll(4) == 0 => command!("FLUSHALL"),
+            90..93 => return self.restore(&one, &other),
+            93..96 => return self.crowd(&one),
+            96 => command!("PEXPIRE {one} 5"),
+            _ => command!("SELECT {db}"),
+        };
+        // The server may refuse any of these.
+        let _ = self.conn.try_run(&command);
     }
 
     fn restore(&mut self, from: &str, to: &str) {
-        if let Ok(dump) = self.conn.try_cmd(&["DUMP", from])
-            && !mortise_harness::is_nil(&dump)
-        {
-            let _ = self
-                .conn
-                .try_run(&command!("RESTORE", to, 0, bytes(&dump), "REPLACE"));
+        if let Ok(Value::BulkString(dump)) = try_cmd!(self.conn, "DUMP {from}") {
+            let _ = try_cmd!(self.conn, "RESTORE", to, 0, dump, "REPLACE");
         }
     }
 
@@ -85,8 +75,8 @@ impl Client {
         let lease = self.lease();
         let readers: Vec<_> = (0..150)
             .map(|n| match n % 50 {
-                0 => command!("LOCK.RLOCK", name, format!("r{n}"), LONG),
-                _ => command!("LOCK.RLOCK", name, format!("r{n}"), lease),
+                0 => command!("LOCK.RLOCK {name} r{n} {LONG}"),
+                _ => command!("LOCK.RLOCK {name} r{n} {lease}"),
             })
             .collect();
         self.conn.pipeline(&readers);
@@ -106,16 +96,14 @@ fn shown(server: &Server) -> Counts {
     let mut conn = server.connect();
     let mut shown = [0, 0];
     for db in 0..DATABASES {
-        cmd!(conn, "SELECT", db);
-        for key in array(&cmd!(conn, "KEYS", "*")) {
+        cmd!(conn, "SELECT {db}");
+        for key in array(&cmd!(conn, "KEYS *")) {
             let key = text(key);
-            if text(&cmd!(conn, "TYPE", &key)) == "mort-lock"
+            if text(&cmd!(conn, "TYPE {key}")) == "mort-lock"
                 && let Some(lock) = lock_info(&mut conn, &key)
             {
-                shown = [
-                    shown[0] + i64::from(lock.holders > 0),
-                    shown[1] + lock.holders,
-                ];
+                shown[0] += i64::from(lock.holders > 0);
+                shown[1] += lock.holders;
             }
         }
     }
@@ -125,10 +113,10 @@ fn shown(server: &Server) -> Counts {
 /// Waits until every short lease is over, and the module has done all its work.
 fn rest(server: &Server) {
     let mut conn = server.connect();
-    cmd!(conn, "SELECT", DATABASES);
+    cmd!(conn, "SELECT {DATABASES}");
     cmd!(conn, "LOCK.ACQUIRE", "witness", "w", 2 * SHORT);
     eventually("the short leases are over", || {
-        int(&cmd!(conn, "EXISTS", "witness")) == 0
+        int(&cmd!(conn, "EXISTS witness")) == 0
     });
     eventually(
         "the server has freed what it frees on another thread",
@@ -164,11 +152,7 @@ fn storm(seed: u64, lasts: Duration) {
         // This names every lock, so that those that were renamed count, too.
         let shown = shown(&server);
         rest(&server);
-        assert_eq!(
-            counted(&server),
-            shown,
-            "seed {seed}, round {round}: INFO lock and the sum of LOCK.INFO"
-        );
+        assert_eq!(counted(&server), shown, "seed {seed}, round {round}");
         if Instant::now() > end {
             break;
         }
@@ -177,8 +161,7 @@ fn storm(seed: u64, lasts: Duration) {
 
 #[test]
 fn after_a_storm_info_counts_exactly_what_is_held() {
-    let long = std::env::var_os("MORTISE_LONG").is_some();
-    let (seeds, lasts) = if long { (20, 20) } else { (1, 4) };
+    let (seeds, lasts) = if is_long_run() { (20, 20) } else { (1, 4) };
     for seed in 0..seeds {
         storm(seed * 1_000_000, Duration::from_secs(lasts));
     }
