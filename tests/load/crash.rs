@@ -3,14 +3,15 @@
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Dice, Server, cmd, command, eventually_within, lock_info, try_cmd};
+use mortise_harness::{
+    Conn, Dice, Server, cmd, command, eventually_within, is_long_run, lock_info, try_cmd,
+};
 
 const CLIENTS: usize = 4;
 /// The keys of each client. No other client uses them, so each knows their state.
@@ -22,11 +23,7 @@ const STEPS: u64 = 51;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kills() -> u32 {
-    if env::var_os("MORTISE_LONG").is_some() {
-        1_000
-    } else {
-        10
-    }
+    if is_long_run() { 1_000 } else { 10 }
 }
 
 /// One owner's hold on a key as its client knows it: write count, read count, token. No hold if all are 0.
@@ -124,12 +121,12 @@ impl Client {
             known.asked = Some(step);
             let owner = &self.name;
             let command = match step {
-                Step::Write => command!("LOCK.ACQUIRE", &key, owner, LEASE),
-                Step::Read => command!("LOCK.RLOCK", &key, owner, LEASE),
-                Step::ReleaseWrite => command!("LOCK.RELEASE", &key, owner, "WRITE"),
-                Step::ReleaseRead => command!("LOCK.RELEASE", &key, owner, "READ"),
-                Step::Drop => command!("LOCK.RELEASE", &key, owner, "ALL"),
-                Step::Fence(to) => command!("LOCK.FENCE", &key, owner, to),
+                Step::Write => command!("LOCK.ACQUIRE {key} {owner} {LEASE}"),
+                Step::Read => command!("LOCK.RLOCK {key} {owner} {LEASE}"),
+                Step::ReleaseWrite => command!("LOCK.RELEASE {key} {owner} WRITE"),
+                Step::ReleaseRead => command!("LOCK.RELEASE {key} {owner} READ"),
+                Step::Drop => command!("LOCK.RELEASE {key} {owner} ALL"),
+                Step::Fence(to) => command!("LOCK.FENCE {key} {owner} {to}"),
             };
             let answer = match conn.try_run(&command) {
                 Ok(Value::Int(answer)) => answer,
@@ -238,12 +235,12 @@ fn kill_again_and_again(preamble: &str) {
             highest = highest.max(client.highest);
         }
         // Of released locks only the token clock is left.
-        let token = match cmd!(conn, "LOCK.ACQUIRE", "tokens", "t", LEASE) {
+        let token = match cmd!(conn, "LOCK.ACQUIRE tokens t {LEASE}") {
             Value::Int(token) => token,
             other => panic!("{other:?}"),
         };
         assert!(token > highest, "{token} is not past {highest}");
-        cmd!(conn, "LOCK.RELEASE", "tokens", "t");
+        cmd!(conn, "LOCK.RELEASE tokens t");
     }
     let steps = steps.load(Ordering::SeqCst);
     assert!(

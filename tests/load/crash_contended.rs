@@ -4,14 +4,13 @@
 //! Ten kills a test, a thousand with `MORTISE_LONG=1`.
 
 use std::collections::HashSet;
-use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mortise_harness::redis::Value;
-use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, lock_info};
+use mortise_harness::{Conn, Server, cmd, command, eventually_within, int, is_long_run, lock_info};
 
 const CLIENTS: usize = 6;
 /// Few enough that some clients always wait.
@@ -24,11 +23,7 @@ const HAND_OVERS: i64 = 11;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kills() -> usize {
-    if env::var_os("MORTISE_LONG").is_some() {
-        1_000
-    } else {
-        10
-    }
+    if is_long_run() { 1_000 } else { 10 }
 }
 
 /// Where a client was when the server died.
@@ -209,9 +204,9 @@ fn kill_again_and_again(appendfsync: &str, check: Check) {
         }
         let told = clients.iter().flat_map(|client| &client.told);
         let highest = told.map(|told| told.1).max();
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "tokens", "t", LEASE));
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE tokens t {LEASE}"));
         assert!(Some(token) > highest, "{token} is not past {highest:?}");
-        cmd!(conn, "LOCK.RELEASE", "tokens", "t");
+        cmd!(conn, "LOCK.RELEASE tokens t");
     }
     let turns: usize = clients.iter().map(|client| client.turns).sum();
     let enough = turns > kills() * (TURNS - 1) && waited > kills() as i64 * (HAND_OVERS - 1);

@@ -142,7 +142,7 @@ impl Client<'_> {
             2 => command!("INCR", format!("count{}", self.dice.roll(KEYS))),
             _ => self.change_of_a_key(),
         };
-        let mut guard = command!("LOCK.GUARD", key, owner, token);
+        let mut guard = command!("LOCK.GUARD {key} {owner} {token}");
         for arg in inside.args_iter() {
             if let Arg::Simple(bytes) = arg {
                 guard.arg(bytes);
@@ -155,10 +155,10 @@ impl Client<'_> {
         let (key, owner) = (self.key(), self.owner());
         match self.dice.roll(8) {
             0 => command!("LOCK.RENEW", key, owner, self.lease()),
-            1 => command!("LOCK.FENCE", key, owner, 1),
-            2 => command!("LOCK.RELEASE", key, owner, "READ"),
-            3 => command!("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", 0),
-            _ => command!("LOCK.RELEASE", key, owner, "ALL"),
+            1 => command!("LOCK.FENCE {key} {owner} 1"),
+            2 => command!("LOCK.RELEASE {key} {owner} READ"),
+            3 => command!("LOCK.RELEASE {key} {owner} WRITE HOLDS 0"),
+            _ => command!("LOCK.RELEASE {key} {owner} ALL"),
         }
     }
 
@@ -166,12 +166,12 @@ impl Client<'_> {
         let (key, other) = (self.key(), self.key());
         let db = self.dice.roll(DATABASES);
         match self.dice.roll(40) {
-            0..10 => command!("DEL", key),
-            10..14 => command!("UNLINK", key, other),
+            0..10 => command!("DEL {key}"),
+            10..14 => command!("UNLINK {key} {other}"),
             14..18 => command!("PEXPIRE", key, self.dice.roll(50)),
             18..20 => command!("SET", key, "text", "PX", 1 + self.dice.roll(20)),
-            20..26 if key != other => command!("RENAME", key, other),
-            26..32 if key != other => command!("COPY", key, other, "DB", db, "REPLACE"),
+            20..26 if key != other => command!("RENAME {key} {other}"),
+            26..32 if key != other => command!("COPY {key} {other} DB {db} REPLACE"),
             // An error if the key is already in this database.
             32..37 => command!(
                 "EVAL",
@@ -183,7 +183,7 @@ impl Client<'_> {
             37 => command!("SWAPDB", db, self.dice.roll(DATABASES)),
             38 if self.dice.roll(4) == 0 => command!("FLUSHDB"),
             39 if self.dice.roll(12) == 0 => command!("EVAL", "return redis.call('FLUSHALL')", 0),
-            _ => command!("DEL", key),
+            _ => command!("DEL {key}"),
         }
     }
 
@@ -207,16 +207,8 @@ impl Client<'_> {
                         redis.call('LOCK.RELEASE', KEYS[i], ARGV[3], 'ALL') \
                       end return 1";
         let (one, other) = (self.key(), self.key());
-        let script = command!(
-            "EVAL",
-            script,
-            2,
-            one,
-            other,
-            self.owner(),
-            self.lease(),
-            self.owner()
-        );
+        let (owner, lease, gone) = (self.owner(), self.lease(), self.owner());
+        let script = command!("EVAL", script, 2, one, other, owner, lease, gone);
         self.run(&script);
     }
 

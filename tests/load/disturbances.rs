@@ -1,17 +1,16 @@
 //! A primary, its replica and the replica's replica have the same holds, whatever clients do and however links and replicas fail. Runs
 //! once, or twenty times with `MORTISE_LONG=1`.
 
-use std::env;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Link, Server, Snapshot, assert_same_data, cmd, eventually, eventually_within, int, text,
-    wait_for_sync, wait_for_sync_over,
+    Link, Server, Snapshot, assert_same_data, cmd, eventually, eventually_within, int, is_long_run,
+    text, wait_for_sync, wait_for_sync_over,
 };
 
+use super::EndsOnDrop;
 use super::crowd::{CLIENTS, Crowd};
 
 /// How long writes are paused for a comparison.
@@ -56,7 +55,7 @@ fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
         cmd!(conn, "CLIENT", "PAUSE", PAUSE.as_millis() as u64, "WRITE");
         chain.catch_up(primary);
         let servers = [primary, &chain.middle, &chain.last];
-        let digests = servers.map(|server| text(&cmd!(server.connect(), "DEBUG", "DIGEST")));
+        let digests = servers.map(|server| text(&cmd!(server.connect(), "DEBUG DIGEST")));
         let locks = servers.map(Snapshot::take);
         let in_time = began.elapsed() < PAUSE;
         if in_time {
@@ -70,7 +69,7 @@ fn assert_agree(crowd: &Crowd<'_>, primary: &Server, chain: &Chain) {
         }
         in_time
     });
-    cmd!(conn, "CLIENT", "UNPAUSE");
+    cmd!(conn, "CLIENT UNPAUSE");
 }
 
 /// How many partial and full syncs `server` has served.
@@ -92,15 +91,11 @@ fn amid_changes(primary: &Server) {
 fn cut_off_replicas(primary: &Server, of: &Server) {
     for _ in 0..2 {
         let [partial, full] = syncs(of);
-        cmd!(of.connect(), "CLIENT", "KILL", "TYPE", "replica");
+        cmd!(of.connect(), "CLIENT KILL TYPE replica");
         amid_changes(primary);
         eventually("the replica has a partial sync", || {
             let now = syncs(of);
-            if now[0] > partial && now[1] == full {
-                Ok(())
-            } else {
-                Err(now)
-            }
+            now[0] > partial && now[1] == full
         });
     }
 }
@@ -152,11 +147,7 @@ fn disturb(crowd: &Crowd<'_>, primary: &Server, chain: &mut Chain) {
 
 #[test]
 fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
-    let rounds = if env::var_os("MORTISE_LONG").is_some() {
-        20
-    } else {
-        1
-    };
+    let rounds = if is_long_run() { 20 } else { 1 };
     let primary = Server::start();
     let mut chain = Chain::behind(&primary);
     let crowd = &Crowd::new(&primary);
@@ -164,7 +155,7 @@ fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| scope.spawn(move || crowd.play(number)))
             .collect();
-        let over = EndsOnDrop(crowd);
+        let over = EndsOnDrop(&crowd.over);
         for _ in 0..rounds {
             disturb(crowd, &primary, &mut chain);
         }
@@ -190,13 +181,4 @@ fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
     }
     wait_for_sync_over(&chain.link, &primary, &chain.middle);
     assert_same_data(&chain.middle, &chain.last);
-}
-
-/// Ends the clients even if the test fails. Otherwise the scope would wait for them for ever.
-struct EndsOnDrop<'a, 's>(&'a Crowd<'s>);
-
-impl Drop for EndsOnDrop<'_, '_> {
-    fn drop(&mut self) {
-        self.0.over.store(true, Relaxed);
-    }
 }

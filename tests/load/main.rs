@@ -6,3 +6,14 @@ mod crash_contended;
 mod crowd;
 mod disturbances;
 mod soak;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Says that it is over even if a test fails. Otherwise its scope would wait for the clients for ever.
+struct EndsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}

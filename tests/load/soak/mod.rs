@@ -9,14 +9,15 @@
 mod player;
 
 use std::env;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mortise_harness::{
-    Server, assert_same_data, cmd, eventually, int, text, try_cmd, wait_for_sync,
+    Server, assert_same_data, cmd, eventually, int, is_long_run, text, try_cmd, wait_for_sync,
 };
 
+use super::EndsOnDrop;
 use player::{CONNECTIONS, DATABASES, KEYS, Player, Playground};
 
 /// Runs all connections for a while, and ends them.
@@ -41,14 +42,6 @@ fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
     });
 }
 
-struct EndsOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndsOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Pauses writes, and waits until the replica has the same data.
 fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
     const PAUSE: u64 = 5_000;
@@ -56,9 +49,9 @@ fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
     let _alone = ground.pause.write().unwrap();
     let mut conn = primary.connect();
     let began = Instant::now();
-    cmd!(conn, "CLIENT", "PAUSE", PAUSE, "WRITE");
+    cmd!(conn, "CLIENT PAUSE {PAUSE} WRITE");
     wait_for_sync(primary, replica);
-    let digests = [primary, replica].map(|server| text(&cmd!(server.connect(), "DEBUG", "DIGEST")));
+    let digests = [primary, replica].map(|server| text(&cmd!(server.connect(), "DEBUG DIGEST")));
     if digests[0] != digests[1] {
         let contents = [primary, replica].map(contents);
         assert!(
@@ -66,7 +59,7 @@ fn compare_in_a_pause(ground: &Playground<'_>, replica: &Server) {
             "the replica's data are not the primary's: {contents:#?}"
         );
     }
-    cmd!(conn, "CLIENT", "UNPAUSE");
+    cmd!(conn, "CLIENT UNPAUSE");
 }
 
 /// What the commands show of each key, for a human reader.
@@ -74,12 +67,12 @@ fn contents(server: &Server) -> Vec<String> {
     let mut conn = server.connect();
     let mut seen = Vec::new();
     for db in 0..DATABASES {
-        cmd!(conn, "SELECT", db);
+        cmd!(conn, "SELECT {db}");
         for key in (0..KEYS).map(|key| format!("key{key}")) {
-            let kind = text(&cmd!(conn, "TYPE", &key));
-            let ttl = int(&cmd!(conn, "PTTL", &key));
-            let digest = cmd!(conn, "DEBUG", "DIGEST-VALUE", &key);
-            let info = try_cmd!(conn, "LOCK.INFO", &key);
+            let kind = text(&cmd!(conn, "TYPE {key}"));
+            let ttl = int(&cmd!(conn, "PTTL {key}"));
+            let digest = cmd!(conn, "DEBUG DIGEST-VALUE {key}");
+            let info = try_cmd!(conn, "LOCK.INFO {key}");
             seen.push(format!("{db} {key} {kind} {ttl} {digest:?} {info:?}"));
         }
     }
@@ -91,11 +84,11 @@ fn nothing_is_left(primary: &Server, replica: &Server) {
     eventually("nothing is left", || {
         let mut conn = primary.connect();
         for db in 0..DATABASES {
-            cmd!(conn, "SELECT", db);
+            cmd!(conn, "SELECT {db}");
             for key in 0..KEYS {
                 // A renamed lock is swept from the first command that names it. The command is refused if a string
                 // is still there.
-                let _ = try_cmd!(conn, "LOCK.RELEASE", format!("key{key}"), "nobody");
+                let _ = try_cmd!(conn, "LOCK.RELEASE key{key} nobody");
             }
         }
         let gauges = [
@@ -108,11 +101,8 @@ fn nothing_is_left(primary: &Server, replica: &Server) {
         ];
         let left = gauges.map(|gauge| primary.gauge(gauge));
         let keys = primary.info("keyspace");
-        if left == [0; 6] && keys.is_empty() {
-            Ok(())
-        } else {
-            Err((left, keys))
-        }
+        let is_empty = left == [0; 6] && keys.is_empty();
+        if is_empty { Ok(()) } else { Err((left, keys)) }
     });
     assert_same_data(primary, replica);
     assert_eq!(int(&cmd!(replica.connect(), "DBSIZE")), 0);
@@ -124,39 +114,25 @@ fn nothing_is_left(primary: &Server, replica: &Server) {
 fn used_memory(server: &Server) -> i64 {
     // Connections just closed are freed a little later.
     eventually("only we are connected", || {
-        let clients = &server.info("clients")["connected_clients"];
-        if clients == "1" {
-            Ok(())
-        } else {
-            Err(clients.clone())
-        }
+        server.info("clients")["connected_clients"] == "1"
     });
     server.info("memory")["used_memory"].parse().unwrap()
 }
 
 #[test]
 fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
-    let seconds = if env::var_os("MORTISE_LONG").is_some() {
-        60
-    } else {
-        10
+    let seconds = if is_long_run() { 60 } else { 10 };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = match env::var("MORTISE_SEED") {
+        Ok(seed) => seed.parse().expect("MORTISE_SEED is a number"),
+        Err(_) => now.as_millis() as u64,
     };
-    let seed = env::var("MORTISE_SEED").map_or_else(
-        |_| {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap()
-                .as_millis() as u64
-        },
-        |seed| seed.parse().expect("MORTISE_SEED is a number"),
-    );
     println!("MORTISE_SEED={seed}");
     // Some servers' backlog takes 10 MB, once it is full.
     let primary = Server::builder()
         .config("repl-backlog-size", "64kb")
         .start();
-    let replica = Server::builder().replica_of(&primary).start();
-    wait_for_sync(&primary, &replica);
+    let replica = primary.start_replica();
     // A first run, because servers allocate tables at the first use of each command.
     run(&primary, &replica, seed, Duration::from_secs(1));
     nothing_is_left(&primary, &replica);
@@ -167,11 +143,7 @@ fn after_random_commands_of_two_hundred_connections_nothing_is_left() {
     // request would be more than this.
     let grown = eventually("the memory is freed", || {
         let grown = used_memory(&primary) - before;
-        if grown < 3_000_000 {
-            Ok(grown)
-        } else {
-            Err(grown)
-        }
+        (grown < 3_000_000).then_some(grown)
     });
     println!("used_memory grew by {grown} bytes");
     println!("{:#?}", primary.info("lock"));

@@ -100,7 +100,7 @@ impl<'s> Player<'s> {
     fn reconnect(&mut self) {
         self.conn = self.ground.server.connect();
         let db = self.random.below(DATABASES);
-        cmd!(self.conn, "SELECT", db);
+        cmd!(self.conn, "SELECT {db}");
         // Only from here on may others kill it.
         self.ground.ids[self.place].store(self.conn.client_id(), Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ impl<'s> Player<'s> {
         let mode = ["LOCK.ACQUIRE", "LOCK.WLOCK", "LOCK.RLOCK", "LOCK.RLOCK"]
             [self.random.below(4) as usize];
         let (key, owner, lease) = (self.random.key(), self.random.owner(), self.random.lease());
-        let mut ask = command!(mode, &key, &owner, lease);
+        let mut ask = command!("{mode} {key} {owner} {lease}");
         match self.random.below(4) {
             0 => {}
             1 => drop(ask.arg("WAIT").arg(0)),
@@ -139,7 +139,7 @@ impl<'s> Player<'s> {
         };
         match self.judge(&ask, reply) {
             Some(Value::Int(_)) if self.over() || self.random.one_in(2) => {
-                self.tell(&command!("LOCK.RELEASE", key, owner, "ALL"));
+                self.tell(&command!("LOCK.RELEASE {key} {owner} ALL"));
             }
             _ => {}
         }
@@ -177,13 +177,13 @@ impl<'s> Player<'s> {
         let (key, owner) = (self.random.key(), self.random.owner());
         let lease = self.random.lease();
         let command = match self.random.below(7) {
-            0 => command!("LOCK.RENEW", key, owner, lease),
-            1 => command!("LOCK.RELEASE", key, owner, "ALL"),
-            2 => command!("LOCK.RELEASE", key, owner, "READ"),
-            3 => command!("LOCK.RELEASE", key, owner, "WRITE", "HOLDS", 0),
-            4 => command!("LOCK.FENCE", key, owner, 1),
+            0 => command!("LOCK.RENEW {key} {owner} {lease}"),
+            1 => command!("LOCK.RELEASE {key} {owner} ALL"),
+            2 => command!("LOCK.RELEASE {key} {owner} READ"),
+            3 => command!("LOCK.RELEASE {key} {owner} WRITE HOLDS 0"),
+            4 => command!("LOCK.FENCE {key} {owner} 1"),
             5 => command!("LOCK.PASS", key, owner, self.random.owner(), lease),
-            _ => command!("LOCK.RELEASE", key, owner),
+            _ => command!("LOCK.RELEASE {key} {owner}"),
         };
         self.tell(&command);
     }
@@ -192,8 +192,8 @@ impl<'s> Player<'s> {
         let key = self.random.key();
         let command = match self.random.below(3) {
             0 => command!("LOCK.TOP"),
-            1 => command!("INFO", "lock"),
-            _ => command!("LOCK.INFO", key),
+            1 => command!("INFO lock"),
+            _ => command!("LOCK.INFO {key}"),
         };
         self.tell(&command);
     }
@@ -202,9 +202,9 @@ impl<'s> Player<'s> {
         let id =
             self.ground.ids[self.random.below(CONNECTIONS as u64) as usize].load(Ordering::Relaxed);
         let command = match self.random.below(4) {
-            0 => command!("CLIENT", "KILL", "ID", id),
-            1 => command!("CLIENT", "UNBLOCK", id, "ERROR"),
-            _ => command!("CLIENT", "UNBLOCK", id),
+            0 => command!("CLIENT KILL ID {id}"),
+            1 => command!("CLIENT UNBLOCK {id} ERROR"),
+            _ => command!("CLIENT UNBLOCK {id}"),
         };
         let ground = self.ground;
         let _turn = ground.pause.read().unwrap_or_else(PoisonError::into_inner);
@@ -215,21 +215,21 @@ impl<'s> Player<'s> {
         let (key, other) = (self.random.key(), self.random.key());
         let db = self.random.below(DATABASES);
         let command = match self.random.below(40) {
-            0..6 => command!("DEL", key),
-            6..10 => command!("UNLINK", key, other),
+            0..6 => command!("DEL {key}"),
+            6..10 => command!("UNLINK {key} {other}"),
             10..16 => command!("PEXPIRE", key, self.random.below(50)),
             // The key expires by itself, so that nothing stays.
             16..18 => command!("SET", key, "text", "PX", 1 + self.random.below(20)),
-            18..24 if key != other => command!("RENAME", key, other),
-            24..29 if key != other => command!("COPY", key, other, "DB", db, "REPLACE"),
+            18..24 if key != other => command!("RENAME {key} {other}"),
+            24..29 if key != other => command!("COPY {key} {other} DB {db} REPLACE"),
             29..34 => {
-                self.tell(&command!("SELECT", db));
+                self.tell(&command!("SELECT {db}"));
                 return;
             }
-            34 => command!("SWAPDB", 0, 1),
+            34 => command!("SWAPDB 0 1"),
             // In a script, because Redis 8.0 crashes by itself when a client is unblocked that waits for its plain FLUSHALL.
             35 if self.random.one_in(4) => command!("EVAL", "return redis.call('FLUSHALL')", 0),
-            36 if self.random.one_in(4) => command!("FLUSHDB", "ASYNC"),
+            36 if self.random.one_in(4) => command!("FLUSHDB ASYNC"),
             _ => command!("EVAL", "return redis.call('DEL', KEYS[1])", 1, key),
         };
         self.tell(&command);
@@ -240,14 +240,14 @@ impl<'s> Player<'s> {
             self.ground.ids[self.random.below(CONNECTIONS as u64) as usize].load(Ordering::Relaxed);
         let (key, owner, lease) = (self.random.key(), self.random.owner(), self.random.lease());
         let mut steps = vec![
-            command!("LOCK.RELEASE", &key, &owner, "ALL"),
+            command!("LOCK.RELEASE {key} {owner} ALL"),
             match self.random.below(4) {
-                0 => command!("CLIENT", "KILL", "ID", id),
-                1 => command!("CLIENT", "UNBLOCK", id, "ERROR"),
-                2 => command!("CLIENT", "UNBLOCK", id),
-                _ => command!("DEL", &key),
+                0 => command!("CLIENT KILL ID {id}"),
+                1 => command!("CLIENT UNBLOCK {id} ERROR"),
+                2 => command!("CLIENT UNBLOCK {id}"),
+                _ => command!("DEL {key}"),
             },
-            command!("LOCK.RLOCK", &key, &owner, lease),
+            command!("LOCK.RLOCK {key} {owner} {lease}"),
         ];
         if self.random.one_in(2) {
             steps.insert(0, command!("MULTI"));
@@ -273,7 +273,7 @@ impl<'s> Player<'s> {
         let key = self.random.key();
         match self.payload.take() {
             None => {
-                if let Some(Value::BulkString(payload)) = self.tell(&command!("DUMP", key)) {
+                if let Some(Value::BulkString(payload)) = self.tell(&command!("DUMP {key}")) {
                     self.payload = Some(payload);
                 }
             }
@@ -292,9 +292,9 @@ impl<'s> Player<'s> {
         let mut conn = self.ground.server.connect();
         match self.random.below(3) {
             0 => {
-                cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 2);
+                cmd!(conn, "CONFIG SET min-replicas-to-write 2");
                 thread::sleep(Duration::from_millis(ms));
-                cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 0);
+                cmd!(conn, "CONFIG SET min-replicas-to-write 0");
             }
             kind => {
                 let _alone = self
@@ -302,15 +302,10 @@ impl<'s> Player<'s> {
                     .pause
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
-                cmd!(
-                    conn,
-                    "CLIENT",
-                    "PAUSE",
-                    ms,
-                    ["WRITE", "ALL"][kind as usize - 1]
-                );
+                let mode = ["WRITE", "ALL"][kind as usize - 1];
+                cmd!(conn, "CLIENT PAUSE {ms} {mode}");
                 thread::sleep(Duration::from_millis(ms));
-                cmd!(conn, "CLIENT", "UNPAUSE");
+                cmd!(conn, "CLIENT UNPAUSE");
             }
         }
     }
