@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use mortise_client::{BootInstant, Client, Error, Loss};
-use mortise_harness::Server;
+use mortise_client::{BootInstant, Client, Loss};
 
-use crate::support::quorum::Servers;
-use crate::support::{await_waiters, client, eventually, ms};
+use crate::support::quorum::{Servers, quorum_within};
+use crate::support::{assert_invalid, await_waiters, eventually, ms, start};
 
 /// A lease may exceed the limit by the drift, so that the guard is valid up to the limit.
 const DRIFT: Duration = Duration::from_millis(40);
@@ -17,8 +16,7 @@ async fn lease_of(client: &Client, key: &str) -> Duration {
 
 #[tokio::test]
 async fn no_lease_on_the_server_exceeds_the_hold_limit() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(3000));
     let first = lock.clone().acquire().await.unwrap();
     assert!(lease_of(&client, "k").await <= ms(3000) + DRIFT);
@@ -33,8 +31,7 @@ async fn no_lease_on_the_server_exceeds_the_hold_limit() {
 
 #[tokio::test]
 async fn a_guard_with_a_limit_shorter_than_its_lease_is_valid_up_to_the_limit() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(700));
     let before = BootInstant::now();
     let guard = lock.clone().acquire().await.unwrap();
@@ -44,8 +41,7 @@ async fn a_guard_with_a_limit_shorter_than_its_lease_is_valid_up_to_the_limit() 
 
 #[tokio::test]
 async fn an_upgrade_requests_no_lease_beyond_the_hold_limit() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k").lease(ms(60_000)).max_hold(ms(5000));
     let guard = lock.clone().read().await.unwrap();
     let is_later = async || guard.deadline().remaining() <= ms(4500);
@@ -57,16 +53,14 @@ async fn an_upgrade_requests_no_lease_beyond_the_hold_limit() {
 
 #[tokio::test]
 async fn a_quorum_requests_no_lease_beyond_the_hold_limit() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(500)).await;
+    let (servers, quorum) = quorum_within(3, ms(500)).await;
     let lock = quorum.lock("k").lease(ms(60_000)).max_hold(ms(4000));
     let guard = lock.clone().read().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
     guard.renew().await.unwrap();
     assert_leases(&servers, ms(4000) + 2 * DRIFT).await;
     // One server may take a quarter of the limit to answer, as with a lease.
-    let brief = quorum.lock("b").max_hold(ms(1000)).acquire().await;
-    assert!(matches!(brief, Err(Error::Invalid(_))), "{brief:?}");
+    assert_invalid(quorum.lock("b").max_hold(ms(1000)).acquire().await);
 }
 
 /// Checks every server that has granted "k"; one may not have done so yet.
@@ -80,23 +74,10 @@ async fn assert_leases(servers: &Servers, most: Duration) {
 
 #[tokio::test]
 async fn a_lease_that_reaches_the_hold_limit_is_not_renewed() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     // The client relies on a lease for less than its length, so one of two seconds would not reach it.
     let lock = client.lock("k").lease(ms(3_000)).max_hold(ms(2_000));
     let guard = lock.clone().acquire().await.unwrap();
     assert_eq!(guard.lost().await, Loss::HoldLimit);
     assert_eq!(server.calls("LOCK.RENEW"), 0);
-}
-
-#[tokio::test]
-async fn a_lock_may_be_held_for_a_millisecond_but_not_for_less() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let held_for = async |limit| client.lock("k").max_hold(limit).try_acquire().await;
-    let refused = held_for(Duration::from_micros(999)).await.unwrap_err();
-    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    // It may be over by the time of the reply.
-    let held = held_for(ms(1)).await;
-    assert!(!matches!(held, Err(Error::Invalid(_))), "{held:?}");
 }

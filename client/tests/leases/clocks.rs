@@ -1,24 +1,21 @@
 //! A guard measures its lease on the boot-time clock: steps of the wall clock do not change it.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mortise_client::BootInstant;
 use mortise_harness::{ClockStep, Server, eventually};
 
+use crate::holder::Holder;
+use crate::support::process::url;
 use crate::support::{LATE, client_of, ms};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const LEASE: Duration = Duration::from_secs(5);
 
-/// The environment variable that makes [`holder_process`] a holder.
-const HOLDER: &str = "MORTISE_TEST_CLOCK_HOLDER";
-
 #[test]
 fn a_guard_lasts_exactly_its_lease_when_the_wall_clock_steps() {
     let server = Server::builder().clock_shim().start();
-    let mut holder = Holder::start(&server);
+    let mut holder = Holder::start("clocks::holder_process", &server);
     let mut offset = 0;
     for (step, hours) in [
         (ClockStep::Forward(HOUR), 1),
@@ -30,12 +27,12 @@ fn a_guard_lasts_exactly_its_lease_when_the_wall_clock_steps() {
         eventually("the lock is renewed", || {
             server.calls("LOCK.RENEW") > before + 1
         });
-        let Reading { left, wall } = holder.read_clocks();
+        let Reading { left, wall } = read_clocks(&mut holder);
         assert!(left > Duration::ZERO && left <= LEASE, "{left:?}");
         let off = wall - wall_seconds();
         assert!((off - offset).abs() < 60, "its clock is off by {off} s");
     }
-    let (stopped, held) = (Instant::now(), holder.read_clocks().left);
+    let (stopped, held) = (Instant::now(), read_clocks(&mut holder).left);
     server.stop_signal();
     server.step_clock(ClockStep::Forward(HOUR));
     assert_eq!(holder.ask("lost"), "lost Expired, at the deadline: true");
@@ -49,12 +46,6 @@ fn wall_seconds() -> i64 {
     now.as_secs().try_into().unwrap()
 }
 
-/// A process that holds a lock and has the server's wall clock.
-struct Holder {
-    process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
 /// The process's clocks.
 struct Reading {
     /// Time until its guard's deadline.
@@ -63,55 +54,13 @@ struct Reading {
     wall: i64,
 }
 
-impl Holder {
-    fn start(server: &Server) -> Holder {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "clocks::holder_process",
-                "--nocapture",
-                "--ignored",
-            ])
-            .env(HOLDER, server.url())
-            .envs(server.clock_envs())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut holder = Holder { process, lines };
-        holder.answer("holding");
-        holder
-    }
-
-    fn read_clocks(&mut self) -> Reading {
-        let answer = self.ask("clocks");
-        let mut numbers = answer.split(' ').skip(1).map(|it| it.parse().unwrap());
-        let mut number = || numbers.next().unwrap();
-        Reading {
-            left: ms(u64::try_from(number()).unwrap()),
-            wall: number(),
-        }
-    }
-
-    fn ask(&mut self, what: &str) -> String {
-        let input = self.process.stdin.as_mut().unwrap();
-        writeln!(input, "{what}").unwrap();
-        self.answer(what)
-    }
-
-    fn answer(&mut self, to: &str) -> String {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        let found = lines.find(|line| line.starts_with(to));
-        found.unwrap_or_else(|| panic!("the holder ended without saying {to:?}"))
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // The process ends with its input.
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
+fn read_clocks(holder: &mut Holder) -> Reading {
+    let answer = holder.ask("clocks");
+    let mut numbers = answer.split(' ').skip(1).map(|it| it.parse().unwrap());
+    let mut number = || numbers.next().unwrap();
+    Reading {
+        left: ms(u64::try_from(number()).unwrap()),
+        wall: number(),
     }
 }
 
@@ -119,7 +68,7 @@ impl Drop for Holder {
 #[test]
 #[ignore = "the other half of a test"]
 fn holder_process() {
-    let Ok(url) = std::env::var(HOLDER) else {
+    let Some(url) = url() else {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -2,6 +2,7 @@
 
 mod caps;
 mod clocks;
+mod holder;
 mod renewal;
 mod replicas;
 mod stopped;

@@ -1,57 +1,34 @@
 //! A process that was stopped for longer than its lease.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use mortise_client::BootInstant;
 use mortise_harness::{Server, cmd, eventually, int, stop_process};
 use tokio::runtime::Runtime;
 
+use crate::holder::Holder;
 use crate::support::client_of;
+use crate::support::process::url;
 
-/// The environment variable that makes [`holder_process`] a holder.
-const HOLDER: &str = "MORTISE_TEST_HOLDER";
 /// Long enough for renewals on a busy machine.
 const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_process_that_was_stopped_for_longer_than_its_lease_finds_its_guard_lost_when_it_continues() {
     let server = Server::start();
-    let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "stopped::holder_process",
-            "--nocapture",
-            "--ignored",
-        ])
-        .env(HOLDER, server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
-    let mut answer = |wanted: &str| {
-        let found = lines
-            .by_ref()
-            .map(Result::unwrap)
-            .find(|line| line.starts_with(wanted));
-        found.unwrap_or_else(|| panic!("the holder ended without saying {wanted:?}"))
-    };
-    answer("holding");
-    stop_process(&holder);
+    let mut holder = Holder::start("stopped::holder_process", &server);
+    stop_process(&holder.process);
     let stopped = BootInstant::now();
     eventually("its lease is over", || {
         let holds = int(&cmd!(server.connect(), "EXISTS", "k"));
         holds == 0 && stopped.elapsed() > LEASE
     });
     let sent = Command::new("kill")
-        .args(["-CONT", &holder.id().to_string()])
+        .args(["-CONT", &holder.process.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
-    assert_eq!(answer("after the gap"), "after the gap: false");
-    holder.stdin.take().unwrap().flush().unwrap();
-    assert!(holder.wait().unwrap().success());
+    assert_eq!(holder.answer("after"), "after the gap: false");
 }
 
 /// The test above runs this in another process. It checks its guard in a loop, while another thread renews it, and prints
@@ -59,7 +36,7 @@ fn a_process_that_was_stopped_for_longer_than_its_lease_finds_its_guard_lost_whe
 #[test]
 #[ignore = "the other half of a test"]
 fn holder_process() {
-    let Ok(url) = std::env::var(HOLDER) else {
+    let Some(url) = url() else {
         return;
     };
     let runtime = Runtime::new().unwrap();

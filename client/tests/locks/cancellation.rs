@@ -6,8 +6,10 @@ use mortise_client::{Client, Error, Loss, Owner};
 use mortise_harness::{Server, cmd};
 
 use crate::support::dropping::{Point, drop_at, points, poll_once};
-use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{self, LATE, await_free, await_waiters, client, client_of, ms};
+use crate::support::proxy::Traffic;
+use crate::support::{
+    self, LATE, await_free, await_waiters, client, ms, start, start_behind_proxy,
+};
 
 /// A lease longer than the tests wait, so that a hold left behind shows.
 const LONG: Duration = Duration::from_secs(600);
@@ -23,39 +25,11 @@ async fn assert_nothing_left(client: &Client, key: &str, point: Point) {
 }
 
 #[tokio::test]
-async fn an_acquire_of_a_free_lock_dropped_at_any_point_leaves_nothing() {
-    let server = Server::start();
-    let client = client(&server).await;
-    for point in points() {
-        drop_at(client.lock("k").lease(LONG).acquire(), point).await;
-        assert_nothing_left(&client, "k", point).await;
-    }
-}
-
-#[tokio::test]
-async fn a_waiting_acquire_dropped_at_any_point_leaves_no_waiter() {
-    let server = Server::start();
-    let client = client(&server).await;
-    for point in points() {
-        let holder = client.lock("k").acquire().await.unwrap();
-        assert!(
-            !drop_at(client.lock("k").lease(LONG).acquire(), point).await,
-            "{point:?}"
-        );
-        await_waiters(&client, "k", 0).await;
-        holder.release().await.unwrap();
-        assert_nothing_left(&client, "k", point).await;
-    }
-}
-
-#[tokio::test]
 async fn an_acquire_dropped_during_the_hand_off_leaves_nothing() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     for point in points() {
         let holder = client.lock("k").acquire().await.unwrap();
-        let lock = client.lock("k").lease(LONG);
-        let mut waiting = Box::pin(lock.clone().acquire());
+        let mut waiting = Box::pin(client.lock("k").lease(LONG).acquire());
         assert!(poll_once(&mut waiting).await.is_pending());
         await_waiters(&client, "k", 1).await;
         drop(holder);
@@ -65,21 +39,8 @@ async fn an_acquire_dropped_during_the_hand_off_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_dropped_at_any_point_still_releases() {
-    let server = Server::start();
-    let client = client(&server).await;
-    for point in points() {
-        let guard = client.lock("k").lease(LONG).acquire().await.unwrap();
-        drop_at(guard.release(), point).await;
-        assert_nothing_left(&client, "k", point).await;
-    }
-}
-
-#[tokio::test]
 async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let mine = client_of(&proxy.url()).await;
+    let (server, proxy, mine) = start_behind_proxy().await;
     let guard = mine.lock("k").lease(LONG).acquire().await.unwrap();
     proxy.set(Traffic::Stalls);
     assert!(!drop_at(guard.release(), Point::Polls(3)).await);
@@ -93,37 +54,28 @@ async fn a_release_dropped_before_its_connection_breaks_is_sent_again() {
 }
 
 #[tokio::test]
-async fn an_upgrade_dropped_at_any_point_leaves_the_hold_that_the_guard_shows_and_no_waiter() {
-    let server = Server::start();
-    let client = client(&server).await;
-    for alone in [true, false] {
-        for point in points() {
-            let other = if alone {
-                None
-            } else {
-                Some(client.lock("k").read().await.unwrap())
-            };
-            let guard = client.lock("k").read().await.unwrap();
-            drop_at(guard.upgrade(), point).await;
-            if guard.is_valid() {
-                guard.renew().await.unwrap();
-                guard.release().await.unwrap();
-            } else {
-                // The outcome is unknown, so the client sends LEAVE.
-                assert_eq!(guard.loss(), Some(Loss::Unknown));
-                drop(guard);
-            }
-            drop(other);
-            assert_nothing_left(&client, "k", point).await;
+async fn an_upgrade_dropped_while_it_waits_leaves_the_hold_that_the_guard_shows_and_no_waiter() {
+    let (_server, client) = start().await;
+    for point in points() {
+        let other = client.lock("k").read().await.unwrap();
+        let guard = client.lock("k").read().await.unwrap();
+        drop_at(guard.upgrade(), point).await;
+        if guard.is_valid() {
+            guard.renew().await.unwrap();
+            guard.release().await.unwrap();
+        } else {
+            // The outcome is unknown, so the client sends LEAVE.
+            assert_eq!(guard.loss(), Some(Loss::Unknown));
+            drop(guard);
         }
+        drop(other);
+        assert_nothing_left(&client, "k", point).await;
     }
 }
 
 #[tokio::test]
 async fn an_acquire_dropped_behind_a_slow_network_leaves_nothing() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let client = client_of(&proxy.url()).await;
+    let (server, proxy, client) = start_behind_proxy().await;
     let direct = support::client(&server).await;
     for _ in 0..5 {
         proxy.set(Traffic::Stalls);
@@ -139,32 +91,19 @@ async fn an_acquire_dropped_behind_a_slow_network_leaves_nothing() {
 
 #[tokio::test]
 async fn a_cancelled_owner_can_ask_again() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let owner = Owner::new();
     let lock = client.lock("k").owner(&owner);
     let holder = client.lock("k").acquire().await.unwrap();
-    assert!(
-        tokio::time::timeout(ms(30), lock.clone().acquire())
-            .await
-            .is_err()
-    );
+    let given_up = tokio::time::timeout(ms(30), lock.clone().acquire()).await;
+    assert!(given_up.is_err());
     drop(holder);
-    assert!(lock.clone().acquire().await.unwrap().is_valid());
-}
-
-#[tokio::test]
-async fn a_dropped_guard_releases_in_the_background() {
-    let server = Server::start();
-    let client = client(&server).await;
-    drop(client.lock("k").acquire().await.unwrap());
-    await_free(&client, "k").await;
+    assert!(lock.acquire().await.unwrap().is_valid());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_guard_dropped_outside_of_any_runtime_releases_in_the_background() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     std::thread::spawn(move || {
         assert!(tokio::runtime::Handle::try_current().is_err());
@@ -200,8 +139,7 @@ fn a_wait_ends_with_the_runtime_that_its_client_was_built_in() {
     let [runtime, other] = [(); 2].map(|()| tokio::runtime::Runtime::new().unwrap());
     let client = runtime.block_on(client(&server));
     let holder = runtime.block_on(client.lock("k").acquire()).unwrap();
-    let lock = client.lock("k");
-    let waiting = other.spawn(async move { lock.clone().acquire().await.map(drop) });
+    let waiting = other.spawn(client.lock("k").acquire());
     runtime.block_on(await_waiters(&client, "k", 1));
     drop(runtime);
     let ended = other.block_on(async { tokio::time::timeout(LATE, waiting).await });
@@ -212,8 +150,7 @@ fn a_wait_ends_with_the_runtime_that_its_client_was_built_in() {
 
 #[tokio::test]
 async fn a_panic_under_the_lock_releases_it() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k");
     let work = tokio::spawn(async move {
         let _guard = lock.clone().acquire().await.unwrap();
@@ -225,8 +162,7 @@ async fn a_panic_under_the_lock_releases_it() {
 
 #[tokio::test]
 async fn work_in_run_holds_the_lock_and_releases_it_at_the_end() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k");
     let value = lock
         .run(|held| {
@@ -243,8 +179,7 @@ async fn work_in_run_holds_the_lock_and_releases_it_at_the_end() {
 
 #[tokio::test]
 async fn work_in_run_is_cancelled_when_the_lock_is_lost() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let lock = client.lock("k").lease(ms(300));
     let work = lock.clone().run(|_| async {
         cmd!(server.connect(), "DEL", "k");
@@ -256,8 +191,7 @@ async fn work_in_run_is_cancelled_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn work_in_run_that_ends_after_the_lock_was_lost_is_an_error() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k").lease(ms(200));
     // Never yields, so that nothing can cancel it.
     let error = lock
@@ -272,8 +206,7 @@ async fn work_in_run_that_ends_after_the_lock_was_lost_is_an_error() {
 
 #[tokio::test]
 async fn work_in_run_that_fails_returns_its_own_error_though_the_lock_is_gone() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let lock = client.lock("k");
     let failed = lock.run(|_| async {
         cmd!(server.connect(), "DEL", "k");
@@ -281,16 +214,4 @@ async fn work_in_run_that_fails_returns_its_own_error_though_the_lock_is_gone() 
     });
     let error = failed.await.unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_dropped_run_releases_the_lock() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k");
-    let running = lock
-        .clone()
-        .run(|_| std::future::pending::<Result<(), Error>>());
-    assert!(tokio::time::timeout(ms(50), running).await.is_err());
-    await_free(&client, "k").await;
 }

@@ -9,8 +9,8 @@ use mortise_client::{Client, Error, Guard, Lock, Loss, Mode, Quorum};
 use mortise_harness::Server;
 
 use crate::support::dropping::{Point, at_every_point, drop_at, points};
-use crate::support::quorum::Servers;
-use crate::support::{await_free, await_waiters, client, eventually, ms};
+use crate::support::quorum::{Servers, quorum_of};
+use crate::support::{await_free, await_waiters, client, eventually, ms, start};
 
 /// Waits until the servers count what the guard shows, and releases it.
 async fn assert_shows_its_hold(clients: &[Client], guard: Guard, point: Point) {
@@ -43,11 +43,9 @@ async fn assert_shows_its_hold(clients: &[Client], guard: Guard, point: Point) {
 
 /// Runs the scenario for a lock on one server, and for one over a quorum.
 async fn on_each_kind(mut scenario: impl AsyncFnMut(&Lock, &[Client])) {
-    let server = Server::start();
-    let one = client(&server).await;
+    let (_server, one) = start().await;
     scenario(&one.lock("k"), std::slice::from_ref(&one)).await;
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (servers, quorum) = quorum_of(3).await;
     let lock = quorum.lock("k").lease(ms(30_000));
     scenario(&lock, &servers.clients().await).await;
 }

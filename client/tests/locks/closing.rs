@@ -1,15 +1,20 @@
 //! The end of a process: `close` releases what it still holds.
 
 use futures_util::FutureExt;
-use mortise_client::{Client, Error, Quorum};
+use mortise_client::{Client, Error, Guard, Quorum};
 use mortise_harness::{Server, cmd, is_nil};
 use tokio::runtime::Runtime;
 
-use crate::support::quorum::Servers;
-use crate::support::{await_waiters, ms};
+use crate::support::quorum::{Servers, connect};
+use crate::support::{assert_lost, await_waiters, ms};
 
 fn is_free(server: &Server, key: &str) -> bool {
     is_nil(&cmd!(server.connect(), "LOCK.INFO", key))
+}
+
+#[track_caller]
+fn assert_closed(refused: Result<Guard, Error>) {
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
 }
 
 #[test]
@@ -20,11 +25,8 @@ fn closing_the_client_releases_a_guard_that_was_never_released() {
         let _alive = runtime.block_on(async {
             let client = Client::connect(server.url()).await.unwrap();
             let lock = client.lock("k").lease(ms(60_000));
-            let (dropped, alive) = (
-                lock.clone().read().await.unwrap(),
-                lock.clone().read().await.unwrap(),
-            );
-            drop(dropped);
+            drop(lock.clone().read().await.unwrap());
+            let alive = lock.read().await.unwrap();
             client.close(ms(20_000)).await;
             assert!(!alive.is_valid());
             alive
@@ -49,20 +51,15 @@ async fn closing_awaits_the_release_that_another_task_has_sent() {
 }
 
 #[test]
-fn a_closed_quorum_leaves_nothing_on_its_servers() {
+fn a_closed_quorum_leaves_nothing_on_its_servers_and_grants_nothing() {
     let servers = Servers::start(3);
     let runtime = Runtime::new().unwrap();
     let _alive = runtime.block_on(async {
-        let quorum = Quorum::builder(servers.urls()).unwrap();
-        let quorum = quorum
-            .response_timeout(ms(2000))
-            .connect_timeout(ms(10_000))
-            .connect()
-            .await
-            .unwrap();
+        let quorum = connect(servers.urls(), ms(2000)).await;
         let lock = quorum.lock("k").lease(ms(60_000));
         let alive = lock.clone().acquire().await.unwrap();
         quorum.close(ms(20_000)).await;
+        assert_closed(lock.acquire().await);
         alive
     });
     drop(runtime);
@@ -75,10 +72,8 @@ async fn a_closed_client_refuses_to_acquire() {
     let client = Client::connect(server.url()).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
     client.close(ms(20_000)).await;
-    let released = guard.release().await;
-    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
-    let error = client.lock("k").acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert_lost(guard.release().await, None);
+    assert_closed(client.lock("k").acquire().await);
 }
 
 #[test]
@@ -98,21 +93,15 @@ async fn closing_ends_waits_at_once_and_leaves_no_waiter() {
     let client = Client::connect(server.url()).await.unwrap();
     let direct = Client::connect(server.url()).await.unwrap();
     let _holder = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = client.lock("k");
-        async move { lock.clone().acquire().await }
-    });
+    let waiting = tokio::spawn(client.lock("k").acquire());
     // A future that waits and that nobody polls any more.
-    let lock = client.lock("k");
-    let mut unpolled = Box::pin(lock.clone().acquire());
+    let mut unpolled = Box::pin(client.lock("k").acquire());
     let brief = tokio::time::timeout(ms(300), &mut unpolled).await;
     assert!(brief.is_err());
     await_waiters(&direct, "k", 2).await;
     client.close(ms(20_000)).await;
     let info = direct.info("k").await.unwrap().unwrap();
     assert_eq!(info.waiters, 0, "closing has left a waiter");
-    let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Closed), "{error:?}");
-    let error = unpolled.await.unwrap_err();
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert_closed(waiting.await.unwrap());
+    assert_closed(unpolled.await);
 }

@@ -4,7 +4,7 @@ use mortise_client::{BootInstant, Client, Error, Guard, Lock, Owner, Quorum};
 
 #[cfg(feature = "cluster")]
 use crate::support::await_waiters;
-use crate::support::quorum::Servers;
+use crate::support::quorum::quorum_of;
 use crate::support::{client, eventually};
 
 #[cfg(feature = "cluster")]
@@ -36,8 +36,7 @@ async fn top_of_a_cluster_lists_the_longest_queues_of_all_primaries() {
 
 #[tokio::test]
 async fn info_of_a_quorum_shows_the_holder_on_each_server_and_which_server_is_silent() {
-    let mut servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (mut servers, quorum) = quorum_of(3).await;
     let free = quorum.info("k").await;
     assert!(
         free.iter().all(|there| matches!(there.answer, Ok(None))),

@@ -5,18 +5,16 @@ use std::time::{Duration, Instant};
 use mortise_client::{Client, Error};
 use mortise_harness::Server;
 
-use crate::support::{await_waiters, client, ms};
+use crate::support::{assert_invalid, await_waiters, client, client_within, ms, start};
 
 #[tokio::test]
 async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() {
     let server = Server::start();
     let response = ms(1_000);
-    let builder = Client::builder(server.url()).unwrap();
-    let client = builder.response_timeout(response).connect().await.unwrap();
+    let client = client_within(server.url(), response).await;
     let _holder = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     let started = Instant::now();
-    let lock = client.lock("k").wait(ms(700));
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
+    let waiting = tokio::spawn(client.lock("k").wait(ms(700)).acquire());
     await_waiters(&client, "k", 1).await;
     server.stop_signal();
     let error = waiting.await.unwrap().unwrap_err();
@@ -30,16 +28,33 @@ async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() 
 }
 
 #[tokio::test]
-async fn leases_and_limits_that_are_too_short_are_refused() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("k");
-    for refused in [
-        lock.clone().lease(ms(1)).acquire().await,
-        lock.clone().max_hold(ms(0)).acquire().await,
-    ] {
-        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+async fn what_no_server_could_grant_is_refused_before_anything_is_sent() {
+    let (server, client) = start().await;
+    let lock = || client.lock("k");
+    let numbered = |count: u32| client.locks((0..count).map(|n| n.to_string()));
+    let mut impossible = vec![
+        lock().lease(ms(0)),
+        lock().lease(ms(1)),
+        lock().max_hold(ms(0)),
+        lock().max_hold(Duration::from_micros(999)),
+        numbered(0),
+        numbered(17),
+        client.locks(["a", "a"]),
+    ];
+    for (permits, limit) in [(0, 10), (11, 10), (1, 0), (1, u32::MAX)] {
+        impossible.push(lock().permits(permits, limit));
     }
+    for lock in impossible {
+        assert_invalid(lock.acquire().await);
+    }
+    assert_invalid(numbered(3).read().await);
+    assert_eq!(server.gauge("total_grants"), 0);
+    // The server says how long a lease may be.
+    let long = lock().lease(ms(1 << 50)).acquire().await;
+    assert!(matches!(long, Err(Error::Refused { .. })), "{long:?}");
+    // A millisecond may be over by the time of the reply.
+    let held = lock().max_hold(ms(1)).try_acquire().await;
+    assert!(!matches!(held, Err(Error::Invalid(_))), "{held:?}");
 }
 
 #[tokio::test]

@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use mortise_client::{BootInstant, Client, Error, Loss, Mode, Owner};
-use mortise_harness::{Server, cmd, int};
+use mortise_harness::{Server, cmd};
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{self, await_free, await_waiters, client, ms};
+use crate::support::{
+    self, assert_code, assert_lost, await_free, await_waiters, client, client_within, ms, start,
+};
 
 #[tokio::test]
 async fn a_lock_is_acquired_shown_by_info_and_released() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     assert!(guard.is_valid() && guard.mode() == Mode::Write);
     let info = client.info("k").await.unwrap().unwrap();
@@ -24,8 +25,7 @@ async fn a_lock_is_acquired_shown_by_info_and_released() {
 
 #[tokio::test]
 async fn an_uncontended_acquisition_is_two_commands_on_the_wire() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     drop(client.lock("warm").acquire().await.unwrap());
     await_free(&client, "warm").await;
     let before = commands(&server);
@@ -42,19 +42,15 @@ fn commands(server: &Server) -> u64 {
 
 #[tokio::test]
 async fn an_acquisition_that_waits_is_two_commands_without_those_for_letters() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     for lease in [ms(60_000), ms(1000)] {
         let holder = client.lock("k").acquire().await.unwrap();
         let before = commands(&server);
-        let waiting = tokio::spawn({
-            let lock = client.lock("k").lease(lease).auto_renew(false);
-            async move { lock.clone().acquire().await.unwrap() }
-        });
+        let waiting = tokio::spawn(client.lock("k").lease(lease).auto_renew(false).acquire());
         await_waiters(&client, "k", 1).await;
         tokio::time::sleep(ms(150)).await;
         holder.release().await.unwrap();
-        let guard = waiting.await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
         guard.release().await.unwrap();
         // Plus the holder's release.
         assert_eq!(commands(&server) - before, 2 + 1, "{lease:?}");
@@ -65,15 +61,16 @@ async fn an_acquisition_that_waits_is_two_commands_without_those_for_letters() {
 async fn an_acquisition_whose_grant_cannot_be_confirmed_in_time_waits_again() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let far = Client::builder(proxy.url()).unwrap();
-    let far = far.response_timeout(ms(30_000)).connect().await.unwrap();
+    let far = client_within(proxy.url(), ms(30_000)).await;
     let near = client(&server).await;
     let holder = near.lock("k").acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = far.lock("k").lease(ms(2_000)).auto_renew(false);
-        let lock = lock.wait(ms(30_000));
-        async move { lock.clone().acquire().await }
-    });
+    let waiting = tokio::spawn(
+        far.lock("k")
+            .lease(ms(2_000))
+            .auto_renew(false)
+            .wait(ms(30_000))
+            .acquire(),
+    );
     await_waiters(&near, "k", 1).await;
     support::eventually("it waits for the letter", || async {
         server.info("clients")["blocked_clients"] == "1"
@@ -97,31 +94,8 @@ async fn an_acquisition_whose_grant_cannot_be_confirmed_in_time_waits_again() {
 }
 
 #[tokio::test]
-async fn each_grant_has_a_larger_token() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let mut last = 0;
-    for key in ["a", "b", "a", "c"] {
-        let guard = client.lock(key).acquire().await.unwrap();
-        assert!(guard.token().get() > last);
-        last = guard.token().get();
-        guard.release().await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn trying_to_acquire_a_taken_lock_returns_none_at_once() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let _guard = client.lock("k").acquire().await.unwrap();
-    assert!(client.lock("k").try_acquire().await.unwrap().is_none());
-    assert!(client.lock("k").try_read().await.unwrap().is_none());
-}
-
-#[tokio::test]
 async fn a_wait_that_times_out_is_busy_and_leaves_no_waiter() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     let started = Instant::now();
     let error = client.lock("k").wait(ms(100)).acquire().await.unwrap_err();
@@ -137,35 +111,27 @@ async fn a_wait_that_times_out_is_busy_and_leaves_no_waiter() {
 
 #[tokio::test]
 async fn a_waiter_is_granted_the_lock_when_the_holder_releases_it() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = client.lock("k");
-        async move { lock.clone().acquire().await.unwrap() }
-    });
+    let waiter = tokio::spawn(client.lock("k").acquire());
     await_waiters(&client, "k", 1).await;
     let first = guard.token();
     guard.release().await.unwrap();
-    let second = waiter.await.unwrap();
+    let second = waiter.await.unwrap().unwrap();
     assert!(second.token() > first && second.is_valid());
 }
 
 #[tokio::test]
 async fn a_lease_granted_after_a_long_wait_counts_from_the_grant() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     let lease = ms(1000);
-    let waiter = tokio::spawn({
-        let lock = client.lock("k").lease(lease);
-        async move { lock.clone().acquire().await.unwrap() }
-    });
+    let waiter = tokio::spawn(client.lock("k").lease(lease).acquire());
     await_waiters(&client, "k", 1).await;
     tokio::time::sleep(lease / 3).await;
     let freed = BootInstant::now();
     drop(guard);
-    let guard = waiter.await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
     // The client counts from when it sent the call that collected the letter: up to this much earlier.
     let sent_before = ms(200);
     assert!(guard.deadline() + sent_before >= freed + (lease - lease / 100 - ms(2)));
@@ -174,8 +140,7 @@ async fn a_lease_granted_after_a_long_wait_counts_from_the_grant() {
 
 #[tokio::test]
 async fn a_lock_that_is_released_or_passed_on_costs_no_leave() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     for number in 0..3 {
         let guard = client.lock("k").acquire().await.unwrap();
         if number == 0 {
@@ -194,58 +159,29 @@ async fn a_lock_that_is_released_or_passed_on_costs_no_leave() {
 }
 
 #[tokio::test]
-async fn releasing_a_lock_whose_key_was_deleted_is_a_loss() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let guard = client.lock("k").acquire().await.unwrap();
-    cmd!(server.connect(), "DEL", "k");
-    let released = guard.release().await;
-    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
-}
-
-#[tokio::test]
 async fn a_late_release_does_not_end_the_next_hold() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let owner = Owner::new();
     let lock = client.lock("k").owner(&owner);
     let first = lock.clone().acquire().await.unwrap();
     cmd!(server.connect(), "DEL", "k");
-    assert!(matches!(
-        first.renew().await,
-        Err(Error::Lost(Loss::Denied))
-    ));
+    assert_lost(first.renew().await, Loss::Denied);
     assert_eq!(first.loss(), Some(Loss::Denied));
     let second = lock.clone().acquire().await.unwrap();
-    let released = first.release().await;
-    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    assert_lost(first.release().await, None);
     assert!(second.renew().await.is_ok());
 }
 
 #[tokio::test]
 async fn a_renewal_by_hand_moves_the_deadline() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let guard = client
-        .lock("k")
-        .lease(ms(500))
-        .auto_renew(false)
-        .acquire()
-        .await
-        .unwrap();
+    let (_server, client) = start().await;
+    let lock = client.lock("k").lease(ms(500)).auto_renew(false);
+    let guard = lock.acquire().await.unwrap();
     assert!(guard.deadline().remaining() <= ms(500));
     let first = guard.deadline();
     support::eventually("a while is over", async || first.remaining() < ms(400)).await;
     guard.renew().await.unwrap();
     assert!(guard.deadline() > first);
-}
-
-#[tokio::test]
-async fn without_the_module_the_error_explains_how_to_load_it() {
-    let server = Server::builder().without_module().start();
-    let error = Client::connect(server.url()).await.unwrap_err();
-    assert!(matches!(error, Error::NoModule { .. }), "{error:?}");
-    assert!(error.to_string().contains("loadmodule"));
 }
 
 #[tokio::test]
@@ -262,82 +198,29 @@ async fn an_unreachable_server_is_a_connection_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn waiting_takes_one_more_connection_whether_it_is_granted_or_times_out() {
-    let server = Server::start();
-    let client = client(&server).await;
-    for _ in 0..5 {
-        let guard = client.lock("k").acquire().await.unwrap();
-        assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
-        drop(guard);
-        await_free(&client, "k").await;
-    }
-    let clients = int(&cmd!(server.connect(), "CLIENT", "ID"));
-    assert!(clients < 12, "{clients} connections were opened");
-}
-
-#[tokio::test]
 async fn an_idle_connection_that_died_is_replaced() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     assert!(client.lock("k").wait(ms(5)).acquire().await.is_err());
-    cmd!(
-        server.connect(),
-        "CLIENT",
-        "KILL",
-        "TYPE",
-        "normal",
-        "SKIPME",
-        "yes"
-    );
-    assert!(
-        client
-            .lock("k")
-            .wait(ms(500))
-            .acquire()
-            .await
-            .unwrap_err()
-            .is_busy()
-    );
+    cmd!(server.connect(), "CLIENT KILL TYPE normal SKIPME yes");
+    let busy = client.lock("k").wait(ms(500)).acquire().await;
+    assert!(busy.unwrap_err().is_busy());
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn invalid_leases_are_refused_before_anything_is_sent() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let error = client.lock("k").lease(ms(0)).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-    let error = client
-        .lock("k")
-        .lease(ms(1 << 50))
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
-}
-
-#[tokio::test]
 async fn a_key_of_another_type_is_refused_with_the_error_of_the_server() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     cmd!(server.connect(), "SET", "k", "v");
     let error = client.lock("k").acquire().await.unwrap_err();
-    assert!(
-        matches!(&error, Error::Refused { code, .. } if code == "WRONGTYPE"),
-        "{error:?}"
-    );
+    assert_code(&error, "WRONGTYPE");
 }
 
 #[tokio::test]
 async fn the_longest_queues_are_listed() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = client.lock("k");
-        async move { lock.clone().acquire().await.map(drop) }
-    });
+    let waiting = tokio::spawn(client.lock("k").acquire());
     let info = await_waiters(&client, "k", 1).await;
     assert_eq!((info.queue.len(), info.queue[0].left), (1, None));
     let top = client.top(10).await.unwrap();
@@ -346,5 +229,5 @@ async fn the_longest_queues_are_listed() {
         (b"k".as_slice(), 1)
     );
     drop(guard);
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }

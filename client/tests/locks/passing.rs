@@ -7,8 +7,10 @@ use mortise_harness::{Server, cmd};
 
 use crate::support::dropping::{at_every_point, drop_at, poll_once};
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::quorum::Servers;
-use crate::support::{assert_holds, await_free, client, client_of, eventually, ms};
+use crate::support::quorum::quorum_of;
+use crate::support::{
+    assert_holds, assert_invalid, assert_lost, await_free, client, eventually, ms, start,
+};
 
 async fn take(client: &Client) -> Guard {
     let lock = client.lock("k").lease(ms(60_000));
@@ -30,9 +32,9 @@ async fn passing_a_lock_on_ends_the_hold_of_the_giver_and_only_one_of_two_runner
     let token = guard.pass_to("job:7", ms(60_000)).await.unwrap();
     assert!(token > guard.token());
     assert_eq!(lost.await, Loss::Passed);
-    assert!(matches!(guard.check(), Err(Error::Lost(Loss::Passed))));
+    assert_lost(guard.check(), Loss::Passed);
     let released = guard.release().await;
-    assert!(matches!(released, Err(Error::Lost(Loss::Passed))));
+    assert_lost(released, Loss::Passed);
     let lock = runner.lock("k").lease(ms(60_000));
     let other = lock.clone();
     let (one, two) = tokio::join!(
@@ -65,8 +67,7 @@ async fn a_guard_is_invalid_from_the_moment_that_its_pass_is_sent() {
 
 #[tokio::test]
 async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("k").lease(ms(3_000)).acquire().await.unwrap();
     let refused = guard.pass_to(guard.owner(), ms(60_000)).await;
     assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
@@ -77,23 +78,8 @@ async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
 }
 
 #[tokio::test]
-async fn a_pass_whose_reply_is_lost_frees_the_lock_under_both_names() {
-    let server = Server::start();
-    let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
-    let guard = take(&client_of(&proxy.url()).await).await;
-    proxy.set(Traffic::LosesReplies);
-    let error = guard.pass_to("heir", ms(60_000)).await.unwrap_err();
-    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
-    assert_eq!(guard.loss(), Some(Loss::Unknown));
-    proxy.set(Traffic::Cut);
-    proxy.set(Traffic::Flows);
-    await_free(&direct, "k").await;
-}
-
-#[tokio::test]
 async fn a_pass_dropped_at_any_point_leaves_no_unknown_hold() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let mut number = 0;
     at_every_point(async |point| {
         number += 1;
@@ -111,8 +97,7 @@ async fn a_pass_dropped_at_any_point_leaves_no_unknown_hold() {
 
 #[tokio::test]
 async fn a_takeover_dropped_at_any_point_leaves_the_lock_to_the_named_heir_or_free() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let mut number = 0;
     at_every_point(async |point| {
         number += 1;
@@ -129,13 +114,10 @@ async fn a_takeover_dropped_at_any_point_leaves_the_lock_to_the_named_heir_or_fr
 
 #[tokio::test]
 async fn a_lock_over_a_quorum_cannot_be_passed_on() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (_servers, quorum) = quorum_of(3).await;
     let guard = quorum.lock("k").acquire().await.unwrap();
-    let passed = guard.pass_to("heir", ms(60_000)).await;
-    assert!(matches!(passed, Err(Error::Invalid(_))), "{passed:?}");
-    let taken = quorum.lock("k").take_over("heir", guard.token()).await;
-    assert!(matches!(taken, Err(Error::Invalid(_))), "{taken:?}");
+    assert_invalid(guard.pass_to("heir", ms(60_000)).await);
+    assert_invalid(quorum.lock("k").take_over("heir", guard.token()).await);
     assert!(guard.is_valid());
 }
 
@@ -157,8 +139,7 @@ async fn a_revoked_hold_ends_with_its_lease_and_keeps_others_out_until_then() {
 
 #[tokio::test]
 async fn a_takeover_keeps_the_mode_of_the_hold() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.lock("k");
     let (guard, other) = (
         lock.clone().read().await.unwrap(),
@@ -167,8 +148,7 @@ async fn a_takeover_keeps_the_mode_of_the_hold() {
     let token = guard.pass_to("heir", ms(60_000)).await.unwrap();
     let reader = lock.clone().take_over("heir", token).await.unwrap();
     assert_eq!(reader.mode(), Mode::Read);
-    let again = lock.take_over("heir", token).await;
-    assert!(matches!(again, Err(Error::Lost(Loss::Denied))), "{again:?}");
+    assert_lost(lock.take_over("heir", token).await, Loss::Denied);
     other.release().await.unwrap();
     reader.release().await.unwrap();
     await_free(&client, "k").await;

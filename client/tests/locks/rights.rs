@@ -6,7 +6,7 @@ use std::path::Path;
 use mortise_client::{Client, Error, Mode};
 use mortise_harness::{Server, array, cmd, text};
 
-use crate::support::{await_waiters, client, ms, refuse};
+use crate::support::{assert_code, await_waiters, client, ms, refuse, start};
 
 #[tokio::test]
 async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_needs() {
@@ -16,22 +16,14 @@ async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_need
     let line = lines
         .find(|line| line.starts_with("ACL SETUSER locker "))
         .unwrap();
-    let server = Server::start();
-    let root = client(&server).await;
+    let (server, root) = start().await;
     server.connect().cmd(&line.split(' ').collect::<Vec<_>>());
     let url = format!("redis://locker:locker-password@{}/", server.addr());
     let locker = Client::connect(&*url).await.unwrap();
 
-    let guard = locker
-        .lock("lock:1")
-        .lease(ms(900))
-        .acquire()
-        .await
-        .unwrap();
-    let waiting = tokio::spawn({
-        let lock = locker.lock("lock:1");
-        async move { lock.clone().acquire().await }
-    });
+    let lock = locker.lock("lock:1").lease(ms(900));
+    let guard = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(locker.lock("lock:1").acquire());
     await_waiters(&root, "lock:1", 1).await;
     guard.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
@@ -74,10 +66,7 @@ async fn a_request_whose_letter_may_not_be_collected_fails_and_leaves_the_queue(
     let _other = root.lock("other").read().await.unwrap();
     refuse(&server, "lock.mail");
     let refused = mine.lock("k").acquire().await.unwrap_err();
-    assert!(
-        matches!(&refused, Error::Refused { code, .. } if code == "NOPERM"),
-        "{refused:?}"
-    );
+    assert_code(&refused, "NOPERM");
     let refused = reader.upgrade().await.unwrap_err();
     assert!(refused.to_string().contains("NOPERM"), "{refused:?}");
     assert!(

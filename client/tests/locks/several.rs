@@ -4,8 +4,7 @@ use mortise_client::{Client, Error, Loss};
 use mortise_harness::{Server, cmd};
 
 use crate::support::dropping::{drop_at, points};
-use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{await_free, await_waiters, client, client_of, eventually, ms};
+use crate::support::{assert_lost, await_free, await_waiters, client, eventually, ms, start};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -17,8 +16,7 @@ async fn all_free(client: &Client) {
 
 #[tokio::test]
 async fn several_locks_are_acquired_by_one_token_and_released_together() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let all = client.locks(KEYS).acquire().await.unwrap();
     for key in KEYS {
         let info = client.info(key).await.unwrap().unwrap();
@@ -39,8 +37,7 @@ async fn a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_
     let server = Server::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = client.locks(["c", "b", "a"]);
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
+    let waiting = tokio::spawn(client.locks(["c", "b", "a"]).acquire());
     await_waiters(&other, "b", 1).await;
     let info = other.info("a").await.unwrap().unwrap();
     assert_eq!((info.holders, info.waiters), (0, 1));
@@ -55,8 +52,7 @@ async fn a_waiter_for_several_locks_holds_none_and_is_granted_all_when_the_last_
 
 #[tokio::test]
 async fn a_dropped_acquisition_of_several_locks_leaves_nothing_at_any_key() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let lock = client.locks(KEYS).lease(ms(60_000));
     for point in points() {
         drop_at(lock.clone().acquire(), point).await;
@@ -74,31 +70,16 @@ async fn a_dropped_acquisition_of_several_locks_leaves_nothing_at_any_key() {
 }
 
 #[tokio::test]
-async fn an_acquisition_of_several_locks_whose_reply_is_lost_leaves_none_taken() {
-    let server = Server::start();
-    let (proxy, direct) = (Proxy::of(&server).await, client(&server).await);
-    let mine = client_of(&proxy.url()).await;
-    let lock = mine.locks(KEYS).lease(ms(60_000));
-    proxy.set(Traffic::LosesReplies);
-    lock.try_acquire().await.unwrap_err();
-    proxy.set(Traffic::Cut);
-    proxy.set(Traffic::Flows);
-    all_free(&direct).await;
-}
-
-#[tokio::test]
 async fn each_of_several_locks_is_renewed_and_the_loss_of_one_is_reported() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let lock = client.locks(KEYS).lease(ms(1_500));
     let all = lock.clone().acquire().await.unwrap();
     let first = all.deadline();
     eventually("each is renewed", || async { all.deadline() > first }).await;
     cmd!(server.connect(), "DEL", "b");
     assert_eq!(all.lost().await, Loss::Denied);
-    assert!(matches!(all.check(), Err(Error::Lost(Loss::Denied))));
-    let released = all.release().await;
-    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    assert_lost(all.check(), Loss::Denied);
+    assert_lost(all.release().await, None);
     all_free(&client).await;
 }
 
@@ -107,26 +88,11 @@ async fn closing_the_client_ends_a_wait_for_several_locks_at_every_key() {
     let server = Server::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let taken = other.lock("b").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = client.locks(KEYS);
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await });
+    let waiting = tokio::spawn(client.locks(KEYS).acquire());
     await_waiters(&other, "b", 1).await;
     client.close(ms(20_000)).await;
     let closed = waiting.await.unwrap();
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
     taken.release().await.unwrap();
     all_free(&other).await;
-}
-
-#[tokio::test]
-async fn keys_that_cannot_be_taken_together_are_refused() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let none = client.locks([""; 0]).acquire().await;
-    assert!(matches!(none, Err(Error::Invalid(_))), "{none:?}");
-    let twice = client.locks(["a", "a"]).acquire().await;
-    assert!(matches!(twice, Err(Error::Invalid(_))), "{twice:?}");
-    let many = client.locks((0..17).map(|n| n.to_string())).acquire().await;
-    assert!(matches!(many, Err(Error::Invalid(_))), "{many:?}");
-    let readers = client.locks(KEYS).read().await;
-    assert!(matches!(readers, Err(Error::Invalid(_))), "{readers:?}");
 }

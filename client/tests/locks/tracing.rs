@@ -5,26 +5,79 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mortise_client::Guard;
-use mortise_harness::{Server, cmd};
+use mortise_harness::cmd;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{await_free, client, client_of, eventually, ms};
+use crate::support::proxy::Traffic;
+use crate::support::{await_free, eventually, ms, start, start_behind_proxy};
 
-/// Keeps every event as `LEVEL message key=value …`, and every span as `SPAN name key=value …`. Panics at a loss if the flag is set.
+/// Calls a function with every event, as `LEVEL message key=value …`, and every span, as `SPAN name key=value …`.
+struct Listener<F>(F);
+
+impl<F: Fn(String) + Send + Sync + 'static> Listener<F> {
+    /// Receives the events of this test's tasks, which all run on its thread.
+    fn of_this_thread(listen: F) -> DefaultGuard {
+        // With a single subscriber, `tracing` disables an event for good if a thread without it emits the event first. Two avoid that.
+        let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
+        tracing::subscriber::set_default(Listener(listen))
+    }
+}
+
+impl<F: Fn(String) + Send + Sync + 'static> Subscriber for Listener<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("mortise_client") && *metadata.level() <= Level::DEBUG
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line(format!("SPAN {}", span.metadata().name()));
+        span.record(&mut line);
+        self.0(line.0);
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        use std::fmt::Write;
+        match field.name() {
+            "message" => write!(self.0, " {value:?}").unwrap(),
+            name => write!(self.0, " {name}={value:?}").unwrap(),
+        }
+    }
+}
+
+/// Keeps every event and span. Panics at a loss if the flag is set.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 impl Events {
-    /// Receives the events of this test's tasks, which all run on its thread.
     fn of_this_thread() -> (Events, DefaultGuard) {
-        // With a single subscriber, `tracing` disables an event for good if a thread without it emits the event first. Two avoid that.
-        let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
         let events = Events::default();
-        let guard = tracing::subscriber::set_default(events.clone());
+        let kept = events.clone();
+        let guard = Listener::of_this_thread(move |line: String| {
+            let is_loss = line.contains("lock lost");
+            kept.0.lock().unwrap().push(line);
+            assert!(!is_loss || !kept.1.load(Ordering::Relaxed), "of this test");
+        });
         (events, guard)
     }
 
@@ -41,52 +94,10 @@ impl Events {
     }
 }
 
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        use std::fmt::Write;
-        match field.name() {
-            "message" => write!(self.0, " {value:?}").unwrap(),
-            name => write!(self.0, " {name}={value:?}").unwrap(),
-        }
-    }
-}
-
-impl Subscriber for Events {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("mortise_client") && *metadata.level() <= Level::DEBUG
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut line = Line(format!("SPAN {}", span.metadata().name()));
-        span.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        let is_loss = line.0.contains("lock lost");
-        self.0.lock().unwrap().push(line.0);
-        assert!(!is_loss || !self.1.load(Ordering::Relaxed), "of this test");
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn a_release_is_an_event_with_key_and_token() {
     let (events, _guard) = Events::of_this_thread();
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("orders").acquire().await.unwrap();
     let token = format!("token={}", guard.token());
     guard.release().await.unwrap();
@@ -97,8 +108,7 @@ async fn a_release_is_an_event_with_key_and_token() {
 #[tokio::test]
 async fn a_lock_that_is_passed_on_is_an_event_and_no_warning() {
     let (events, _guard) = Events::of_this_thread();
-    let server = Server::start();
-    let client = client(&server).await;
+    let (_server, client) = start().await;
     let guard = client.lock("orders").acquire().await.unwrap();
     let token = format!("token={}", guard.token());
     guard.pass_to("heir", ms(60_000)).await.unwrap();
@@ -109,8 +119,7 @@ async fn a_lock_that_is_passed_on_is_an_event_and_no_warning() {
 #[tokio::test]
 async fn a_loss_is_a_warning_with_its_reason() {
     let (events, _guard) = Events::of_this_thread();
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let lock = client.lock("k").lease(ms(300));
     let expired = lock.clone().auto_renew(false).acquire().await.unwrap();
     let _ = expired.lost().await;
@@ -126,9 +135,7 @@ async fn a_loss_is_a_warning_with_its_reason() {
 #[tokio::test]
 async fn a_failed_renewal_and_an_abandoned_release_are_warnings_that_name_the_server() {
     let (events, _guard) = Events::of_this_thread();
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let client = client_of(&proxy.url()).await;
+    let (_server, proxy, client) = start_behind_proxy().await;
     let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
     proxy.set(Traffic::Cut);
     let address = proxy.url();
@@ -149,52 +156,20 @@ async fn a_failed_renewal_and_an_abandoned_release_are_warnings_that_name_the_se
     .await;
 }
 
-/// A subscriber that checks a guard at each event and span.
-#[derive(Clone, Default)]
-struct Asking(Arc<Mutex<Option<Guard>>>, Arc<AtomicUsize>);
-
-impl Subscriber for Asking {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("mortise_client")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        self.ask();
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.ask();
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Asking {
-    fn ask(&self) {
-        let held = self.0.lock().unwrap().as_ref().map(Guard::reenter);
+#[tokio::test]
+async fn a_subscriber_may_use_the_guard_that_an_event_is_about() {
+    let asked = Arc::new(Mutex::new(None::<Guard>));
+    let count = Arc::new(AtomicUsize::new(0));
+    let (about, counted) = (asked.clone(), count.clone());
+    let _guard = Listener::of_this_thread(move |_: String| {
+        let held = about.lock().unwrap().as_ref().map(Guard::reenter);
         if let Some(held) = held {
             let _ = (held.is_valid(), held.deadline(), format!("{held:?}"));
             drop(held.lost());
-            self.1.fetch_add(1, Ordering::Relaxed);
+            counted.fetch_add(1, Ordering::Relaxed);
         }
-    }
-}
-
-#[tokio::test]
-async fn a_subscriber_may_use_the_guard_that_an_event_is_about() {
-    let _ = tracing::subscriber::set_global_default(NoSubscriber::default());
-    let subscriber = Asking::default();
-    let (asked, count) = (subscriber.0.clone(), subscriber.1.clone());
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let server = Server::start();
-    let client = client(&server).await;
+    });
+    let (_server, client) = start().await;
     let lock = client.lock("k").lease(ms(400));
     let guard = lock.clone().auto_renew(false).acquire().await.unwrap();
     *asked.lock().unwrap() = Some(guard.reenter());
@@ -214,8 +189,7 @@ async fn a_subscriber_may_use_the_guard_that_an_event_is_about() {
 #[tokio::test]
 async fn a_subscriber_that_panics_at_a_loss_does_not_stop_the_renewal_of_other_guards() {
     let (events, _guard) = Events::of_this_thread();
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let guard = client.lock("k").lease(ms(3_000)).acquire().await.unwrap();
     let short = |key: &str| client.lock(key).lease(ms(1_500));
     let _denied = short("denied").acquire().await.unwrap();

@@ -2,41 +2,30 @@
 //! the hold.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{Either, join, select};
-use mortise_client::redis;
-use mortise_client::{Client, Loss, Mode};
+use mortise_client::{Client, Guard, Loss, Mode};
 use mortise_harness::Server;
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{await_free, await_waiters, client, eventually, ms};
+use crate::support::{
+    assert_lost, await_free, await_waiters, client_by_way_of, eventually, ms, start,
+};
 
-/// A client whose letters go through the proxy, and all other commands straight to the server.
-async fn behind(server: &Server, proxy: &Proxy) -> Client {
-    let is_first = Arc::new(AtomicBool::new(true));
-    let [direct, through] =
-        [server.url(), proxy.url()].map(|url| redis::Client::open(url).unwrap());
-    let builder = Client::with(move || {
-        let to = if is_first.swap(false, Ordering::Relaxed) {
-            &direct
-        } else {
-            &through
-        };
-        let to = to.clone();
-        async move { to.get_multiplexed_async_connection().await }
-    });
-    builder.response_timeout(ms(500)).connect().await.unwrap()
+/// A reader whose letters go through a proxy, and all its other commands straight to the server; and another reader.
+async fn scene(lease: Duration) -> (Server, Proxy, Client, Guard, Guard) {
+    let (server, direct) = start().await;
+    let proxy = Proxy::of(&server).await;
+    let mine = client_by_way_of(&server.url(), &proxy.url()).await;
+    let guard = mine.lock("k").lease(lease).read().await.unwrap();
+    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    (server, proxy, direct, guard, other)
 }
 
 #[tokio::test]
 async fn an_upgrade_whose_reply_is_slow_is_no_loss() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
-    let guard = mine.lock("k").lease(ms(6_000)).read().await.unwrap();
-    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    let (_server, proxy, direct, guard, other) = scene(ms(6_000)).await;
     let scene = async {
         await_waiters(&direct, "k", 1).await;
         // One renewal while the upgrade waits, and one while its letter is delayed.
@@ -55,11 +44,7 @@ async fn an_upgrade_whose_reply_is_slow_is_no_loss() {
 
 #[tokio::test]
 async fn an_upgrade_cancelled_after_its_grant_frees_the_lock() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
-    let guard = mine.lock("k").lease(ms(3_000)).read().await.unwrap();
-    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    let (_server, proxy, direct, guard, other) = scene(ms(3_000)).await;
     {
         let upgrade = pin!(guard.upgrade());
         let scene = pin!(async {
@@ -78,11 +63,7 @@ async fn an_upgrade_cancelled_after_its_grant_frees_the_lock() {
 
 #[tokio::test]
 async fn an_upgrade_cancelled_after_its_grant_was_lost_with_the_connection_leaves_nothing() {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let (mine, direct) = (behind(&server, &proxy).await, client(&server).await);
-    let guard = mine.lock("k").lease(ms(3_000)).read().await.unwrap();
-    let other = direct.lock("k").lease(ms(60_000)).read().await.unwrap();
+    let (_server, proxy, direct, guard, other) = scene(ms(3_000)).await;
     {
         let upgrade = pin!(guard.upgrade());
         let scene = pin!(async {
@@ -101,10 +82,6 @@ async fn an_upgrade_cancelled_after_its_grant_was_lost_with_the_connection_leave
     })
     .await;
     assert_eq!(guard.loss(), Some(Loss::Unknown));
-    let released = guard.release().await;
-    assert!(
-        matches!(released, Err(mortise_client::Error::Lost(_))),
-        "{released:?}"
-    );
+    assert_lost(guard.release().await, None);
     await_free(&direct, "k").await;
 }

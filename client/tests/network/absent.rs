@@ -4,31 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use mortise_client::{Client, Error, Quorum};
-use mortise_harness::{Conn, Server, cmd, text};
+use mortise_client::{Client, Error};
+use mortise_harness::{Server, cmd, info};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::support::{LATE, PATIENCE, ms};
+use crate::support::quorum::connect;
+use crate::support::{LATE, PATIENCE, assert_code, client_within, ms};
 
 #[tokio::test]
 async fn waiting_requests_survive_a_restart_of_the_server_and_others_fail() {
     let mut server = Server::start();
-    let builder = Client::builder(server.url()).unwrap();
-    let client = builder.response_timeout(LATE).connect().await.unwrap();
-    client
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let client = client_within(server.url(), LATE).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
     server.sigkill();
     let refused = client.lock("k").try_acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Connection { .. }), "{refused:?}");
     let locks = [client.lock("a"), client.lock("b").wait(ms(30_000))];
-    let waiting = locks.map(|lock| tokio::spawn(async move { lock.clone().acquire().await }));
+    let waiting = locks.map(|lock| tokio::spawn(lock.acquire()));
     tokio::time::sleep(ms(1_000)).await;
     server.start_again();
     for waiting in waiting {
@@ -68,17 +62,10 @@ async fn an_error_names_the_server_that_closes_the_connection() {
     // The client sent nothing, so it has nothing to clean up and does not connect again.
     let client = Client::builder(server.url()).unwrap().build().unwrap();
     client.lock("k").try_acquire().await.unwrap_err();
-    let stats = ["INFO", "stats"];
-    let rejected = |conn: &mut Conn| {
-        let stats = text(&conn.cmd(&stats));
-        let line = stats
-            .lines()
-            .find(|it| it.starts_with("rejected_connections"));
-        line.unwrap().to_owned()
-    };
-    let before = rejected(&mut conn);
+    let mut rejected = || info(&cmd!(conn, "INFO", "stats"))["rejected_connections"].clone();
+    let before = rejected();
     tokio::time::sleep(ms(1_000)).await;
-    assert_eq!(rejected(&mut conn), before);
+    assert_eq!(rejected(), before);
     cmd!(conn, "CONFIG", "SET", "maxclients", 100);
 }
 
@@ -89,35 +76,37 @@ async fn a_wrong_password_is_tried_once_for_each_call() {
     let client = Client::builder(url).unwrap().build().unwrap();
     let taking = tokio::time::timeout(LATE, client.lock("k").acquire()).await;
     let error = taking.expect("it does not try again").unwrap_err();
-    assert!(
-        error.to_string().contains("authentication failed"),
-        "{error}"
-    );
+    let text = error.to_string();
+    assert!(text.contains("authentication failed"), "{error}");
     assert!(!error.is_transient());
     tokio::time::sleep(ms(1_000)).await;
     assert_eq!(server.calls("auth"), 1);
 }
 
-#[tokio::test]
-async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
-    let servers = [Server::start(), Server::start()];
-    let gone = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let address = format!("redis://{}/", gone.local_addr().unwrap());
+/// The URL of a server that closes each connection after this line, and the number of connections.
+async fn refusing(line: &'static [u8]) -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
     let attempts = Arc::new(AtomicU32::new(0));
     let counted = attempts.clone();
     tokio::spawn(async move {
-        while let Ok((connection, _)) = gone.accept().await {
+        while let Ok((mut connection, _)) = listener.accept().await {
             counted.fetch_add(1, Ordering::Relaxed);
-            drop(connection);
+            if !line.is_empty() {
+                // A server that is as far away as others reads the first command before its reply arrives.
+                let _ = connection.read(&mut [0; 1]).await;
+                let _ = connection.write_all(line).await;
+            }
         }
     });
-    let quorum = Quorum::builder([servers[0].url(), servers[1].url(), address]).unwrap();
-    let quorum = quorum
-        .response_timeout(ms(500))
-        .connect_timeout(ms(10_000))
-        .connect()
-        .await
-        .unwrap();
+    (url, attempts)
+}
+
+#[tokio::test]
+async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
+    let servers = [Server::start(), Server::start()];
+    let (gone, attempts) = refusing(b"").await;
+    let quorum = connect([servers[0].url(), servers[1].url(), gone], ms(500)).await;
     let guard = quorum.lock("k").acquire().await.unwrap();
     guard.release().await.unwrap();
     tokio::time::sleep(ms(1_500)).await;
@@ -129,19 +118,7 @@ async fn an_idle_quorum_does_not_keep_connecting_to_an_unreachable_server() {
 
 #[tokio::test]
 async fn an_error_names_the_server_that_denies_access_and_an_attempt_is_repeated_once_at_most() {
-    let denying = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let url = format!("redis://{}/", denying.local_addr().unwrap());
-    let attempts = Arc::new(AtomicU32::new(0));
-    let counted = attempts.clone();
-    tokio::spawn(async move {
-        while let Ok((mut connection, _)) = denying.accept().await {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let line = "-DENIED Redis is running in protected mode\r\n";
-            // A server that is as far away as others reads the first command before its reply arrives.
-            let _ = connection.read(&mut [0; 1]).await;
-            let _ = connection.write_all(line.as_bytes()).await;
-        }
-    });
+    let (url, attempts) = refusing(b"-DENIED Redis is running in protected mode\r\n").await;
     let client = Client::builder(url).unwrap().build().unwrap();
     let error = client.lock("k").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Connection { .. }), "{error}");
@@ -156,9 +133,7 @@ async fn a_waiting_request_that_is_refused_is_not_repeated_without_a_pause() {
     let client = Client::connect(&server.url()).await.unwrap();
     cmd!(server.connect(), "REPLICAOF", "127.0.0.1", "1");
     let lock = client.lock("k").wait(ms(1_000));
-    let refused = lock.clone().acquire().await.unwrap_err();
-    let is_replica = matches!(&refused, Error::Refused { code, .. } if code == "READONLY");
-    assert!(is_replica, "{refused:?}");
+    assert_code(&lock.acquire().await.unwrap_err(), "READONLY");
     let count = server.errors("READONLY");
     assert!((2..100).contains(&count), "{count} errors");
 }
@@ -170,6 +145,5 @@ async fn a_replica_that_has_no_primary_refuses_a_client_that_connects() {
     cmd!(conn, "CONFIG", "SET", "replica-serve-stale-data", "no");
     cmd!(conn, "REPLICAOF", "127.0.0.1", "1");
     let refused = Client::connect(&replica.url()).await.unwrap_err();
-    let is_stale = matches!(&refused, Error::Refused { code, .. } if code == "MASTERDOWN");
-    assert!(is_stale, "{refused:?}");
+    assert_code(&refused, "MASTERDOWN");
 }

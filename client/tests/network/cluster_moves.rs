@@ -1,106 +1,32 @@
 //! A cluster whose slots move while a lock is held and another task waits for it.
 
-use std::time::Duration;
-
-use mortise_client::{Client, Error, Guard};
+use mortise_client::{Client, Error};
 use mortise_harness::{
-    Builder, Cluster, Server, begin_migration, cmd, end_migration, eventually_within, hold_of,
-    migrate, queue_of, text, wait_for_sync,
+    Builder, Cluster, Resharding, Server, begin_migration, cmd, end_migration, eventually_within,
+    migrate, node_id, queue_of, text,
 };
-use tokio::task::JoinHandle;
 
-use crate::support::{PATIENCE, await_free, await_waiters, eventually_in, ms};
-
-const KEY: &str = "key";
+use crate::failover::{KEY, Scene};
+use crate::support::{PATIENCE, await_waiters, client_of_cluster, eventually_in, ms};
 
 fn node() -> Builder {
     Server::builder().config("cluster-node-timeout", "2000")
 }
 
-/// A held lock, and a task that waits for it.
-struct Scene {
-    client: Client,
-    guard: Guard,
-    waiting: JoinHandle<Guard>,
-}
-
-impl Scene {
-    async fn over(cluster: &Cluster) -> Scene {
-        let client = Client::cluster(cluster.nodes().map(Server::url)).unwrap();
-        let client = client.connect().await.unwrap();
-        // Longer than any failover here takes.
-        let lock = client.lock(KEY).lease(Duration::from_secs(60));
-        let guard = lock.clone().acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { lock.clone().acquire().await.unwrap() });
-        await_waiters(&client, KEY, 1).await;
-        Scene {
-            client,
-            guard,
-            waiting,
-        }
-    }
-
-    /// Checks that the hold is on `home`, which has the slot by now, and that the waiter queues there. Then hands the lock over.
-    async fn check_at(self, home: &Server) {
-        let (token, guard) = (self.guard.token(), self.guard);
-        let patience = Duration::from_secs(60);
-        eventually_within(patience, "the waiter asks the new home", || {
-            home.gauge("waiters") == 1
-        });
-        let hold = hold_of(&mut home.connect(), KEY, guard.owner()).unwrap();
-        assert_eq!(hold.token as u64, token.get());
-        guard.renew().await.unwrap();
-        assert!(guard.is_valid() && !self.waiting.is_finished());
-        guard.release().await.unwrap();
-        let next = self.waiting.await.unwrap();
-        assert!(next.token() > token);
-        next.release().await.unwrap();
-        await_free(&self.client, KEY).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_manual_failover_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
-    let cluster = Cluster::start_with_replicas(3, node);
-    let scene = Scene::over(&cluster).await;
-    let home = cluster.home_of(KEY);
-    let (old, new) = (&cluster.primaries[home], &cluster.replicas[home]);
-    wait_for_sync(old, new);
-    cmd!(new.connect(), "CLUSTER", "FAILOVER");
-    scene.check_at(new).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_primary_dies_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
-    let mut cluster = Cluster::start_with_replicas(3, node);
-    let scene = Scene::over(&cluster).await;
-    let home = cluster.home_of(KEY);
-    wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
-    cluster.primaries[home].sigkill();
-    scene.check_at(&cluster.replicas[home]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_primary_hangs_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
-    let cluster = Cluster::start_with_replicas(3, node);
-    let scene = Scene::over(&cluster).await;
-    let home = cluster.home_of(KEY);
-    wait_for_sync(&cluster.primaries[home], &cluster.replicas[home]);
-    cluster.primaries[home].stop_signal();
-    scene.check_at(&cluster.replicas[home]).await;
-    cluster.primaries[home].cont_signal();
+/// A cluster of three primaries, and a lock there that is held and waited for.
+async fn scene() -> (Resharding, Scene) {
+    let moving = Resharding::within(Cluster::start(3, node), KEY);
+    let scene = Scene::of(client_of_cluster(&moving.cluster).await).await;
+    (moving, scene)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_slot_moves_the_holder_keeps_its_lock_and_the_waiter_queues_again() {
-    let cluster = Cluster::start(3, node);
-    let scene = Scene::over(&cluster).await;
-    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
-    begin_migration(slot, from, to);
-    migrate(KEY, from, to);
-    end_migration(slot, from, to);
-    scene.check_at(to).await;
+    let (moving, scene) = scene().await;
+    moving.begin();
+    moving.migrate();
+    moving.end();
+    scene.check_at(moving.to()).await;
 }
 
 /// How many LOCK.MAIL commands a server has refused or run.
@@ -115,29 +41,25 @@ fn collected(server: &Server) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_its_slot_migrates_a_waiter_keeps_its_place() {
-    let cluster = Cluster::start(3, node);
-    let scene = Scene::over(&cluster).await;
-    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    let (moving, scene) = scene().await;
+    let from = moving.from();
     let before = queue_of(&mut from.connect(), KEY);
-    begin_migration(slot, from, to);
+    moving.begin();
     let collections = collected(from);
     eventually_within(PATIENCE, "letters are collected", || {
         collected(from) > collections + 1
     });
     assert_eq!(queue_of(&mut from.connect(), KEY), before);
-    migrate(KEY, from, to);
-    end_migration(slot, from, to);
-    scene.check_at(to).await;
+    moving.migrate();
+    moving.end();
+    scene.check_at(moving.to()).await;
 }
 
 /// A box is no key, so the node that has its slot sends its reader to the node that the slot migrates to. The lock stays where it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_slot_of_its_box_migrates_a_waiter_waits_where_the_lock_is() {
-    let cluster = Cluster::start(3, node);
-    let scene = Scene::over(&cluster).await;
-    let home = cluster.home_of(KEY);
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
+    let (moving, scene) = scene().await;
+    let (from, to) = (moving.from(), moving.to());
     let queue = || queue_of(&mut from.connect(), KEY);
     let before = queue();
     let mut monitor = from.connect();
@@ -147,7 +69,7 @@ async fn while_the_slot_of_its_box_migrates_a_waiter_waits_where_the_lock_is() {
         let (_, mailbox) = line.split_once("\"LOCK.MAIL\" \"")?;
         Some(mailbox.split('"').next()?.to_owned())
     });
-    let slot = cluster.slot_of(&mailbox);
+    let slot = moving.cluster.slot_of(&mailbox);
     begin_migration(slot, from, to);
     eventually_within(PATIENCE, "the waiter asks again", || {
         let now = queue();
@@ -162,25 +84,16 @@ async fn while_the_slot_of_its_box_migrates_a_waiter_waits_where_the_lock_is() {
 /// the abandoned request there, before its lease is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
-    let cluster = Cluster::start(3, node);
-    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
-    let (from, to) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
-    begin_migration(slot, from, to);
-    let connect = async || {
-        Client::cluster(cluster.nodes().map(Server::url))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
-    };
-    let other = connect().await;
-    for hangs in [from, to] {
-        let client = connect().await;
+    let moving = Resharding::within(Cluster::start(3, node), KEY);
+    moving.begin();
+    let other = client_of_cluster(&moving.cluster).await;
+    for hangs in [moving.from(), moving.to()] {
+        let client = client_of_cluster(&moving.cluster).await;
         // The client has connected to both nodes by then.
         assert!(client.info(KEY).await.unwrap().is_none());
-        let lock = client.lock(KEY).lease(Duration::from_secs(600));
+        let lock = client.lock(KEY).lease(ms(600_000));
         hangs.stop_signal();
-        let given_up = tokio::time::timeout(ms(500), lock.clone().try_acquire()).await;
+        let given_up = tokio::time::timeout(ms(500), lock.try_acquire()).await;
         assert!(given_up.is_err(), "{given_up:?}");
         hangs.cont_signal();
         let closed = tokio::time::timeout(PATIENCE, client.close(PATIENCE)).await;
@@ -190,19 +103,16 @@ async fn an_acquire_abandoned_while_its_slot_moves_leaves_nothing() {
         let guard = guard.expect("nobody holds it");
         guard.release().await.unwrap();
     }
-    end_migration(slot, from, to);
 }
 
 /// Each of two nodes says that the other one has the slot.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_is_sent_round_in_circles_fails() {
-    let cluster = Cluster::start(3, node);
-    let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
-    let (home, other) = (&cluster.primaries[home], &cluster.primaries[(home + 1) % 3]);
-    let client = Client::cluster(cluster.nodes().map(Server::url)).unwrap();
-    let client = client.connect().await.unwrap();
-    let id = text(&cmd!(other.connect(), "CLUSTER", "MYID"));
-    cmd!(home.connect(), "CLUSTER", "SETSLOT", slot, "NODE", id);
+    let moving = Resharding::within(Cluster::start(3, node), KEY);
+    let client = client_of_cluster(&moving.cluster).await;
+    let (slot, id) = (moving.slot, node_id(moving.to()));
+    let mut conn = moving.from().connect();
+    cmd!(conn, "CLUSTER", "SETSLOT", slot, "NODE", id);
     let failed = tokio::time::timeout(PATIENCE, client.lock(KEY).try_acquire()).await;
     let error = failed.expect("it gives up").unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
@@ -210,12 +120,12 @@ async fn an_acquire_that_is_sent_round_in_circles_fails() {
 
 /// Hands the lock over to a waiter, for which the client opens a connection for letters.
 async fn hand_over(client: &Client) {
-    let lock = client.lock(KEY).lease(Duration::from_secs(60));
+    let lock = client.lock(KEY).lease(ms(60_000));
     let guard = lock.clone().acquire().await.unwrap();
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await.unwrap() });
+    let waiting = tokio::spawn(lock.acquire());
     await_waiters(client, KEY, 1).await;
     guard.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Whether a node knows that `home` has the key's slot.
@@ -234,10 +144,8 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
     let (home, slot) = (cluster.home_of(KEY), cluster.slot_of(KEY));
     let home = &cluster.primaries[home];
     let guest = cluster.add_empty(node);
-    let builder = Client::cluster(cluster.nodes().map(Server::url))
-        .unwrap()
-        .name("mover");
-    let client = builder.connect().await.unwrap();
+    let builder = Client::cluster(cluster.nodes().map(Server::url)).unwrap();
+    let client = builder.name("mover").connect().await.unwrap();
     let connections = || {
         let clients = text(&cmd!(guest.connect(), "CLIENT", "LIST"));
         clients.matches(" name=mover ").count()
@@ -253,14 +161,9 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
         hand_over(&client).await;
     }
     // A request that is sent elsewhere has the client ask which nodes have slots.
-    let limit = 3 * PATIENCE;
-    eventually_in(
-        limit,
-        "no connection to the node without slots",
-        async || {
-            hand_over(&client).await;
-            connections() == 0
-        },
-    )
+    eventually_in(3 * PATIENCE, "no connection is left", async || {
+        hand_over(&client).await;
+        connections() == 0
+    })
     .await;
 }

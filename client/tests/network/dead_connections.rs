@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{await_waiters, client, client_of, eventually, ms};
+use crate::support::{
+    await_waiters, client, client_by_way_of, client_of, client_within, eventually, ms, start,
+};
 
 #[tokio::test]
 async fn a_request_does_not_wait_on_an_idle_connection_that_died_silently() {
@@ -22,11 +24,10 @@ async fn a_request_does_not_wait_on_an_idle_connection_that_died_silently() {
     // The shared connection, and the one that the wait has left open.
     proxy.set(Traffic::StallsOld);
     mine.lock("k").try_acquire().await.unwrap_err();
-    let lock = mine.lock("k").wait(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
+    let waiting = tokio::spawn(mine.lock("k").wait(ms(60_000)).acquire());
     await_waiters(&direct, "k", 1).await;
     other.release().await.unwrap();
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test]
@@ -34,23 +35,9 @@ async fn a_waiter_keeps_its_place_when_the_shared_connection_dies() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
     let direct = client(&server).await;
-    // The first connection leads through the proxy, and all later ones straight to the server.
-    let is_first = Arc::new(AtomicBool::new(true));
-    let [direct_url, through] =
-        [server.url(), proxy.url()].map(|url| mortise_client::redis::Client::open(url).unwrap());
-    let builder = Client::with(move || {
-        let to = if is_first.swap(false, Ordering::Relaxed) {
-            &through
-        } else {
-            &direct_url
-        };
-        let to = to.clone();
-        async move { to.get_multiplexed_async_connection().await }
-    });
-    let mine = builder.response_timeout(ms(500)).connect().await.unwrap();
+    let mine = client_by_way_of(&proxy.url(), &server.url()).await;
     let other = direct.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = mine.lock("k");
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
+    let waiting = tokio::spawn(mine.lock("k").acquire());
     await_waiters(&direct, "k", 1).await;
     // The client has the reply `QUEUED`, because it waits for letters.
     eventually("the client waits for letters", async || {
@@ -61,17 +48,15 @@ async fn a_waiter_keeps_its_place_when_the_shared_connection_dies() {
     // Long enough for several checks whether the server is up.
     tokio::time::sleep(ms(3_000)).await;
     other.release().await.unwrap();
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test]
 async fn a_lock_survives_a_dead_connection_while_its_server_is_up() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let builder = Client::builder(proxy.url()).unwrap();
     // A reply may take up to two thirds of the lease, which is what is left at the first renewal.
-    let builder = builder.response_timeout(ms(4_000));
-    let client = builder.connect().await.unwrap();
+    let client = client_within(proxy.url(), ms(4_000)).await;
     let guard = client.lock("k").lease(ms(6_000)).acquire().await.unwrap();
     let deadline = guard.deadline();
     proxy.set(Traffic::StallsOld);
@@ -81,8 +66,7 @@ async fn a_lock_survives_a_dead_connection_while_its_server_is_up() {
 
 #[tokio::test]
 async fn a_renewal_by_hand_survives_a_closed_connection() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let lock = client.lock("k").lease(ms(60_000)).auto_renew(false);
     let guard = lock.clone().acquire().await.unwrap();
     cmd!(server.connect(), "CLIENT", "KILL", "TYPE", "normal");

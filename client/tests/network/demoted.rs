@@ -4,7 +4,8 @@
 use mortise_client::Error;
 use mortise_harness::{Link, Server, cmd, wait_for_sync};
 
-use crate::support::{await_waiters, client, client_of, eventually, ms};
+use crate::failover::Scene;
+use crate::support::{client, client_of, ms};
 
 /// A primary behind a link, and its replica.
 fn scene() -> (Server, Server, Link) {
@@ -31,13 +32,8 @@ async fn a_waiting_request_that_a_demoted_server_refuses_is_granted_by_the_new_p
     let (primary, replica, link) = scene();
     let mine = client_of(&url(&link)).await;
     let lock = mine.lock("k").wait(ms(20_000));
-    lock.clone()
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = lock.clone().acquire().await.unwrap();
+    guard.release().await.unwrap();
     switch(&primary, &replica, &link);
     let guard = lock.clone().acquire().await.unwrap();
     guard.renew().await.unwrap();
@@ -56,32 +52,13 @@ async fn a_request_without_wait_is_refused_once_and_the_next_one_is_granted() {
     assert!(guard.unwrap().is_valid());
 }
 
-#[tokio::test]
-async fn a_waiter_by_mail_queues_again_on_the_new_primary() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_and_its_waiter_move_to_the_new_primary() {
     let (primary, replica, link) = scene();
-    let holder = client(&primary).await;
-    let guard = holder.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    wait_for_sync(&primary, &replica);
-    let lock = client_of(&url(&link)).await.lock("k").wait(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
-    await_waiters(&holder, "k", 1).await;
-    switch(&primary, &replica, &link);
-    await_waiters(&client(&replica).await, "k", 1).await;
-    let (key, owner) = ("k", guard.owner());
-    cmd!(replica.connect(), "LOCK.RELEASE", key, owner);
-    waiting.await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_hold_is_renewed_and_released_on_the_new_primary() {
-    let (primary, replica, link) = scene();
-    let mine = client_of(&url(&link)).await;
-    let guard = mine.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let scene = Scene::of(client_of(&url(&link)).await).await;
     wait_for_sync(&primary, &replica);
     switch(&primary, &replica, &link);
-    let renewed = || async { guard.renew().await.is_ok() };
-    eventually("it is renewed", renewed).await;
-    guard.release().await.unwrap();
+    scene.check_at(&replica).await;
 }
 
 #[tokio::test]

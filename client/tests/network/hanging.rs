@@ -7,26 +7,21 @@ use mortise_harness::Server;
 use tokio::task::JoinSet;
 
 use crate::support::quorum::Servers;
-use crate::support::{await_waiters, client, eventually, ms};
+use crate::support::{assert_invalid, await_waiters, client, client_within, eventually, ms, start};
 
 /// Far above the time limits here, even on a slow machine, and far below what the requests would take one after another.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn impatient(server: &Server) -> Client {
-    let builder = Client::builder(server.url()).unwrap();
-    let client = builder.response_timeout(ms(200)).connect().await;
-    client.unwrap()
+    client_within(server.url(), ms(200)).await
 }
 
 #[tokio::test]
 async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
     let server = Server::start();
     let client = impatient(&server).await;
-    let tasks = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
+    let runtime = tokio::runtime::Handle::current();
+    let tasks = || runtime.metrics().num_alive_tasks();
     let before = tasks();
     server.stop_signal();
     let mut asking = JoinSet::new();
@@ -50,11 +45,9 @@ async fn requests_to_a_hanging_server_end_in_time_and_leave_no_task() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_kernel_probes_a_connection_on_which_a_request_waits() {
-    let server = Server::start();
-    let client = client(&server).await;
+    let (server, client) = start().await;
     let _guard = client.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = client.lock("k");
-    let waiting = tokio::spawn(async move { lock.clone().acquire().await.map(drop) });
+    let waiting = tokio::spawn(client.lock("k").acquire());
     await_waiters(&client, "k", 1).await;
     let remote = format!("0100007F:{:04X}", server.port());
     // The shared connection and the one that waits.
@@ -109,10 +102,8 @@ async fn a_wait_for_a_silent_server_lasts_as_long_as_its_limit() {
     let error = mine.lock("k").wait(ms(3_000)).acquire().await.unwrap_err();
     let took = asked.elapsed();
     server.cont_signal();
-    assert!(
-        matches!(&error, Error::Connection { error, .. } if error.is_timeout()),
-        "{error:?}"
-    );
+    let is_it = matches!(&error, Error::Connection { error, .. } if error.is_timeout());
+    assert!(is_it, "{error:?}");
     assert!(took > ms(1_500) && took < ms(3_000) + SOON, "{took:?}");
 }
 
@@ -124,20 +115,15 @@ async fn the_longest_duration_means_no_limit() {
     for lock in [one.lock("one"), quorum.lock("all")] {
         let lock = lock.lease(ms(60_000)).wait(Duration::MAX);
         let guard = lock.clone().acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        let waiting = tokio::spawn(lock.acquire());
         // On the first server that replied: any, on a busy machine.
         eventually("it queues", || async {
             servers.0.iter().any(|it| it.gauge("waiters") == 1)
         })
         .await;
         guard.release().await.unwrap();
-        waiting.await.unwrap().unwrap();
+        drop(waiting.await.unwrap().unwrap());
     }
-    let quorum = servers
-        .builder()
-        .response_timeout(Duration::MAX)
-        .build()
-        .unwrap();
-    let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    let quorum = servers.builder().response_timeout(Duration::MAX);
+    assert_invalid(quorum.build().unwrap().lock("k").acquire().await);
 }

@@ -1,18 +1,57 @@
-//! Requests and changes that the client has abandoned, and that reach the server later: they change nothing.
+//! Requests that the client has abandoned and that reach the server later, and requests whose replies are lost: they change nothing.
 
-use mortise_client::{Lock, Loss};
+use mortise_client::{Client, Error, Lock, Loss};
 use mortise_harness::Server;
 
 use crate::support::proxy::{Proxy, Traffic};
-use crate::support::{assert_holds, client, client_of, eventually, ms};
+use crate::support::{assert_holds, await_free, client, eventually, ms, start_behind_proxy};
 
 /// A lock with a lease of a minute, over a proxy.
 async fn scene() -> (Server, Proxy, Lock) {
-    let server = Server::start();
-    let proxy = Proxy::of(&server).await;
-    let mine = client_of(&proxy.url()).await;
+    let (server, proxy, mine) = start_behind_proxy().await;
     let lock = mine.lock("k").lease(ms(60_000));
     (server, proxy, lock)
+}
+
+/// Loses the reply to a request, and then its connection, over which the client is connected before.
+async fn lose<T>(client: &Client, proxy: &Proxy, request: impl Future<Output = Result<T, Error>>) {
+    eventually("it is connected", async || client.info("k").await.is_ok()).await;
+    proxy.set(Traffic::LosesReplies);
+    let error = request.await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Connection { .. }), "{error:?}");
+    proxy.set(Traffic::Cut);
+    proxy.set(Traffic::Flows);
+}
+
+#[tokio::test]
+async fn a_request_whose_reply_is_lost_leaves_nothing_behind() {
+    let (server, proxy, mine) = start_behind_proxy().await;
+    let lock = mine.lock("k").lease(ms(60_000));
+    let direct = client(&server).await;
+    let given = direct.lock("k").acquire().await.unwrap();
+    let token = given.pass_to("heir", ms(600_000)).await.unwrap();
+    let brief = lock.clone().wait(ms(50));
+    lose(&mine, &proxy, brief.clone().take_over("heir", token)).await;
+    await_free(&direct, "k").await;
+    lose(&mine, &proxy, brief.acquire()).await;
+    await_free(&direct, "k").await;
+    let guard = lock.acquire().await.unwrap();
+    lose(&mine, &proxy, guard.pass_to("heir", ms(60_000))).await;
+    assert_eq!(guard.loss(), Some(Loss::Unknown));
+    // Under both names.
+    await_free(&direct, "k").await;
+}
+
+#[tokio::test]
+async fn several_locks_whose_grant_is_lost_are_all_released() {
+    let (server, proxy, mine) = start_behind_proxy().await;
+    let direct = client(&server).await;
+    let keys = ["a", "b", "c"];
+    let locks = mine.locks(keys).lease(ms(60_000));
+    lose(&mine, &proxy, locks.try_acquire()).await;
+    for key in keys {
+        await_free(&direct, key).await;
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,6 @@ mod demoted;
 mod failover;
 mod hanging;
 mod late;
-mod lost_replies;
 mod no_module;
 mod slow_network;
 #[cfg(feature = "tls")]

@@ -21,18 +21,17 @@ fn assert_explains_how_to_load(error: &Error) {
 }
 
 #[tokio::test]
-async fn without_the_module_the_error_over_tcp_names_the_server() {
-    let server = bare();
+async fn without_the_module_connecting_explains_how_to_load_it_however_the_client_connects() {
+    let server = Server::builder().without_module().unix_socket().start();
     let error = Client::connect(server.url()).await.unwrap_err();
     assert_explains_how_to_load(&error);
     assert!(error.to_string().contains(&server.addr()), "{error}");
-}
-
-#[tokio::test]
-async fn without_the_module_the_error_over_a_unix_socket_explains_how_to_load_it() {
-    let server = Server::builder().without_module().unix_socket().start();
-    let url = format!("unix://{}", server.socket().display());
-    assert_explains_how_to_load(&Client::connect(url).await.unwrap_err());
+    let socket = format!("unix://{}", server.socket().display());
+    assert_explains_how_to_load(&Client::connect(socket).await.unwrap_err());
+    let sentinel = Server::builder().sentinel();
+    let sentinel = sentinel.watching("locks", server.port(), 1).start();
+    let client = Client::sentinel([sentinel.url()], "locks").unwrap();
+    assert_explains_how_to_load(&client.connect().await.unwrap_err());
 }
 
 #[tokio::test]
@@ -76,18 +75,6 @@ async fn a_quorum_works_while_a_minority_lacks_the_module() {
     let quorum = quorum.connect().await.unwrap();
     let guard = quorum.lock("k").acquire().await.unwrap();
     guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn without_the_module_the_error_through_sentinel_explains_how_to_load_it() {
-    let primary = bare();
-    let sentinel = Server::builder()
-        .sentinel()
-        .watching("locks", primary.port(), 1);
-    let sentinel = sentinel.start();
-    let client = Client::sentinel([sentinel.url()], "locks").unwrap();
-    let error = client.connect().await.unwrap_err();
-    assert_explains_how_to_load(&error);
 }
 
 #[cfg(feature = "cluster")]

@@ -96,14 +96,11 @@ async fn locks_are_acquired_awaited_and_renewed_over_tls() {
     let (server, port) = start(&authority, "127.0.0.1", Server::start());
     let client = connect(trusting(&authority, port)).await.unwrap();
     let guard = client.lock("k").lease(ms(900)).acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = client.lock("k");
-        async move { lock.clone().acquire().await.unwrap() }
-    });
+    let waiting = tokio::spawn(client.lock("k").acquire());
     await_waiters(&client, "k", 1).await;
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().is_valid());
+    assert!(waiting.await.unwrap().unwrap().is_valid());
     drop(server);
 }
 

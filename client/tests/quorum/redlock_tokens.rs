@@ -3,8 +3,8 @@
 use mortise_client::Error;
 use mortise_harness::{Server, cmd, int};
 
-use crate::support::quorum::Servers;
-use crate::support::{self, client, eventually, ms};
+use crate::support::quorum::{Servers, connect};
+use crate::support::{await_free, client, ms};
 
 /// Makes a server grant tokens this many microseconds ahead of its clock from now on.
 fn push_ahead(server: &Server, micros: i64) {
@@ -25,20 +25,11 @@ async fn requirement_15_tokens_grow_from_any_majority_to_any_other() {
         let others: Vec<usize> = (0..5).filter(|n| !majority.contains(n)).collect();
         servers.occupy(&others, "k", 60_000);
         // A client that knows nothing of the grants before.
-        let quorum = servers
-            .builder()
-            .response_timeout(ms(500))
-            .connect_timeout(ms(10_000))
-            .connect()
-            .await
-            .unwrap();
+        let quorum = connect(servers.urls(), ms(500)).await;
         let guard = quorum.lock("k").acquire().await.unwrap();
-        assert!(
-            guard.token().get() > last,
-            "round {round}: {} after {last}",
-            guard.token()
-        );
-        last = guard.token().get();
+        let token = guard.token().get();
+        assert!(token > last, "round {round}: {token} after {last}");
+        last = token;
         guard.release().await.unwrap();
         servers.vacate(&others, "k");
         servers.await_free("k").await;
@@ -52,10 +43,7 @@ async fn requirement_15_a_server_far_ahead_of_the_majority_does_not_pull_the_oth
     let quorum = servers.quorum().await;
     for _ in 0..5 {
         let guard = quorum.lock("k").acquire().await.unwrap();
-        eventually("all have granted", || async {
-            servers.taken("k").len() == 3
-        })
-        .await;
+        servers.await_granted("k").await;
         guard.release().await.unwrap();
         servers.await_free("k").await;
     }
@@ -67,24 +55,18 @@ async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     push_ahead(&servers.0[1], 1_800_000_000);
     let quorum = servers.builder().response_timeout(ms(500)).build().unwrap();
     servers.0[2].sigkill();
-    let error = quorum
-        .lock("k")
-        .wait(ms(1_000))
-        .acquire()
-        .await
-        .unwrap_err();
-    let Error::NoQuorum {
-        needed: 2,
-        granted: 1,
-        nodes,
-    } = &error
-    else {
-        panic!("{error:?}");
-    };
-    let reason = |n: usize| {
-        let node = nodes.iter().find(|node| node.server == servers.0[n].addr());
-        node.map(|node| &node.reason)
-    };
+    let brief = quorum.lock("k").wait(ms(1_000));
+    let error = brief.acquire().await.unwrap_err();
+    let granted = matches!(
+        error,
+        Error::NoQuorum {
+            needed: 2,
+            granted: 1,
+            ..
+        }
+    );
+    assert!(granted, "{error:?}");
+    let reason = |n: usize| servers.reason(&error, n);
     assert!(matches!(reason(1), Some(Error::Ahead)), "{error}");
     assert!(
         matches!(reason(2), Some(Error::Connection { .. })),
@@ -92,8 +74,7 @@ async fn requirement_15_of_two_servers_the_one_far_ahead_counts_as_failed() {
     );
     assert!(reason(0).is_none(), "it has granted the lock: {error}");
     // The client releases what that server has granted.
-    let there = client(&servers.0[1]).await;
-    support::await_free(&there, "k").await;
+    await_free(&client(&servers.0[1]).await, "k").await;
     // The third server shows which one is right.
     servers.0[2].start_again();
     let limit = servers.clock(0) + 60_000_000;
@@ -108,15 +89,12 @@ async fn requirement_15_a_waiter_does_not_accept_the_token_of_a_server_far_ahead
     let quorum = servers.quorum().await;
     servers.0[2].sigkill();
     servers.occupy(&[0, 1], "k", 60_000);
-    let waiting = tokio::spawn({
-        let lock = quorum.lock("k").wait(ms(3_000));
-        async move { lock.clone().acquire().await }
-    });
+    let waiting = tokio::spawn(quorum.lock("k").wait(ms(3_000)).acquire());
     servers.await_waiter(&[0, 1], "k").await;
     servers.vacate(&[0, 1], "k");
     let error = waiting.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
     for node in [0, 1] {
-        support::await_free(&client(&servers.0[node]).await, "k").await;
+        await_free(&client(&servers.0[node]).await, "k").await;
     }
 }

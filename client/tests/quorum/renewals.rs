@@ -7,13 +7,12 @@ use std::task::{Context, Poll, Wake};
 use mortise_client::Loss;
 use mortise_harness::cmd;
 
-use crate::support::quorum::Servers;
+use crate::support::quorum::{quorum_of, quorum_within};
 use crate::support::{eventually, ms};
 
 #[tokio::test]
 async fn a_majority_that_denies_a_renewal_is_reported_before_the_deadline() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (servers, quorum) = quorum_of(3).await;
     let guard = quorum.lock("k").lease(ms(12_000)).acquire().await.unwrap();
     for server in &servers.0 {
         cmd!(server.connect(), "DEL", "k");
@@ -29,8 +28,8 @@ impl Wake for Task {
 
 #[tokio::test]
 async fn a_task_that_no_longer_awaits_a_loss_is_forgotten() {
-    let servers = Servers::start(3);
-    let guard = servers.quorum().await.lock("k").acquire().await.unwrap();
+    let (_servers, quorum) = quorum_of(3).await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
     let task = Arc::new(Task);
     {
         let waker = task.clone().into();
@@ -42,15 +41,11 @@ async fn a_task_that_no_longer_awaits_a_loss_is_forgotten() {
 
 #[tokio::test]
 async fn a_server_that_grants_the_lock_late_is_renewed_and_released_with_the_others() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(10_000)).await;
+    let (servers, quorum) = quorum_within(3, ms(10_000)).await;
     servers.0[2].stop_signal();
     let guard = quorum.lock("k").lease(ms(60_000)).acquire().await.unwrap();
     servers.0[2].cont_signal();
-    eventually("it has granted it, too", async || {
-        servers.taken("k").len() == 3
-    })
-    .await;
+    servers.await_granted("k").await;
     // With it, a majority confirms the renewal although another one is gone.
     cmd!(servers.0[0].connect(), "DEL", "k");
     eventually("two confirm it", async || guard.renew().await.is_ok()).await;

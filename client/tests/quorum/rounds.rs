@@ -3,13 +3,12 @@
 use mortise_client::Error;
 use mortise_harness::{cmd, text};
 
-use crate::support::quorum::Servers;
+use crate::support::quorum::{quorum_of, quorum_within};
 use crate::support::{eventually, ms, refuse};
 
 #[tokio::test]
 async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
-    let mut servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(1_000)).await;
+    let (mut servers, quorum) = quorum_within(3, ms(1_000)).await;
     let lease = ms(4_000);
     servers.0[2].sigkill();
     for server in &servers.0[..2] {
@@ -17,7 +16,7 @@ async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
         cmd!(server.connect(), "CLIENT", "PAUSE", 60_000, "WRITE");
     }
     let lock = quorum.lock("k").lease(lease).auto_renew(false);
-    let trying = tokio::spawn(async move { lock.clone().try_acquire().await });
+    let trying = tokio::spawn(lock.try_acquire());
     eventually("both servers have been asked", async || {
         servers.0[..2].iter().all(|server| {
             let clients = text(&cmd!(server.connect(), "CLIENT", "LIST"));
@@ -30,17 +29,16 @@ async fn an_attempt_that_is_read_late_fails_if_the_servers_do_not_confirm_it() {
         cmd!(server.connect(), "CLIENT", "UNPAUSE");
     }
     std::thread::sleep(lease * 6 / 10);
-    trying.await.unwrap().map(drop).unwrap_err();
+    trying.await.unwrap().unwrap_err();
 }
 
 #[tokio::test]
 async fn a_majority_that_refuses_is_reported_at_once() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (servers, quorum) = quorum_of(3).await;
     for server in &servers.0[1..] {
         refuse(server, "lock.acquire");
     }
-    let error = quorum.lock("k").acquire().await.map(drop).unwrap_err();
+    let error = quorum.lock("k").acquire().await.unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
     assert!(error.to_string().contains("NOPERM"), "{error:?}");
     assert_eq!(servers.0[1].errors("NOPERM"), 1);
@@ -48,15 +46,11 @@ async fn a_majority_that_refuses_is_reported_at_once() {
 
 #[tokio::test]
 async fn a_lock_that_others_hold_is_busy_after_one_question_or_after_the_wait() {
-    let servers = Servers::start(3);
-    let quorum = servers.quorum().await;
+    let (servers, quorum) = quorum_of(3).await;
     servers.occupy(&[0, 1, 2], "k", 600_000);
     let asked = || -> u64 {
-        servers
-            .0
-            .iter()
-            .map(|server| server.calls("LOCK.ACQUIRE"))
-            .sum()
+        let calls = servers.0.iter().map(|server| server.calls("LOCK.ACQUIRE"));
+        calls.sum()
     };
     let before = asked();
     assert!(quorum.lock("k").try_acquire().await.unwrap().is_none());
@@ -70,18 +64,11 @@ async fn a_lock_that_others_hold_is_busy_after_one_question_or_after_the_wait() 
 #[tokio::test]
 async fn without_a_majority_an_acquisition_waits_as_long_as_its_limit_and_without_one_for_the_servers_return()
  {
-    let mut servers = Servers::start(3);
-    let quorum = servers.quorum_with(ms(500)).await;
+    let (mut servers, quorum) = quorum_within(3, ms(500)).await;
     servers.0[0].sigkill();
     servers.0[1].sigkill();
     let lock = quorum.lock("k");
-    let error = lock
-        .clone()
-        .wait(ms(1_000))
-        .acquire()
-        .await
-        .map(drop)
-        .unwrap_err();
+    let error = lock.clone().wait(ms(1_000)).acquire().await.unwrap_err();
     assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
     let waiting = tokio::spawn(lock.acquire());
     tokio::time::sleep(ms(1_500)).await;

@@ -1,32 +1,19 @@
 //! A server of a quorum hangs while clients compete for a lock: once a majority has replied, no client waits for that server.
 
+use crate::support::quorum::quorum_within;
+use crate::support::{PATIENCE, ms};
 use mortise_client::Error;
-
-use crate::support::quorum::Servers;
-use crate::support::{PATIENCE, client, eventually, ms};
 
 const HANGS: usize = 0;
 
-/// Waits until a request queues for a key on a server.
-async fn await_waiter(servers: &Servers, node: usize, key: &str) {
-    let client = client(&servers.0[node]).await;
-    eventually("a request queues", async || {
-        let info = client.info(key).await.unwrap();
-        info.is_some_and(|info| info.waiters == 1)
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_request_for_a_taken_lock_queues_without_waiting_for_a_hanging_server() {
-    let servers = Servers::start(3);
     // Longer than the test waits.
-    let quorum = servers.quorum_with(PATIENCE + ms(3000)).await;
+    let (servers, quorum) = quorum_within(3, PATIENCE + ms(3000)).await;
     servers.occupy(&[1, 2], "k", 60_000);
     servers.0[HANGS].stop_signal();
 
-    let lock = quorum.lock("k").lease(ms(60_000));
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = tokio::spawn(quorum.lock("k").lease(ms(60_000)).acquire());
     servers.await_waiter(&[1, 2], "k").await;
     servers.vacate(&[1, 2], "k");
     assert!(waiting.await.unwrap().unwrap().is_valid());
@@ -34,18 +21,14 @@ async fn a_request_for_a_taken_lock_queues_without_waiting_for_a_hanging_server(
 
 #[tokio::test]
 async fn a_tie_waits_only_once_for_a_hanging_server() {
-    let servers = Servers::start(3);
     // The test does not wait long enough for the hanging server twice.
-    let quorum = servers.quorum_with(ms(6000)).await;
+    let (servers, quorum) = quorum_within(3, ms(6000)).await;
     servers.occupy(&[2], "k", 60_000);
     servers.0[HANGS].stop_signal();
 
     let lock = quorum.lock("k").lease(ms(60_000));
-    let waiting = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    await_waiter(&servers, 2, "k").await;
+    let waiting = tokio::spawn(lock.clone().acquire());
+    servers.await_waiter(&[2], "k").await;
     servers.vacate(&[2], "k");
     let guard = waiting.await.unwrap().unwrap();
 

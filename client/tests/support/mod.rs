@@ -5,17 +5,37 @@
 pub(crate) mod dropping;
 #[cfg(unix)]
 pub(crate) mod fork;
+pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod quorum;
 
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mortise_client::{Client, Guard, LockInfo};
+use mortise_client::{Client, Error, Guard, LockInfo, Loss, redis};
 use mortise_harness::{Server, cmd};
+
+use proxy::Proxy;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How late a busy machine may do what is due.
 pub(crate) const LATE: Duration = Duration::from_secs(4);
+
+/// A server, and a client of it.
+pub(crate) async fn start() -> (Server, Client) {
+    let server = Server::start();
+    let client = client(&server).await;
+    (server, client)
+}
+
+/// A server, a proxy before it, and a client behind the proxy.
+pub(crate) async fn start_behind_proxy() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let client = client_of(&proxy.url()).await;
+    (server, proxy, client)
+}
 
 /// A client with a short time limit for replies.
 pub(crate) async fn client(server: &Server) -> Client {
@@ -23,12 +43,31 @@ pub(crate) async fn client(server: &Server) -> Client {
 }
 
 pub(crate) async fn client_of(url: &str) -> Client {
-    Client::builder(url)
-        .unwrap()
-        .response_timeout(Duration::from_secs(2))
-        .connect()
-        .await
-        .unwrap()
+    client_within(url, Duration::from_secs(2)).await
+}
+
+/// A client with this time limit for replies.
+pub(crate) async fn client_within(url: impl AsRef<str>, limit: Duration) -> Client {
+    let builder = Client::builder(url).unwrap().response_timeout(limit);
+    builder.connect().await.unwrap()
+}
+
+/// A client whose first connection leads to one URL, and all later ones to another.
+pub(crate) async fn client_by_way_of(first: &str, later: &str) -> Client {
+    let is_first = AtomicBool::new(true);
+    let [first, later] = [first, later].map(|url| redis::Client::open(url).unwrap());
+    let builder = Client::with(move || {
+        let is_first = is_first.swap(false, Ordering::Relaxed);
+        let to = if is_first { &first } else { &later }.clone();
+        async move { to.get_multiplexed_async_connection().await }
+    });
+    builder.response_timeout(ms(500)).connect().await.unwrap()
+}
+
+#[cfg(feature = "cluster")]
+pub(crate) async fn client_of_cluster(cluster: &mortise_harness::Cluster) -> Client {
+    let seeds = cluster.nodes().map(Server::url);
+    Client::cluster(seeds).unwrap().connect().await.unwrap()
 }
 
 /// Has the server refuse a command with `NOPERM` from now on.
@@ -88,6 +127,29 @@ pub(crate) async fn assert_holds(guard: Guard, server: &Server, key: &str) {
     assert!(guard.is_valid() && other.is_none(), "{guard:?} {other:?}");
     guard.release().await.unwrap();
     await_free(&direct, key).await;
+}
+
+/// Fails unless the server has refused a request with this code.
+#[track_caller]
+pub(crate) fn assert_code(error: &Error, code: &str) {
+    let is_it = matches!(error, Error::Refused { code: it, .. } if it == code);
+    assert!(is_it, "{error:?}");
+}
+
+/// Fails unless the client has refused a request before sending anything.
+#[track_caller]
+pub(crate) fn assert_invalid<T: Debug>(refused: Result<T, Error>) {
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+}
+
+/// Fails unless the lock was lost, for this reason if there is one.
+#[track_caller]
+pub(crate) fn assert_lost<T: Debug>(result: Result<T, Error>, reason: impl Into<Option<Loss>>) {
+    let reason = reason.into();
+    match result {
+        Err(Error::Lost(loss)) => assert!(reason.is_none_or(|reason| reason == loss), "{loss:?}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn ms(n: u64) -> Duration {

@@ -2,14 +2,37 @@
 
 use std::time::Duration;
 
-use mortise_client::{Builder, Client, Quorum};
+use mortise_client::{Builder, Client, Error, Quorum};
 use mortise_harness::{Server, cmd, is_nil, server_micros};
 
+use super::proxy::Proxy;
 use super::{client, ms};
+
+/// A quorum of these servers, with this time limit for the reply of one.
+pub(crate) async fn connect<U: AsRef<str>>(
+    urls: impl IntoIterator<Item = U>,
+    node_timeout: Duration,
+) -> Quorum {
+    let builder = patient(Quorum::builder(urls).unwrap());
+    let quorum = builder.response_timeout(node_timeout).connect().await;
+    quorum.unwrap()
+}
 
 /// Gives connecting more time than a busy machine needs.
 pub(crate) fn patient(builder: Builder<Quorum>) -> Builder<Quorum> {
     builder.connect_timeout(ms(10_000))
+}
+
+/// So many servers and a quorum, whose time limit for one is enough for a busy machine.
+pub(crate) async fn quorum_of(count: usize) -> (Servers, Quorum) {
+    quorum_within(count, ms(2_000)).await
+}
+
+/// The same with another time limit.
+pub(crate) async fn quorum_within(count: usize, node_timeout: Duration) -> (Servers, Quorum) {
+    let servers = Servers::start(count);
+    let quorum = servers.quorum_with(node_timeout).await;
+    (servers, quorum)
 }
 
 /// Independent servers.
@@ -18,6 +41,15 @@ pub(crate) struct Servers(pub(crate) Vec<Server>);
 impl Servers {
     pub(crate) fn start(count: usize) -> Servers {
         Servers((0..count).map(|_| Server::start()).collect())
+    }
+
+    /// A proxy before each server.
+    pub(crate) async fn proxies(&self) -> Vec<Proxy> {
+        let mut proxies = Vec::new();
+        for server in &self.0 {
+            proxies.push(Proxy::of(server).await);
+        }
+        proxies
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
@@ -34,29 +66,12 @@ impl Servers {
     }
 
     pub(crate) async fn quorum_with(&self, node_timeout: Duration) -> Quorum {
-        let quorum = self
-            .builder()
-            .response_timeout(node_timeout)
-            .connect()
-            .await
-            .unwrap();
-        self.warm(&quorum).await;
+        let quorum = connect(self.urls(), node_timeout).await;
+        // Opens every connection.
+        let warm = quorum.lock("warm").lease(ms(60_000)).wait(ms(30_000));
+        warm.acquire().await.unwrap().release().await.unwrap();
+        self.await_free("warm").await;
         quorum
-    }
-
-    /// Opens every connection.
-    pub(crate) async fn warm(&self, quorum: &Quorum) {
-        let guard = quorum
-            .lock("warm")
-            .lease(ms(60_000))
-            .wait(ms(30_000))
-            .acquire()
-            .await
-            .unwrap();
-        guard.release().await.unwrap();
-        for server in &self.0 {
-            super::await_free(&client(server).await, "warm").await;
-        }
     }
 
     /// A client of each server.
@@ -91,28 +106,36 @@ impl Servers {
         found.get().unwrap()
     }
 
+    /// Waits until all servers have granted a lock: the last of them may do so after a majority has made it.
+    pub(crate) async fn await_granted(&self, key: &str) {
+        super::eventually("all have granted it", || async {
+            self.taken(key).len() == self.0.len()
+        })
+        .await;
+    }
+
+    /// Why this server has not granted the lock, by the client's error.
+    pub(crate) fn reason<'e>(&self, error: &'e Error, node: usize) -> Option<&'e Error> {
+        let Error::NoQuorum { nodes, .. } = error else {
+            panic!("{error:?}");
+        };
+        let addr = self.0[node].addr();
+        let node = nodes.iter().find(|node| node.server == addr)?;
+        Some(&node.reason)
+    }
+
     /// Makes another owner hold a key on some servers.
     pub(crate) fn occupy(&self, nodes: &[usize], key: &str, lease: u64) {
         for node in nodes {
-            cmd!(
-                self.0[*node].connect(),
-                "LOCK.ACQUIRE",
-                key,
-                "somebody",
-                lease
-            );
+            let mut conn = self.0[*node].connect();
+            cmd!(conn, "LOCK.ACQUIRE", key, "somebody", lease);
         }
     }
 
     pub(crate) fn vacate(&self, nodes: &[usize], key: &str) {
         for node in nodes {
-            cmd!(
-                self.0[*node].connect(),
-                "LOCK.RELEASE",
-                key,
-                "somebody",
-                "ALL"
-            );
+            let mut conn = self.0[*node].connect();
+            cmd!(conn, "LOCK.RELEASE", key, "somebody", "ALL");
         }
     }
 
