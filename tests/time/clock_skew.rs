@@ -63,15 +63,14 @@ fn assert_no_lease_is_shorter(primary: &Server, replica: &Server) {
 #[test]
 fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
     side_by_side(|skew| {
-        let mut primary = Server::start();
-        let mut conn = primary.connect();
+        let (mut primary, mut conn) = Server::start_connected();
         take_locks(&mut conn, "full sync");
         let replica = replica(&primary, elsewhere(skew));
         assert_no_lease_is_shorter(&primary, &replica);
         take_locks(&mut conn, "stream");
         assert_no_lease_is_shorter(&primary, &replica);
         // Locks taken before the replica is back come by a partial sync.
-        cmd!(conn, "CLIENT", "KILL", "TYPE", "replica");
+        cmd!(conn, "CLIENT KILL TYPE replica");
         take_locks(&mut conn, "partial sync");
         assert_no_lease_is_shorter(&primary, &replica);
         let stats = primary.info("stats");
@@ -84,13 +83,13 @@ fn a_full_sync_a_stream_a_partial_sync_and_a_promotion_shorten_no_lease() {
         assert_eq!(before.facts().len(), 3 * 4);
         let last = primary.gauge("last_token");
         primary.sigkill();
-        cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+        cmd!(replica.connect(), "REPLICAOF NO ONE");
         Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
         let mut conn = replica.connect();
         for key in ["stream:write", "partial sync:write"] {
             assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", key, "b", 1_000)));
         }
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "b", 1_000));
+        let token = int(&cmd!(conn, "LOCK.ACQUIRE new b 1000"));
         assert!(token > last, "{token} is not past {last}");
     });
 }
@@ -105,18 +104,18 @@ fn a_lock_restored_on_a_primary_is_on_its_replica_whatever_its_clock() {
             let origin = Server::start();
             let dump = |key: &str, ahead: i64| {
                 let (mut conn, token) = (origin.connect(), wall_micros() + ahead);
-                cmd!(conn, "LOCK.RLOCK", key, "a", 600_000);
-                cmd!(conn, "LOCK.RLOCK", key, "b", 600_000, "FENCE", token);
-                bytes(&cmd!(conn, "DUMP", key))
+                cmd!(conn, "LOCK.RLOCK {key} a 600000");
+                cmd!(conn, "LOCK.RLOCK {key} b 600000 FENCE {token}");
+                bytes(&cmd!(conn, "DUMP {key}"))
             };
             let mut conn = primary.connect();
             // The primary replicates a restored lock under the restored name, but this lock has another name by then.
             let payload = dump("renamed", 3_500_000_000);
             cmd!(conn, "MULTI");
             cmd!(conn, "RESTORE", "before", 0, payload);
-            cmd!(conn, "RENAME", "before", "renamed");
+            cmd!(conn, "RENAME before renamed");
             cmd!(conn, "EXEC");
-            cmd!(conn, "LOCK.RLOCK", "key", "c", 600_000);
+            cmd!(conn, "LOCK.RLOCK key c 600000");
             let payload = dump("key", 3_590_000_000);
             cmd!(conn, "RESTORE", "key", 0, payload, "REPLACE");
             wait_for_sync(&primary, &replica);
@@ -124,13 +123,13 @@ fn a_lock_restored_on_a_primary_is_on_its_replica_whatever_its_clock() {
             assert_eq!(before.facts().len(), 2);
             let last = primary.gauge("last_token");
             primary.sigkill();
-            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            cmd!(replica.connect(), "REPLICAOF NO ONE");
             Snapshot::take(&replica).assert_no_lease_is_shorter(&before);
             let mut conn = replica.connect();
             for key in ["key", "renamed"] {
-                assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", key, "d", 1_000)));
+                assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE {key} d 1000")));
             }
-            let token = int(&cmd!(conn, "LOCK.ACQUIRE", "new", "d", 1_000));
+            let token = int(&cmd!(conn, "LOCK.ACQUIRE new d 1000"));
             assert!(token > last, "{token} is not past {last}");
         });
     }
@@ -165,7 +164,7 @@ fn a_lease_ends_on_a_replica_no_later_than_the_primary_replicated() {
         let mut conn = replica.connect();
         // Repeats this if the machine is too slow to freeze the primary before the end of the lease.
         eventually("the primary is frozen and the lease runs", || {
-            cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 300);
+            cmd!(primary.connect(), "LOCK.ACQUIRE key a 300");
             wait_for_sync(&primary, &replica);
             primary.stop_signal();
             let runs = hold_of(&mut conn, "key", "a").is_some();
@@ -178,7 +177,7 @@ fn a_lease_ends_on_a_replica_no_later_than_the_primary_replicated() {
         eventually("the lease is over on the replica", || {
             hold_of(&mut conn, "key", "a").is_none()
         });
-        let exists = int(&cmd!(conn, "EXISTS", "key"));
+        let exists = int(&cmd!(conn, "EXISTS key"));
         primary.cont_signal();
         assert_eq!(exists, 1);
     });
@@ -195,25 +194,20 @@ const KEPT: [&[(&str, &str)]; 3] = [
     ],
 ];
 
-/// An append-only file is rewritten after a full sync.
-fn await_rewrite(server: &Server) {
-    eventually("the rewrite is done", || {
-        let state = server.info("persistence");
-        state["aof_rewrite_in_progress"] == "0" && state["aof_rewrite_scheduled"] == "0"
-    });
+fn keeping(builder: Builder, kept: &[(&str, &str)]) -> Builder {
+    kept.iter().fold(builder, |builder, (name, value)| {
+        builder.config(name, value)
+    })
 }
 
 /// A replica on another machine that saves its data as `kept`, with locks from a full sync and from the stream; and the
 /// locks of its primary, which has ended.
 fn orphan(kept: &[(&str, &str)], skew: ClockStep) -> (Server, Snapshot) {
-    let mut primary = Server::start();
-    let mut conn = primary.connect();
+    let (mut primary, mut conn) = Server::start_connected();
     take_locks(&mut conn, "full sync");
-    let builder = kept.iter().fold(elsewhere(skew), |builder, (name, value)| {
-        builder.config(name, value)
-    });
-    let replica = replica(&primary, builder);
-    await_rewrite(&replica);
+    let replica = replica(&primary, keeping(elsewhere(skew), kept));
+    // An append-only file is rewritten after a full sync.
+    replica.await_rewrite();
     if !kept.is_empty() {
         take_locks(&mut conn, "stream");
         wait_for_sync(&primary, &replica);
@@ -231,7 +225,7 @@ fn a_replica_that_restarts_with_its_files_and_is_promoted_shortens_no_lease() {
             replica.sigkill();
             replica.start_again();
             Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
-            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            cmd!(replica.connect(), "REPLICAOF NO ONE");
             Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
         });
     }
@@ -242,7 +236,7 @@ fn a_promoted_replica_that_restarts_as_a_primary_shortens_no_lease() {
     for kept in KEPT {
         side_by_side(|skew| {
             let (mut replica, locks) = orphan(kept, skew);
-            cmd!(replica.connect(), "REPLICAOF", "NO", "ONE");
+            cmd!(replica.connect(), "REPLICAOF NO ONE");
             replica.sigkill();
             replica.set_config("replicaof", "no one");
             replica.start_again();
@@ -267,10 +261,7 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
         if started.replace(started.get() + 1) == 0 {
             return Server::builder();
         }
-        kept.iter()
-            .fold(elsewhere(Forward(DAY)), |builder, (name, value)| {
-                builder.config(name, value)
-            })
+        keeping(elsewhere(Forward(DAY)), kept)
     });
     let (primary, replica) = (&mut cluster.primaries[0], &mut cluster.replicas[0]);
     take_locks(&mut primary.connect(), "{slot}:full sync");
@@ -282,7 +273,7 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
     }
     replica.start_again();
     wait_for_sync(primary, replica);
-    await_rewrite(replica);
+    replica.await_rewrite();
     if !kept.is_empty() {
         take_locks(&mut primary.connect(), "{slot}:stream");
         wait_for_sync(primary, replica);
@@ -292,9 +283,9 @@ fn take_over_with_files(kept: &[(&str, &str)]) {
     replica.sigkill();
     replica.start_again();
     let mut conn = replica.connect();
-    cmd!(conn, "CLUSTER", "FAILOVER", "TAKEOVER");
+    cmd!(conn, "CLUSTER FAILOVER TAKEOVER");
     eventually_within(Duration::from_secs(60), "the replica serves", || {
-        info(&cmd!(conn, "CLUSTER", "INFO"))["cluster_state"] == "ok"
+        info(&cmd!(conn, "CLUSTER INFO"))["cluster_state"] == "ok"
     });
     Snapshot::take(replica).assert_no_lease_is_shorter(&locks);
 }
@@ -323,7 +314,7 @@ fn after_a_reboot_the_wall_clock_ends_leases_only_if_the_machine_is_known() {
             server.restart(Shutdown::NoSave);
         }
         let mut conn = server.connect();
-        cmd!(conn, "LOCK.ACQUIRE", "short", "a", 600_000);
+        cmd!(conn, "LOCK.ACQUIRE short a 600000");
         cmd!(conn, "LOCK.ACQUIRE", "long", "a", 2 * 3_600_000);
         server.shutdown(Shutdown::Save);
         server.reboot_machine();
@@ -340,14 +331,10 @@ fn after_a_reboot_the_wall_clock_ends_leases_only_if_the_machine_is_known() {
 fn a_replica_that_restarts_on_the_same_boot_counts_the_time_that_has_passed() {
     let primary = Server::start();
     for kept in KEPT {
-        let builder = kept
-            .iter()
-            .fold(Server::builder(), |builder, (name, value)| {
-                builder.config(name, value)
-            });
+        let builder = keeping(Server::builder(), kept);
         let mut replica = replica(&primary, builder.config("save", "3600 1"));
-        await_rewrite(&replica);
-        cmd!(primary.connect(), "LOCK.ACQUIRE", "key", "a", 600_000);
+        replica.await_rewrite();
+        cmd!(primary.connect(), "LOCK.ACQUIRE key a 600000");
         wait_for_sync(&primary, &replica);
         let locks = Snapshot::take(&replica);
         let began = Instant::now();

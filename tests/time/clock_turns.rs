@@ -11,18 +11,17 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
 fn a_step_back_in_the_turn_of_a_restore_delays_no_waiter() {
-    let server = Server::builder().clock_shim().start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "restored", "a", 60_000);
-    let payload = bytes(&cmd!(conn, "DUMP", "restored"));
-    cmd!(conn, "DEL", "restored");
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-    eventually("nothing is left to do", || server.gauge("marked") == 0);
+    let (server, mut conn) = Server::builder().clock_shim().start_connected();
+    cmd!(conn, "LOCK.ACQUIRE restored a 60000");
+    let payload = bytes(&cmd!(conn, "DUMP restored"));
+    cmd!(conn, "DEL restored");
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
+    server.await_gauge("marked", 0);
 
     cmd!(conn, "MULTI");
     cmd!(conn, "RESTORE", "restored", 0, payload);
-    cmd!(conn, "DEBUG", "SLEEP", 1);
+    cmd!(conn, "DEBUG SLEEP 1");
     conn.submit(&command!("EXEC"));
     // The sleeping server replies to nothing, so the test cannot check that it sleeps. A step too early or too late does
     // no harm.
@@ -30,7 +29,7 @@ fn a_step_back_in_the_turn_of_a_restore_delays_no_waiter() {
     server.step_clock(Back(HOUR));
     conn.recv();
 
-    cmd!(conn, "LOCK.RELEASE", "key", "a");
+    cmd!(conn, "LOCK.RELEASE key a");
     let token = granted(&mut b);
     assert_eq!(hold_of(&mut conn, "key", "b").unwrap().token, token);
     eventually("the restored lock is counted", || {

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::millis;
 use mortise_harness::ClockStep::{Back, Forward};
 use mortise_harness::{
     Builder, ClockStep, Conn, Server, Shutdown, cmd, eventually, granted, hold_of, int, is_nil,
-    server_micros, text, try_cmd, waiter, wall_micros,
+    refused, server_micros, text, try_cmd, waiter, wall_micros,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -34,10 +35,6 @@ fn assert_runs_on(conn: &mut Conn, key: &str, lease: i64, since: Instant) {
     );
 }
 
-fn millis(since: Instant) -> i64 {
-    i64::try_from(since.elapsed().as_millis()).unwrap()
-}
-
 #[test]
 fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_only() {
     let server = shimmed().start();
@@ -49,7 +46,7 @@ fn the_shim_steps_the_wall_clock_of_the_server_and_of_the_module_only() {
         (server_time(&mut conn) - here() - 3_600).abs() <= 2
     });
     // Tokens come from the wall clock, as the module reads it.
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000));
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 1000"));
     assert!((token - wall_micros() - 3_600_000_000).abs() < 2_000_000);
     server.step_clock(Back(HOUR + HOUR));
     eventually("the server has seen the step back", || {
@@ -62,11 +59,11 @@ fn no_step_of_the_wall_clock_ends_or_extends_a_lease() {
     let server = shimmed().start();
     let mut conn = server.connect();
     let since = Instant::now();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000));
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 600000"));
     for step in STEPS {
         server.step_clock(step);
         assert_runs_on(&mut conn, "key", 600_000, since);
-        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "b", 1_000)));
+        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key b 1000")));
         // Long enough for every sweep.
         std::thread::sleep(Duration::from_millis(250));
         assert_runs_on(&mut conn, "key", 600_000, since);
@@ -79,15 +76,15 @@ fn no_step_of_the_wall_clock_ends_or_extends_a_lease() {
 fn a_lease_goes_on_while_the_machine_is_suspended() {
     let server = shimmed().start();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 600_000, "WAIT", 0);
+    cmd!(conn, "LOCK.ACQUIRE key a 600000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 600000 WAIT 0");
     server.suspend(Duration::from_secs(400));
     let left = hold_of(&mut conn, "key", "a")
         .expect("it has 200 s left")
         .lease;
     assert!((100_000..=200_000).contains(&left), "{left} ms left");
     server.suspend(Duration::from_secs(200));
-    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", "a", 600_000)));
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW key a 600000")));
     granted(&mut b);
 }
 
@@ -110,11 +107,11 @@ fn waiters_are_served_on_time_after_every_step() {
     let mut conn = server.connect();
     let mut late = lateness(&server, |server| {
         let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
-        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
+        cmd!(conn, "LOCK.ACQUIRE key a 1000");
+        let mut b = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 0");
         granted(&mut b);
         let late = millis(since) - 1_000;
-        cmd!(conn, "LOCK.RELEASE", "key", "b");
+        cmd!(conn, "LOCK.RELEASE key b");
         late
     });
     late.sort_unstable();
@@ -122,23 +119,6 @@ fn waiters_are_served_on_time_after_every_step() {
     // A backward step delays the server's timers; its cron restarts ours ten times a second.
     assert!(late[late.len() / 2] < 150, "served on time: {late:?}");
     assert!(late[late.len() - 1] < 1_000, "served on time: {late:?}");
-}
-
-#[test]
-fn a_waiter_is_served_on_time_while_the_clock_steps() {
-    let server = shimmed().start();
-    let mut conn = server.connect();
-    for step in STEPS {
-        let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
-        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 0);
-        // The timer for the end of the lease is running by now.
-        server.step_clock(step);
-        granted(&mut b);
-        let late = millis(since) - 1_000;
-        assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
-        cmd!(conn, "LOCK.RELEASE", "key", "b");
-    }
 }
 
 /// The server fires all timers that were due when it began to fire. Started during a step back, a timer is due at
@@ -150,23 +130,8 @@ fn a_server_whose_clock_steps_back_within_a_timer_goes_on() {
     for step in [Back(HOUR), Back(Duration::from_millis(200)), Back(DAY)] {
         server.step_clock_within_timer(step);
         assert_eq!(text(&cmd!(conn, "PING")), "PONG");
-        cmd!(conn, "LOCK.ACQUIRE", "key", "a", 50);
-        cmd!(conn, "LOCK.ACQUIRE", "key", "b", 50, "WAIT", 0);
-    }
-}
-
-#[test]
-fn a_wait_ends_on_time_over_every_step() {
-    let server = shimmed().start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 600_000);
-    for step in STEPS {
-        let since = Instant::now();
-        let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 60_000, "WAIT", 1_000);
-        server.step_clock(step);
-        assert!(is_nil(&b.recv()));
-        let late = millis(since) - 1_000;
-        assert!((-1..1_000).contains(&late), "{late} ms late over {step:?}");
+        cmd!(conn, "LOCK.ACQUIRE key a 50");
+        cmd!(conn, "LOCK.ACQUIRE key b 50 WAIT 0");
     }
 }
 
@@ -186,20 +151,20 @@ fn at_every_step_leases_and_waits_end_on_time_while_set_nx_px_ends_early_or_late
     let server = shimmed().start();
     let mut conn = server.connect();
     for step in STEPS {
-        cmd!(conn, "SET", "plain", "a", "NX", "PX", 60_000);
-        cmd!(conn, "LOCK.ACQUIRE", "held", "a", 60_000);
+        cmd!(conn, "SET plain a NX PX 60000");
+        cmd!(conn, "LOCK.ACQUIRE held a 60000");
         let asked = Instant::now();
-        let mut limited = waiter!(server, "LOCK.ACQUIRE", "held", "b", 60_000, "WAIT", 3_000);
+        let mut limited = waiter!(server, "LOCK.ACQUIRE held b 60000 WAIT 3000");
         let since = Instant::now();
-        cmd!(conn, "LOCK.ACQUIRE", "ends", "a", 2_500);
-        let mut next = waiter!(server, "LOCK.ACQUIRE", "ends", "b", 60_000, "WAIT", 0);
+        cmd!(conn, "LOCK.ACQUIRE ends a 2500");
+        let mut next = waiter!(server, "LOCK.ACQUIRE ends b 60000 WAIT 0");
         server.step_clock(step);
         match step {
             Forward(_) => eventually("SET NX PX has lost its key", || {
-                !is_nil(&cmd!(conn, "SET", "plain", "b", "NX", "PX", 60_000))
+                !is_nil(&cmd!(conn, "SET plain b NX PX 60000"))
             }),
             Back(by) => eventually("SET NX PX keeps its key for longer than a minute", || {
-                int(&cmd!(conn, "PTTL", "plain")) > by.as_millis() as i64
+                int(&cmd!(conn, "PTTL plain")) > by.as_millis() as i64
             }),
         }
         granted(&mut next);
@@ -207,20 +172,24 @@ fn at_every_step_leases_and_waits_end_on_time_while_set_nx_px_ends_early_or_late
         assert!(is_nil(&limited.recv()), "the wait is over");
         assert_on_time("the end of the wait", asked, 3_000, step);
         // The lock that `SET NX PX` would have lost is still held.
-        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "held", "c", 60_000)));
+        assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE held c 60000")));
         for (key, owner) in [("held", "a"), ("ends", "b")] {
-            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, owner)), 0);
+            assert_eq!(int(&cmd!(conn, "LOCK.RELEASE {key} {owner}")), 0);
         }
-        cmd!(conn, "DEL", "plain");
+        cmd!(conn, "DEL plain");
     }
+}
+
+fn run(server: &Server, line: &str) {
+    cmd!(server.connect(), "{line}");
 }
 
 /// Acquires and releases, checks that the token exceeds `last`, and returns it.
 #[track_caller]
 fn next_token(server: &Server, last: i64) -> i64 {
     let mut conn = server.connect();
-    let token = int(&cmd!(conn, "LOCK.ACQUIRE", "tokens", "a", 1_000));
-    cmd!(conn, "LOCK.RELEASE", "tokens", "a");
+    let token = int(&cmd!(conn, "LOCK.ACQUIRE tokens a 1000"));
+    cmd!(conn, "LOCK.RELEASE tokens a");
     assert!(token > last, "{token} is not past {last}");
     token
 }
@@ -229,32 +198,21 @@ fn next_token(server: &Server, last: i64) -> i64 {
 fn tokens_grow_whatever_happens_to_the_clock_the_keys_and_the_process() {
     type Blow = fn(&mut Server);
     let blows: [(&str, Blow); 9] = [
-        ("FLUSHALL", |server| {
-            drop(cmd!(server.connect(), "FLUSHALL"))
-        }),
-        ("FLUSHDB", |server| drop(cmd!(server.connect(), "FLUSHDB"))),
-        ("SWAPDB", |server| {
-            drop(cmd!(server.connect(), "SWAPDB", 0, 1))
-        }),
+        ("FLUSHALL", |server| run(server, "FLUSHALL")),
+        ("FLUSHDB", |server| run(server, "FLUSHDB")),
+        ("SWAPDB", |server| run(server, "SWAPDB 0 1")),
         ("SIGKILL", |server| {
             server.sigkill();
             server.start_again();
         }),
         ("SHUTDOWN", |server| server.restart(Shutdown::AsConfigured)),
-        ("BGREWRITEAOF", |server| {
-            cmd!(server.connect(), "BGREWRITEAOF");
-            await_rewrite(server);
-        }),
+        ("BGREWRITEAOF", |server| server.rewrite()),
         ("SIGKILL again", |server| {
             server.sigkill();
             server.start_again();
         }),
-        ("LOADAOF", |server| {
-            drop(cmd!(server.connect(), "DEBUG", "LOADAOF"))
-        }),
-        ("RELOAD", |server| {
-            drop(cmd!(server.connect(), "DEBUG", "RELOAD"))
-        }),
+        ("LOADAOF", |server| run(server, "DEBUG LOADAOF")),
+        ("RELOAD", |server| run(server, "DEBUG RELOAD")),
     ];
     for preamble in ["yes", "no"] {
         let mut server = shimmed()
@@ -275,8 +233,9 @@ fn tokens_grow_whatever_happens_to_the_clock_the_keys_and_the_process() {
     }
 }
 
-/// Restarts in every way that keeps data, each time with the wall clock a day earlier.
-fn assert_tokens_survive_restarts(mut server: Server, how: Shutdown) {
+#[test]
+fn tokens_grow_over_a_restart_from_an_rdb_file_with_the_clock_set_back() {
+    let mut server = shimmed().start();
     let mut last = next_token(&server, 0);
     for flush in [false, true, false] {
         server.step_clock(Back(DAY));
@@ -284,47 +243,7 @@ fn assert_tokens_survive_restarts(mut server: Server, how: Shutdown) {
         if flush {
             cmd!(server.connect(), "FLUSHALL");
         }
-        server.restart(how);
-        last = next_token(&server, last);
-    }
-}
-
-#[test]
-fn tokens_grow_over_a_restart_from_an_rdb_file_with_the_clock_set_back() {
-    assert_tokens_survive_restarts(shimmed().start(), Shutdown::Save);
-}
-
-#[test]
-fn tokens_grow_over_a_restart_from_an_aof_with_the_clock_set_back() {
-    let server = shimmed().config("appendonly", "yes").start();
-    assert_tokens_survive_restarts(server, Shutdown::AsConfigured);
-}
-
-#[track_caller]
-fn await_rewrite(server: &Server) {
-    eventually("the rewrite is over", || {
-        let state = server.info("persistence");
-        let idle = |name: &str| state[name] == "0";
-        idle("aof_rewrite_in_progress")
-            && idle("aof_rewrite_scheduled")
-            && state["aof_last_bgrewrite_status"] == "ok"
-    });
-}
-
-#[test]
-fn tokens_grow_over_an_aof_rewrite_without_preamble_and_a_restart_with_the_clock_set_back() {
-    let mut server = shimmed()
-        .config("appendonly", "yes")
-        .config("aof-use-rdb-preamble", "no")
-        .start();
-    let mut last = next_token(&server, 0);
-    for _ in 0..2 {
-        server.step_clock(Back(DAY));
-        last = next_token(&server, last);
-        // Nobody holds, so no key takes a token into the new file.
-        cmd!(server.connect(), "BGREWRITEAOF");
-        await_rewrite(&server);
-        server.restart(Shutdown::AsConfigured);
+        server.restart(Shutdown::Save);
         last = next_token(&server, last);
     }
 }
@@ -334,7 +253,7 @@ fn a_lease_goes_on_over_a_restart_with_the_clock_stepped_meanwhile() {
     for step in [Forward(HOUR), Back(HOUR)] {
         let mut server = shimmed().start();
         let since = Instant::now();
-        cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 600_000);
+        cmd!(server.connect(), "LOCK.ACQUIRE key a 600000");
         server.shutdown(Shutdown::Save);
         server.step_clock(step);
         server.start_again();
@@ -347,12 +266,11 @@ fn a_token_more_than_an_hour_ahead_of_the_servers_clock_is_refused() {
     let server = shimmed().start();
     let mut conn = server.connect();
     let ahead = wall_micros() + 2 * 3_600_000_000;
-    let error = try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "FENCE", ahead).unwrap_err();
-    assert!(error.starts_with("ERR "), "{error}");
+    refused!(conn, "ERR ", "LOCK.ACQUIRE key a 1000 FENCE {ahead}");
     server.step_clock(Forward(HOUR + HOUR));
     // Servers read the clock once a turn of their event loop.
     let token = eventually("the server has seen the step", || {
-        try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000, "FENCE", ahead)
+        try_cmd!(conn, "LOCK.ACQUIRE key a 1000 FENCE {ahead}")
     });
     assert!(int(&token) >= ahead);
 }

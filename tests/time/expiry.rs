@@ -3,18 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{Conn, Server, array, cmd, error_line, eventually, int, is_nil, send};
+use mortise_harness::{Conn, Server, array, cmd, command, error_line, eventually, int, is_nil};
 use redis::Value;
 
 /// Runs `commands` in a transaction in which `owner`'s lease on `key` has just ended, unswept.
 #[track_caller]
-fn after_the_lease_in_a_transaction(conn: &mut Conn, commands: &[&[&str]]) -> Vec<Value> {
+fn after_the_lease_in_a_transaction(conn: &mut Conn, commands: &[&str]) -> Vec<Value> {
     cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 10);
-    cmd!(conn, "DEBUG", "SLEEP", "0.011");
-    cmd!(conn, "EXISTS", "key");
+    cmd!(conn, "LOCK.ACQUIRE key a 10");
+    cmd!(conn, "DEBUG SLEEP 0.011");
+    cmd!(conn, "EXISTS key");
     for command in commands {
-        conn.cmd(command);
+        cmd!(conn, "{command}");
     }
     let replies = cmd!(conn, "EXEC");
     let replies = array(&replies);
@@ -28,7 +28,7 @@ fn a_hold_whose_lease_is_over_is_not_shown() {
     let server = Server::start();
     let replies = after_the_lease_in_a_transaction(
         &mut server.connect(),
-        &[&["LOCK.INFO", "key"], &["LOCK.INFO", "key", "OWNER", "a"]],
+        &["LOCK.INFO key", "LOCK.INFO key OWNER a"],
     );
     assert!(replies.iter().all(is_nil), "{replies:?}");
 }
@@ -37,16 +37,14 @@ fn a_hold_whose_lease_is_over_is_not_shown() {
 fn an_expired_hold_can_be_neither_released_nor_renewed_nor_fenced() {
     let server = Server::start();
     for command in [
-        ["LOCK.RELEASE", "key", "a"].as_slice(),
-        &["LOCK.RELEASE", "key", "a", "ALL"],
-        &["LOCK.RELEASE", "key", "a", "HOLDS", "1"],
-        &["LOCK.RENEW", "key", "a", "10000"],
-        &["LOCK.FENCE", "key", "a", "1"],
+        "LOCK.RELEASE key a",
+        "LOCK.RELEASE key a ALL",
+        "LOCK.RELEASE key a HOLDS 1",
+        "LOCK.RENEW key a 10000",
+        "LOCK.FENCE key a 1",
     ] {
-        let replies = after_the_lease_in_a_transaction(
-            &mut server.connect(),
-            &[command, &["LOCK.INFO", "key"]],
-        );
+        let replies =
+            after_the_lease_in_a_transaction(&mut server.connect(), &[command, "LOCK.INFO key"]);
         assert!(is_nil(&replies[0]), "{command:?}: {replies:?}");
         assert!(is_nil(&replies[1]), "{command:?} revived it: {replies:?}");
     }
@@ -59,10 +57,10 @@ fn a_lock_whose_lease_is_over_is_granted_to_the_next_request() {
         let replies = after_the_lease_in_a_transaction(
             &mut server.connect(),
             &[
-                &[acquire, "key", "b", "10000"],
-                &["LOCK.INFO", "key", "OWNER", "a"],
-                &["LOCK.INFO", "key", "OWNER", "b"],
-                &["DEL", "key"],
+                &format!("{acquire} key b 10000"),
+                "LOCK.INFO key OWNER a",
+                "LOCK.INFO key OWNER b",
+                "DEL key",
             ],
         );
         assert!(int(&replies[0]) > 0, "{replies:?}");
@@ -73,8 +71,7 @@ fn a_lock_whose_lease_is_over_is_granted_to_the_next_request() {
 
 #[test]
 fn a_lease_counts_down_to_one_and_then_ends_for_every_command_at_once() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let script = r"
         redis.call('LOCK.ACQUIRE', KEYS[1], 'a', 20)
         local last = 20
@@ -99,21 +96,20 @@ fn a_lease_counts_down_to_one_and_then_ends_for_every_command_at_once() {
         assert!(is_nil(&replies[1]) && is_nil(&replies[2]), "{replies:?}");
         assert!(int(&replies[3]) > 0);
         assert!((1..=20).contains(&int(&replies[4])));
-        cmd!(conn, "DEL", "key");
+        cmd!(conn, "DEL key");
     }
 }
 
 #[test]
 fn the_key_of_an_expired_lock_is_deleted_within_200_ms() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     let mut lags: Vec<Duration> = (0..9)
         .map(|n| {
             // Leases of all lengths, so that they end at all phases of the sweep.
             let lease = Duration::from_millis(40 + 23 * n);
             let asked = Instant::now();
             cmd!(conn, "LOCK.ACQUIRE", "key", "a", lease.as_millis() as u64);
-            eventually("the key is gone", || int(&cmd!(conn, "EXISTS", "key")) == 0);
+            eventually("the key is gone", || int(&cmd!(conn, "EXISTS key")) == 0);
             // The lease began after `asked`, so this is at least the true lag.
             asked.elapsed().saturating_sub(lease)
         })
@@ -125,12 +121,11 @@ fn the_key_of_an_expired_lock_is_deleted_within_200_ms() {
 
 #[test]
 fn locks_in_every_database_are_swept() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (server, mut conn) = Server::start_connected();
     for db in 0..16 {
-        cmd!(conn, "SELECT", db);
+        cmd!(conn, "SELECT {db}");
         cmd!(conn, "LOCK.ACQUIRE", "key", "a", 20 + 5 * db);
-        cmd!(conn, "LOCK.ACQUIRE", "kept", "a", 60_000);
+        cmd!(conn, "LOCK.ACQUIRE kept a 60000");
     }
     eventually("one key is left in each database", || {
         let keyspace = server.info("keyspace");
@@ -140,14 +135,13 @@ fn locks_in_every_database_are_swept() {
         });
         if all { Ok(()) } else { Err(keyspace) }
     });
-    assert_eq!(int(&cmd!(conn, "EXISTS", "kept")), 1);
+    assert_eq!(int(&cmd!(conn, "EXISTS kept")), 1);
 }
 
 /// Short names are stored differently from long ones.
 #[test]
 fn locks_are_swept_whatever_the_length_of_their_names() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     for len in 0..100 {
         cmd!(conn, "LOCK.ACQUIRE", "k".repeat(len), "a", 1);
     }
@@ -156,19 +150,13 @@ fn locks_are_swept_whatever_the_length_of_their_names() {
 
 #[test]
 fn thousands_of_leases_that_end_together_are_swept_while_the_server_keeps_replying() {
-    let server = Server::start();
-    let mut conn = server.connect();
+    let (_server, mut conn) = Server::start_connected();
     const LOCKS: usize = 20_000;
-    for n in 0..LOCKS {
-        send!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 1_000);
-    }
-    for _ in 0..LOCKS {
-        conn.recv();
-    }
-    eventually("all keys are gone", || {
-        let left = int(&cmd!(conn, "DBSIZE"));
-        if left == 0 { Ok(()) } else { Err(left) }
-    });
+    let acquires: Vec<_> = (0..LOCKS)
+        .map(|n| command!("LOCK.ACQUIRE lock:{n} a 1000"))
+        .collect();
+    conn.pipeline(&acquires);
+    eventually("all keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
 }
 
 #[test]
@@ -176,10 +164,7 @@ fn a_wrong_request_for_an_expired_lock_is_still_an_error() {
     let server = Server::start();
     let replies = after_the_lease_in_a_transaction(
         &mut server.connect(),
-        &[
-            &["LOCK.ACQUIRE", "key", "b", "0"],
-            &["LOCK.FENCE", "key", "a", "9007199254740991"],
-        ],
+        &["LOCK.ACQUIRE key b 0", "LOCK.FENCE key a 9007199254740991"],
     );
     for reply in &replies {
         let line = error_line(reply).unwrap_or_else(|| panic!("{reply:?} is no error"));

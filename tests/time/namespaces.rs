@@ -7,7 +7,7 @@ const LEASE: i64 = 600_000;
 /// A lock is held, and the server comes back with each of these clocks, one after the other.
 fn leases_survive(builder: mortise_harness::Builder, how: Shutdown) {
     let mut server = builder.start();
-    let token = int(&cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", LEASE));
+    let token = int(&cmd!(server.connect(), "LOCK.ACQUIRE key a {LEASE}"));
     let mut before = LEASE;
     for offset in [Some(100_000), Some(200_000), None] {
         server.set_boot_offset(offset);

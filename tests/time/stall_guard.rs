@@ -4,32 +4,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::{assert_try_again, grace_left, millis, with_grace};
 use mortise_harness::ClockStep::Back;
 use mortise_harness::{
-    Builder, Link, Server, cmd, command, eventually, granted, int, is_nil, queue_of, try_cmd,
+    Link, Server, cmd, command, eventually, granted, int, is_nil, queue_of, try_cmd,
     wait_for_sync_over, waiter,
 };
-
-fn with_grace(grace: u64, max_lease: u64) -> Builder {
-    Server::builder()
-        .module_arg("grace", &grace.to_string())
-        .module_arg("max-lease", &max_lease.to_string())
-}
-
-fn grace_left(server: &Server) -> i64 {
-    server.gauge("grace_left_ms")
-}
-
-/// The server counts whole milliseconds, so 2,000 of them may be 1,999 and a bit.
-fn millis(since: Instant) -> i64 {
-    i64::try_from(since.elapsed().as_millis()).unwrap()
-}
-
-#[track_caller]
-fn assert_try_again(reply: Result<mortise_harness::redis::Value, String>) {
-    let error = reply.expect_err("refused for now");
-    assert!(error.starts_with("TRYAGAIN "), "{error}");
-}
 
 /// Freezes the server for a while and continues it. Returns a moment just before it continues.
 fn freeze(server: &Server, time: Duration) -> Instant {
@@ -45,7 +25,7 @@ fn guarded() -> Server {
     let server = with_grace(1_500, 1_000)
         .config("min-replicas-max-lag", "1")
         .start();
-    eventually("the grace is over", || grace_left(&server) == 0);
+    server.await_gauge("grace_left_ms", 0);
     server
 }
 
@@ -55,28 +35,25 @@ const FROZEN: Duration = Duration::from_millis(1_600);
 fn a_server_that_was_frozen_grants_and_renews_nothing_until_it_has_seen_its_replicas() {
     let server = guarded();
     let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_500);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    cmd!(conn, "CONFIG SET lock.max-lease 60000");
+    cmd!(conn, "LOCK.ACQUIRE mine a 60000");
+    cmd!(conn, "LOCK.ACQUIRE key a 1500");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 1000 WAIT 0");
     let since = freeze(&server, FROZEN);
     // The very first command notices.
-    assert_try_again(try_cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000)));
-    assert!(
-        is_nil(&cmd!(conn, "LOCK.ACQUIRE", "mine", "a", 1_000)),
-        "re-entry"
-    );
-    assert_try_again(try_cmd!(conn, "LOCK.FENCE", "mine", "a", 1));
-    assert_try_again(try_cmd!(conn, "LOCK.PASS", "mine", "a", "b", 60_000));
+    assert_try_again(try_cmd!(conn, "LOCK.RENEW mine a 60000"));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE free a 1000")));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE mine a 1000")), "re-entry");
+    assert_try_again(try_cmd!(conn, "LOCK.FENCE mine a 1"));
+    assert_try_again(try_cmd!(conn, "LOCK.PASS mine a b 60000"));
     let left = grace_left(&server);
     assert!(left <= 4_000 && left + millis(since) >= 3_900, "{left}");
     assert_eq!(queue_of(&mut conn, "key"), ["b"]);
     assert!(server.log().contains("the event loop was away"));
     granted(&mut b);
     assert!((3_900..8_000).contains(&millis(since)), "{since:?}");
-    int(&cmd!(conn, "LOCK.RENEW", "mine", "a", 60_000));
-    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+    int(&cmd!(conn, "LOCK.RENEW mine a 60000"));
+    int(&cmd!(conn, "LOCK.ACQUIRE free a 1000"));
 }
 
 #[test]
@@ -84,8 +61,8 @@ fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
     // No client sends anything: the overdue timers must notice, too.
     let server = guarded();
     let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000);
-    let mut b = waiter!(server, "LOCK.ACQUIRE", "key", "b", 1_000, "WAIT", 0);
+    cmd!(conn, "LOCK.ACQUIRE key a 1000");
+    let mut b = waiter!(server, "LOCK.ACQUIRE key b 1000 WAIT 0");
     let since = freeze(&server, FROZEN);
     granted(&mut b);
     assert!(millis(since) >= 3_500, "{since:?}");
@@ -95,21 +72,20 @@ fn a_waiter_is_granted_nothing_by_a_frozen_server_that_wakes() {
 fn a_server_that_was_frozen_still_accepts_releases() {
     let server = guarded();
     let mut conn = server.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.max-lease", 60_000);
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    cmd!(conn, "CONFIG SET lock.max-lease 60000");
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     freeze(&server, FROZEN);
-    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "key", "a")), 0);
+    assert_eq!(int(&cmd!(conn, "LOCK.RELEASE key a")), 0);
     assert!(grace_left(&server) > 0);
 }
 
 #[test]
 fn a_server_without_a_grace_trusts_itself_after_a_freeze() {
-    let server = Server::start();
-    let mut conn = server.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "key", "a", 60_000);
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
     freeze(&server, FROZEN);
-    int(&cmd!(conn, "LOCK.RENEW", "key", "a", 60_000));
-    int(&cmd!(conn, "LOCK.ACQUIRE", "free", "a", 1_000));
+    int(&cmd!(conn, "LOCK.RENEW key a 60000"));
+    int(&cmd!(conn, "LOCK.ACQUIRE free a 1000"));
     assert_eq!(grace_left(&server), 0);
 }
 
@@ -119,7 +95,7 @@ fn a_short_pause_does_not_trigger_the_stall_guard() {
     let is_unnoticed = (0..5).any(|_| {
         let server = guarded();
         freeze(&server, Duration::from_millis(200));
-        let reply = cmd!(server.connect(), "LOCK.ACQUIRE", "key", "a", 1_000);
+        let reply = cmd!(server.connect(), "LOCK.ACQUIRE key a 1000");
         !is_nil(&reply) && !server.log().contains("the event loop was away")
     });
     assert!(is_unnoticed);
@@ -129,8 +105,8 @@ fn a_short_pause_does_not_trigger_the_stall_guard() {
 fn a_command_that_takes_more_than_a_second_triggers_the_stall_guard() {
     let server = guarded();
     let mut conn = server.connect();
-    cmd!(conn, "DEBUG", "SLEEP", "1.5");
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000)));
+    cmd!(conn, "DEBUG SLEEP 1.5");
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000")));
     assert!(grace_left(&server) > 3_000);
 }
 
@@ -139,14 +115,11 @@ fn a_command_in_the_turn_of_a_slow_one_notices_the_stall_by_itself() {
     let server = guarded();
     let mut conn = server.connect();
     // In one write: no timer comes between them.
-    let [slept, acquired] = &conn.pipeline(&[
-        command!("DEBUG", "SLEEP", "1.5"),
-        command!("LOCK.ACQUIRE", "key", "a", 1_000),
-    ])[..] else {
-        panic!("two replies");
-    };
-    assert!(slept.is_ok());
-    assert!(acquired.as_ref().is_ok_and(is_nil), "{acquired:?}");
+    let replies = conn.pipeline(&[
+        command!("DEBUG SLEEP 1.5"),
+        command!("LOCK.ACQUIRE key a 1000"),
+    ]);
+    assert!(replies[1].as_ref().is_ok_and(is_nil), "{replies:?}");
 }
 
 /// A primary whose clock can be stepped, and the link to its replica, which it demands.
@@ -159,11 +132,9 @@ fn watched_by_a_replica(grace: u64) -> (Server, Server, Link) {
     let replica = Server::builder().replica_over(&link).start();
     wait_for_sync_over(&link, &primary, &replica);
     let mut conn = primary.connect();
-    cmd!(conn, "CONFIG", "SET", "lock.grace", grace);
-    cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
-    eventually("the replica counts", || {
-        try_cmd!(conn, "SET", "x", "y").is_ok()
-    });
+    cmd!(conn, "CONFIG SET lock.grace {grace}");
+    cmd!(conn, "CONFIG SET min-replicas-to-write 1");
+    eventually("the replica counts", || try_cmd!(conn, "SET x y").is_ok());
     (primary, replica, link)
 }
 
@@ -177,7 +148,7 @@ fn a_replica_that_seems_alive_only_by_a_clock_set_back_does_not_count() {
     // The server itself would accept writes for an hour.
     for _ in 0..8 {
         thread::sleep(Duration::from_millis(500));
-        cmd!(conn, "SET", "x", "y");
+        cmd!(conn, "SET x y");
         assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key a 1000")));
     }
     let mut b = waiter!(primary, "LOCK.ACQUIRE key b 1000 WAIT 0");
@@ -195,7 +166,7 @@ fn a_clock_set_back_stops_a_primary_with_a_live_replica_only_for_a_moment() {
     thread::sleep(Duration::from_millis(300));
     eventually(
         "locks are granted",
-        || matches!(try_cmd!(conn, "LOCK.ACQUIRE", "key", "a", 1_000), Ok(token) if !is_nil(&token)),
+        || matches!(try_cmd!(conn, "LOCK.ACQUIRE key a 1000"), Ok(token) if !is_nil(&token)),
     );
     assert!(millis(since) < 5_000);
 }
