@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mortise_harness::redis::{Cmd, Value};
-use mortise_harness::{Builder, Conn, Server};
+use mortise_harness::{Builder, Conn, Server, eventually_within};
 
 /// Of everything. The variable is read when this is compiled.
 const MANY: usize = match option_env!("MORTISE_LONG") {
@@ -40,6 +40,22 @@ fn server() -> Builder {
         .module_arg("max-queued", "2000000")
         .module_arg("mail-timeout", "60000")
         .config("enable-debug-command", "yes")
+}
+
+/// The turn, a server that takes the crowd, and a connection to it.
+fn server_alone() -> (MutexGuard<'static, ()>, Server, Conn) {
+    let turn = alone();
+    let (server, conn) = server().start_connected();
+    (turn, server, conn)
+}
+
+/// Waits until a number of `INFO lock` is `wanted`, on a busy machine, too.
+#[track_caller]
+fn await_gauge(server: &Server, name: &str, wanted: i64) {
+    eventually_within(PATIENCE, name, || {
+        let found = server.gauge(name);
+        if found == wanted { Ok(()) } else { Err(found) }
+    });
 }
 
 /// Runs `commands` in large writes; `check` sees each reply.

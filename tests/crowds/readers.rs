@@ -4,11 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Server, array, assert_same_data, cmd, command, eventually_within, granted, hold_of, holders_of,
+    Server, array, assert_error, assert_same_data, cmd, command, granted, hold_of, holders_of,
     info, int, is_nil, lock_info, send, text, wait_for_sync, waiter,
 };
 
-use crate::{MANY, PATIENCE, alone, assert_never_long, run_many, server};
+use crate::{MANY, alone, assert_never_long, await_gauge, run_many, server, server_alone};
 
 /// Long enough for all of them to acquire, on an idle machine.
 const LEASE: Duration = Duration::from_millis(MANY as u64 / 5);
@@ -27,9 +27,7 @@ fn let_in(server: &Server) -> Instant {
         let owner = format!("0f8fad5b-d9cb-469f-a165-7086{n:08}");
         command!("LOCK.RLOCK", "key", owner, lease(n))
     });
-    run_many(&mut conn, readers, |token| {
-        int(&token);
-    });
+    run_many(&mut conn, readers, |token| assert!(int(&token) > 0));
     over
 }
 
@@ -47,20 +45,13 @@ fn readers_that_end_together_free_the_lock_at_once_and_are_dropped_a_few_at_a_ti
     let replica = crate::server().replica_of(&server).start();
     wait_for_sync(&server, &replica);
     let over = let_in(&server);
-    let mut writer = waiter!(server, "LOCK.ACQUIRE", "key", "writer", 60_000, "WAIT", 0);
+    let mut writer = waiter!(server, "LOCK.ACQUIRE key writer 60000 WAIT 0");
     end(&server, over);
     granted(&mut writer);
     // The waiter is granted before the last of them is counted.
     let mut conn = server.connect();
     assert_eq!(holders_of(&mut conn, "key"), ["writer"]);
-    eventually_within(PATIENCE, "all are counted as ended", || {
-        let ended = server.gauge("total_expiries");
-        if ended == MANY as i64 {
-            Ok(())
-        } else {
-            Err(ended)
-        }
-    });
+    await_gauge(&server, "total_expiries", MANY as i64);
     wait_for_sync(&server, &replica);
     assert_same_data(&server, &replica);
     for server in [&server, &replica] {
@@ -71,11 +62,9 @@ fn readers_that_end_together_free_the_lock_at_once_and_are_dropped_a_few_at_a_ti
 
 #[test]
 fn while_others_still_hold_every_command_ignores_readers_that_have_ended() {
-    let _turn = alone();
-    let server = server().start();
-    let mut conn = server.connect();
+    let (_turn, server, mut conn) = server_alone();
     for owner in ["left", "too"] {
-        cmd!(conn, "LOCK.RLOCK", "key", owner, 600_000);
+        cmd!(conn, "LOCK.RLOCK key {owner} 600000");
     }
     let over = let_in(&server);
     let owner = format!("0f8fad5b-d9cb-469f-a165-7086{:08}", MANY - 1);
@@ -83,38 +72,26 @@ fn while_others_still_hold_every_command_ignores_readers_that_have_ended() {
     server.stop_signal();
     thread::sleep(over.saturating_duration_since(Instant::now()) + DELAY);
     // By now only a few can have been dropped, and not the last one.
-    send!(
-        conn,
-        "LOCK.GUARD",
-        "key",
-        &owner,
-        last.token,
-        "SET",
-        "data",
-        "late"
-    );
-    send!(conn, "INFO", "lock");
+    let token = last.token;
+    send!(conn, "LOCK.GUARD key {owner} {token} SET data late");
+    send!(conn, "INFO lock");
     server.cont_signal();
-    let error = conn.try_recv().unwrap_err();
-    assert!(error.starts_with("NOTHELD "), "{error}");
+    assert_error(conn.try_recv(), "NOTHELD ");
     let there: usize = info(&conn.recv())["lock_holders"].parse().unwrap();
     assert!(there > MANY / 2, "{there} are still there");
     let lock = lock_info(&mut conn, "key").expect("two hold");
     assert_eq!(lock.holders, 2);
     assert_eq!(holders_of(&mut conn, "key"), ["left", "too"]);
-    assert!(is_nil(&cmd!(conn, "LOCK.RENEW", "key", &owner, 60_000)));
-    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE", "key", &owner)));
-    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000)));
-    int(&cmd!(conn, "LOCK.RLOCK", "key", &owner, 600_000));
+    assert!(is_nil(&cmd!(conn, "LOCK.RENEW key {owner} 60000")));
+    assert!(is_nil(&cmd!(conn, "LOCK.RELEASE key {owner}")));
+    assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key left 60000")));
+    int(&cmd!(conn, "LOCK.RLOCK key {owner} 600000"));
     assert_eq!(holders_of(&mut conn, "key").len(), 3);
-    eventually_within(PATIENCE, "all have been dropped", || {
-        let holders = server.gauge("holders");
-        if holders == 3 { Ok(()) } else { Err(holders) }
-    });
+    await_gauge(&server, "holders", 3);
     assert_eq!(server.gauge("total_expiries"), MANY as i64);
-    cmd!(conn, "LOCK.RELEASE", "key", "too");
-    cmd!(conn, "LOCK.RELEASE", "key", &owner);
-    int(&cmd!(conn, "LOCK.ACQUIRE", "key", "left", 60_000));
+    cmd!(conn, "LOCK.RELEASE key too");
+    cmd!(conn, "LOCK.RELEASE key {owner}");
+    int(&cmd!(conn, "LOCK.ACQUIRE key left 60000"));
     assert_never_long(&server);
 }
 
@@ -133,9 +110,7 @@ fn events_of_readers_that_end_together_belong_to_their_database() {
         let lease = left.max(1);
         command!("LOCK.RLOCK key r{n} {lease}")
     });
-    run_many(&mut conn, readers, |token| {
-        int(&token);
-    });
+    run_many(&mut conn, readers, |token| assert!(int(&token) > 0));
     server.stop_signal();
     thread::sleep(over.saturating_duration_since(Instant::now()) + Duration::from_millis(100));
     server.cont_signal();
