@@ -67,10 +67,17 @@ pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
     ctx.has_timer(Alarm::EndOfTurn)
 }
 
-/// From the cron: a wall clock that stepped back has put the timers off, so start others.
+/// From the cron: a wall clock that stepped back has put the timers off, so start others. All of them, after all have been stopped: the server sleeps
+/// until its first timer, by a time that a step in between makes wrong, and computes it anew only for a timer that is earlier than all others.
 pub(crate) fn back_up(ctx: &Context<'_>, now: Instant) {
     if now.millis_since(time::grace(ctx).ticked()) > SWEEP_EVERY + LATE {
-        sweep_in(ctx, 0);
+        let all = [Alarm::EndOfTurn, Alarm::Due, Alarm::Sweep];
+        for alarm in all {
+            ctx.stop_timer(alarm);
+        }
+        for alarm in all {
+            ctx.start_timer(0, alarm);
+        }
     }
     if let Some(at) = DUE.get(ctx).get()
         && now.millis_since(at) > LATE

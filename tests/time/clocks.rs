@@ -1,5 +1,6 @@
 //! Wall clocks that step. Leases do not depend on them; Redis's own time-outs do.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::millis;
@@ -132,6 +133,43 @@ fn a_server_whose_clock_steps_back_within_a_timer_goes_on() {
         assert_eq!(text(&cmd!(conn, "PING")), "PONG");
         cmd!(conn, "LOCK.ACQUIRE key a 50");
         cmd!(conn, "LOCK.ACQUIRE key b 50 WAIT 0");
+    }
+}
+
+/// A step back puts off the timers from before. If the clock then steps forward while the server fires a timer, the server goes on waiting for those,
+/// for as long as it had to before, and new timers come later. The rounds differ in what happens between which of the module's timers.
+#[test]
+fn a_server_whose_clock_steps_twice_at_any_moment_hands_off_in_time() {
+    let server = shimmed().config("appendonly", "yes").start();
+    let (mut conn, mut other) = (server.connect(), server.connect());
+    for n in 0..50 {
+        let since = Instant::now();
+        cmd!(conn, "LOCK.MACQUIRE a 250 2 x y");
+        let mut one = waiter!(server, "LOCK.ACQUIRE y b 200 WAIT 0");
+        let mut both = waiter!(server, "LOCK.MACQUIRE c 200 2 x y WAIT 0");
+        let forward = Forward(Duration::from_millis(1 + n * 7_919 % 60_000));
+        let back = Back(Duration::from_millis(1 + n * 104_729 % 90_000));
+        let (first, second) = match n % 2 {
+            0 => (forward, back),
+            _ => (back, forward),
+        };
+        thread::sleep(Duration::from_millis(n * 37 % 150));
+        match n % 4 {
+            0 | 1 => server.step_clock(first),
+            _ => server.step_clock_within_timer(first),
+        }
+        thread::sleep(Duration::from_millis(n * 13 % 120));
+        match n % 3 {
+            0 => server.step_clock(second),
+            _ => server.step_clock_within_timer(second),
+        }
+        for _ in 0..2 {
+            cmd!(other, "SWAPDB 0 1");
+        }
+        granted(&mut one);
+        granted(&mut both);
+        assert!(millis(since) < 3_000, "{first:?}, {second:?}");
+        cmd!(conn, "FLUSHALL");
     }
 }
 
