@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::clock_shim::ClockStep;
 use crate::conn::Conn;
 use crate::link::Link;
-use crate::replication::wait_for_sync;
 use crate::server::Server;
 use crate::setup::Setup;
 use crate::start_error::{StartError, StartFailure};
@@ -61,17 +60,6 @@ impl Server {
         let lines = lines.split("; ").filter_map(|line| line.split_once(' '));
         let add = |builder: Builder, (name, value): (&str, &str)| builder.config(name, value);
         lines.fold(Server::builder(), add).start_connected()
-    }
-
-    /// A new replica of this server, in sync with it.
-    ///
-    /// # Panics
-    /// If it does not come up, or is not in sync within 30 seconds.
-    #[track_caller]
-    pub fn start_replica(&self) -> Server {
-        let replica = Server::builder().replica_of(self).start();
-        wait_for_sync(self, &replica);
-        replica
     }
 
     /// Options for another kind of server.

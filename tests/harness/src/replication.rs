@@ -9,6 +9,19 @@ use crate::link::Link;
 use crate::server::Server;
 use crate::value::{info, text};
 
+impl Server {
+    /// A new replica of this server, in sync with it.
+    ///
+    /// # Panics
+    /// If it does not come up, or is not in sync within 30 seconds.
+    #[track_caller]
+    pub fn start_replica(&self) -> Server {
+        let replica = Server::builder().replica_of(self).start();
+        wait_for_sync(self, &replica);
+        replica
+    }
+}
+
 /// A primary and its replica, which is attached. `builder` configures each of them.
 ///
 /// # Panics
