@@ -9,6 +9,7 @@ pub(crate) mod program;
 mod reference;
 mod rules;
 pub(crate) mod run;
+mod scenes;
 pub(crate) mod server;
 
 use proptest::prelude::*;

@@ -7,8 +7,9 @@ use mortise_core::{AcquireError, Decided, How, Instant, Lock, Micros, Mode, Undo
 use super::compare;
 use super::program::{KeySpace, Op, Program};
 use super::reference::{self, Decision, Hold, Outcome, Reference};
+use super::scenes::{scenes, wait};
 use super::server::{Answer, Asked, DBS, KEYS, PER_DB, Patience, Server, key_id, key_number};
-use crate::deadlock::graph::{Ask, Scene, Wait, check_answer};
+use crate::deadlock::graph::check_answer;
 
 #[derive(Debug, Default)]
 pub(crate) struct Run {
@@ -117,7 +118,7 @@ impl Run {
         };
         let held = self.model.hold(key, asked.owner);
         let expected = self.model.ask(key, &asked);
-        let before = self.scenes(key);
+        let before = scenes(&self.model, &self.forgotten, key);
         let answer = self.server.ask(key, asked, patience);
         match (expected, answer) {
             (Outcome::Granted(kind, hold), Answer::Granted(grant)) => {
@@ -172,34 +173,6 @@ impl Run {
         }
     }
 
-    /// Every key as the contract's rule for deadlocks applies to it, for a request at `own`. Other keys that the
-    /// key space has changed show no holders until they are settled.
-    fn scenes(&self, own: usize) -> Vec<Scene> {
-        let now = self.model.now;
-        let scene = |(key, state): (usize, &reference::Key)| Scene {
-            holds: state
-                .holds
-                .iter()
-                .filter(|_| key == own || !self.forgotten.contains(&key))
-                .filter(|hold| hold.ends > now)
-                .map(|hold| (hold.owner, hold.write > 0))
-                .collect(),
-            reads: state
-                .holds
-                .iter()
-                .filter(|_| key == own || !self.forgotten.contains(&key))
-                .filter(|hold| hold.ends > now)
-                .map(|hold| hold.read)
-                .collect(),
-            queue: state
-                .queue
-                .iter()
-                .map(|w| as_ask(w.asked, w.upgrade))
-                .collect(),
-        };
-        self.model.keys.iter().enumerate().map(scene).collect()
-    }
-
     /// Settles `key` on both sides and compares the results.
     fn settle(&mut self, key: usize) {
         self.marked.remove(&key);
@@ -242,7 +215,7 @@ impl Run {
         };
         let keys = self.server.cycle_of(WaiterId(id));
         check_answer(
-            &self.scenes(key),
+            &scenes(&self.model, &self.forgotten, key),
             wait(key, waiter.asked, true, true),
             keys.as_deref(),
         );
@@ -441,23 +414,5 @@ impl Run {
         for id in &self.decided {
             assert!(self.server.queues.waiter(WaiterId(*id)).is_none());
         }
-    }
-}
-
-fn as_ask(asked: Asked, upgrade: bool) -> Ask {
-    Ask {
-        owner: asked.owner,
-        write: asked.write,
-        upgrade,
-        permits: asked.holds.unwrap_or(1),
-        limit: asked.limit,
-    }
-}
-
-fn wait(key: usize, asked: Asked, upgrade: bool, is_queued: bool) -> Wait {
-    Wait {
-        key,
-        ask: as_ask(asked, upgrade),
-        is_queued,
     }
 }
