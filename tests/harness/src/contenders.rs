@@ -97,6 +97,11 @@ impl Contenders {
         }
     }
 
+    /// How many grants of this server they have seen.
+    pub fn granted_by(&self, server: &Server) -> usize {
+        self.shared.record().granted_by(server.port())
+    }
+
     /// How often each server has refused, by code, for messages.
     fn refusals(&self) -> BTreeMap<(u16, String), usize> {
         let mut counts = BTreeMap::new();
