@@ -254,7 +254,8 @@ impl Settling<'_> {
         }
     }
 
-    /// Decides the requests of holders that may have come neither through the queue nor by a command: goes through the waiters, in their order.
+    /// Decides the requests of holders that may have come neither through the queue nor by a command: goes through the waiters in their
+    /// order, or through the holders where these are few and many wait.
     fn recheck_holders(
         &mut self,
         unsettled: &mut Unsettled,
@@ -264,10 +265,20 @@ impl Settling<'_> {
         let Some(mut from) = unsettled.recheck_from.take() else {
             return Progress::Continue(());
         };
+        let holders = live.lock().page(None, FEW + 1);
+        if holders.len() <= FEW && self.queues.keys.get(self.key).len as usize > FEW {
+            let mut holders = holders.into_iter();
+            let progress = holders.try_for_each(|(owner, _)| match live.hold(owner.as_ref()) {
+                Some(_) => self.decide_requests_of(owner, unsettled, live, decide),
+                None => Progress::Continue(()),
+            });
+            if progress.is_break() {
+                unsettled.recheck_from = Some(from);
+            }
+            return progress;
+        }
         let mut checks = self.left.max(FEW);
-        while !live.is_empty()
-            && let Some(waiting) = self.queues.waiters.first_from(self.key, from)
-        {
+        while let Some(waiting) = self.queues.waiters.first_from(self.key, from) {
             if checks == 0 || self.left == 0 {
                 unsettled.recheck_from = Some(from);
                 return Progress::Break(BudgetSpent);
