@@ -83,16 +83,9 @@ impl Lock {
         }
     }
 
-    /// Every hold, those included whose lease is over, by owner in byte order. Those of several readers are copied.
+    /// Every hold, those included whose lease is over, by owner in byte order. They are copied.
     pub fn holds(&self) -> impl Iterator<Item = (Owner, Stake)> {
-        let (one, several) = match &self.0 {
-            Holdings::Free => (None, Vec::new()),
-            Holdings::One(owner, stake) => (Some((owner.clone(), *stake)), Vec::new()),
-            Holdings::Many(readers) => {
-                (None, readers.with(|readers| readers.page(None, usize::MAX)))
-            }
-        };
-        let holds = one.into_iter().chain(several);
+        let holds = self.page(None, usize::MAX).into_iter();
         holds.map(|(owner, stake)| (owner, stake.unpack()))
     }
 
