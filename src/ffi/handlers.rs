@@ -76,6 +76,11 @@ pub(crate) enum Alarm {
     Due,
 }
 
+impl Alarm {
+    /// In the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::Sweep, Self::EndOfTurn, Self::Due];
+}
+
 /// Which blocked client it is. Callbacks of the server name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlockedId(pub(super) usize);

@@ -31,8 +31,8 @@ thread_local! {
 }
 
 /// By alarm.
-static TIMERS: MainThread<[Cell<Timer>; ALARMS.len()]> =
-    MainThread::new([const { Cell::new(Timer::None) }; ALARMS.len()]);
+static TIMERS: MainThread<[Cell<Timer>; Alarm::ALL.len()]> =
+    MainThread::new([const { Cell::new(Timer::None) }; Alarm::ALL.len()]);
 /// A timer is firing.
 static IS_FIRING: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
 
@@ -91,7 +91,7 @@ impl Context<'_> {
     }
 
     fn start_asked_timers(&self) {
-        for alarm in ALARMS {
+        for alarm in Alarm::ALL {
             if let Timer::Asked(ms) = self.timer(alarm).get() {
                 self.start_timer(ms, alarm);
             }
@@ -99,13 +99,10 @@ impl Context<'_> {
     }
 }
 
-/// In the order of their numbers.
-const ALARMS: [Alarm; 3] = [Alarm::Sweep, Alarm::EndOfTurn, Alarm::Due];
-
 unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     // SAFETY: the server's context for this call.
     let ctx = unsafe { Context::new(ctx) };
-    let Some(alarm) = ALARMS.get(data.addr()) else {
+    let Some(alarm) = Alarm::ALL.get(data.addr()) else {
         return;
     };
     ctx.timer(*alarm).set(Timer::None);

@@ -71,11 +71,10 @@ pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
 /// until its first timer, by a time that a step in between makes wrong, and computes it anew only for a timer that is earlier than all others.
 pub(crate) fn back_up(ctx: &Context<'_>, now: Instant) {
     if now.millis_since(time::grace(ctx).ticked()) > SWEEP_EVERY + LATE {
-        let all = [Alarm::EndOfTurn, Alarm::Due, Alarm::Sweep];
-        for alarm in all {
+        for alarm in Alarm::ALL {
             ctx.stop_timer(alarm);
         }
-        for alarm in all {
+        for alarm in Alarm::ALL {
             ctx.start_timer(0, alarm);
         }
     }
