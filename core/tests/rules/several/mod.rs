@@ -164,5 +164,7 @@ fn programs_that_once_found_faults_pass() {
         "3 reads 1; 1 reads 0; 0 wants 03; 2 reads 0; 1 wants 13; 4 wants 2; 4 reads 3; 1 releases 0; 3 wants 23",
         // Cycles through places behind other requests hide a deadlock.
         "0 wants 3; 0 reads 0; 3 reads 3; 3 is deleted; 2 reads 0; 3 wants 012; 2 wants 123",
+        // A reader has become a writer while requests wait, and closes a cycle through another key.
+        "4 writes 3; 0 reads 1; 1 wants 012; 4 reads 0; 0 reads 0; 0 writes 0; 0 reads 3",
     ]);
 }

@@ -136,6 +136,8 @@ impl Server {
         request: &Request<'_>,
         turn: Turn,
     ) -> Result<Grant, AcquireError> {
+        // A grant may change the mode: others wait for the holder then.
+        self.mark(key);
         self.with_live(key, |server, live| match server.grace {
             true => Err(live.refuse_in_grace(request)),
             false => live.acquire(request, turn, &mut server.tokens, server.wall),
