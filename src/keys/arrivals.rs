@@ -9,7 +9,7 @@ use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
 
 use mortise_core::codec::{self, Effect};
-use mortise_core::{HomeKey, Instant, KeyId, KeyRef, Lock, Token};
+use mortise_core::{HomeKey, Instant, KeyId, KeyRef, Token};
 
 use crate::ffi::{Access, Context, Emit, MainThread, Source, Value};
 use crate::keys::{effect, leases, tokens};
@@ -117,26 +117,22 @@ pub(crate) fn from_bytes(ctx: &Context<'_>, bytes: &[u8], source: Source) -> Res
     if let Some(last) = last {
         tokens.raise(last);
     }
-    for (_, stake) in lock.holds() {
-        time::note_deadline(ctx, stake.deadline);
-    }
-    note_lateness(ctx, bytes, &lock, source, here.boot);
+    let deadlines = lock.holds().map(|(_, stake)| stake.deadline);
+    let deadline = deadlines.max().unwrap_or_default();
+    time::note_deadline(ctx, deadline);
+    note_lateness(ctx, bytes, deadline, source, here.boot);
     Ok(Value::new(lock))
 }
 
-/// Remembers how late the lock may have come, for the day when this server is promoted.
-fn note_lateness(ctx: &Context<'_>, bytes: &[u8], lock: &Lock, source: Source, now: Instant) {
+/// Remembers how late a lock may have come, for the day when this server is promoted. Its last lease ends at `deadline`.
+fn note_lateness(ctx: &Context<'_>, bytes: &[u8], deadline: Instant, source: Source, now: Instant) {
     match source {
         Source::Sync => {
             if let Some(stamp) = codec::stamp_of_lock(bytes) {
                 time::lateness(ctx).on_synced(&stamp, time::last_deadline(ctx), now);
             }
         }
-        Source::ReplicaFile => {
-            for (_, stake) in lock.holds() {
-                time::lateness(ctx).on_file(stake.deadline);
-            }
-        }
+        Source::ReplicaFile => time::lateness(ctx).on_file(deadline),
         // Its stamp shows when it was dumped, on whatever server.
         Source::Primary | Source::Either => time::lateness(ctx).on_unstamped(),
         Source::File | Source::Client => {}

@@ -91,7 +91,7 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// A hold came out of a file, so nobody knows how late: it lasts until `deadline` at most.
+    /// A lock came out of a file, so nobody knows how late: its leases last until `deadline` at most.
     pub(crate) fn on_file(&self, deadline: Instant) {
         self.keep_earlier(UNKNOWN, deadline);
     }
