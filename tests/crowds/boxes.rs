@@ -54,7 +54,8 @@ fn many_abandoned_boxes_are_closed_and_free_their_memory() {
     let before = used_memory(&server);
     make_boxes(&mut conn);
     let taken = used_memory(&server) - before;
-    cmd!(conn, "CONFIG SET lock.mail-timeout 100");
+    cmd!(conn, "CONFIG SET lock.mail-timeout 1000");
+    make_boxes(&mut conn);
     await_gauge(&server, "boxes", 0);
     assert_never_long(&server);
     eventually_within(PATIENCE, "the memory is freed", || {
