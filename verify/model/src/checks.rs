@@ -46,10 +46,19 @@ fn counterexample(model: Quorum, property: &'static str) -> Vec<Action> {
     actions.unwrap_or_else(|| panic!("no counterexample to {property:?}"))
 }
 
-/// 8.8 million states. States that differ only in the order of the two identical servers count as one.
+/// Over the length of a lease without renewals 1.6 million states, over half of it with renewals 1.5 million; with `MORTISE_LONG=1` both
+/// together, 8.8 million. States that differ only in the order of the two identical servers count as one.
 #[test]
 fn with_the_grace_two_clients_and_a_server_that_restarts_empty_are_safe() {
-    is_safe(forgetful(LEASE));
+    let whole = forgetful(LEASE);
+    if std::env::var_os("MORTISE_LONG").is_some() {
+        return is_safe(whole);
+    }
+    is_safe(Quorum {
+        renewals: 0,
+        ..whole.clone()
+    });
+    is_safe(Quorum { ticks: 1, ..whole });
 }
 
 /// 0.2 million states.

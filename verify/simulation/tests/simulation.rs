@@ -1,4 +1,4 @@
-//! Runs thousands of seeds.
+//! Runs hundreds of seeds.
 //!
 //! ```text
 //! SEEDS=100000 cargo test --package mortise-client-simulation           this many of each kind, from FIRST on
@@ -81,31 +81,31 @@ fn play(kind: Kind, test: &str, count: u64) {
 #[test]
 fn one_server_keeps_its_promises_when_messages_and_processes_fail() {
     let test = "one_server";
-    play(Kind::One, test, 2_000);
+    play(Kind::One, test, 500);
 }
 
 #[test]
 fn one_server_keeps_its_promises_for_limits_passes_and_revocations() {
     let test = "limits_passes";
-    play(Kind::Sharing, test, 2_000);
+    play(Kind::Sharing, test, 500);
 }
 
 #[test]
 fn one_server_keeps_its_promises_for_several_keys_at_once() {
     let test = "several_keys";
-    play(Kind::Several, test, 2_000);
+    play(Kind::Several, test, 500);
 }
 
 #[test]
 fn three_servers_keep_their_promises() {
     let test = "three_servers";
-    play(Kind::Quorum(3), test, 1_000);
+    play(Kind::Quorum(3), test, 500);
 }
 
 #[test]
 fn five_servers_keep_their_promises() {
     let test = "five_servers";
-    play(Kind::Quorum(5), test, 300);
+    play(Kind::Quorum(5), test, 100);
 }
 
 #[test]
