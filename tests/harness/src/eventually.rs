@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The first pause; each next one is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// A check that takes longer counts as this: the machine may have stood still, and with it what the test waits for.
+const LONGEST_CHECK: Duration = Duration::from_secs(2);
 
 /// The result of one check of a condition.
 ///
@@ -85,17 +87,18 @@ pub(crate) fn within<A: Attempt>(
     patience: Duration,
     mut look: impl FnMut() -> A,
 ) -> Result<A::Value, String> {
-    let start = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let (mut spent, mut pause) = (Duration::ZERO, FIRST_PAUSE);
     loop {
+        let began = Instant::now();
         match look().outcome() {
             Ok(value) => return Ok(value),
-            Err(seen) if start.elapsed() >= patience => return Err(seen),
+            Err(seen) if spent >= patience => return Err(seen),
             Err(_) => {
                 thread::sleep(pause);
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+        spent += began.elapsed().min(LONGEST_CHECK);
     }
 }
 
