@@ -39,6 +39,8 @@ fn readers_who_are_let_in_together_all_learn_it_from_the_threads() {
     let (server, mut writer) = Server::configured("io-threads 3; io-threads-do-reads yes");
     // Newer servers use them only under load, unless told otherwise. Others do not know this setting.
     _ = try_cmd!(writer, "CONFIG SET io-threads-always-active yes");
+    // On a busy machine the readers take long to come, and a LOCK.MAIL waits for half of this.
+    cmd!(writer, "CONFIG SET lock.mail-timeout 60000");
     for round in 0..ROUNDS {
         cmd!(writer, "LOCK.ACQUIRE key writer 60000");
         let numbers = round * CLIENTS..(round + 1) * CLIENTS;
