@@ -151,16 +151,3 @@ for n in range(30):
         assert str(error).startswith('NOTHELD '), error
     assert r.execute_command('LOCK.GUARD', lock, 'a', token, 'LOCK.RELEASE', lock, 'a') == 0
 ";
-
-#[test]
-fn the_cluster_client_of_redis_py_sends_guards_to_the_node_that_has_the_keys() {
-    let cluster = Cluster::start(2, Server::builder);
-    let script = IN_A_CLUSTER.replace("PORT", &cluster.primaries[0].port().to_string());
-    let output = run(Command::new(&*PYTHON).args(["-W", "error", "-c", &script]));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    for node in &cluster.primaries {
-        assert!(node.gauge("total_releases") > 0, "each has some of them");
-        assert_eq!(node.errors("MOVED"), 0);
-    }
-}

@@ -138,22 +138,6 @@ fn a_chain_of_waiters_is_granted_by_one_write() {
 }
 
 #[test]
-fn wait_is_ignored_where_nothing_can_block() {
-    let (server, mut a) = Server::builder().alone().start_connected();
-    cmd!(a, "LOCK.ACQUIRE key a 60000");
-    cmd!(a, "MULTI");
-    cmd!(a, "LOCK.ACQUIRE key b 60000 WAIT 0");
-    cmd!(a, "LOCK.ACQUIRE free b 60000 WAIT 0");
-    let replies = cmd!(a, "EXEC");
-    assert!(is_nil(&array(&replies)[0]), "{replies:?}");
-    int(&array(&replies)[1]);
-    let script = "return redis.call('LOCK.RLOCK', KEYS[1], 'b', 60000, 'WAIT', 0)";
-    assert!(is_nil(&cmd!(a, "EVAL", script, 1, "key")));
-    assert!(queue_of(&mut a, "key").is_empty());
-    assert_eq!(server.gauge("blocked_clients"), 0);
-}
-
-#[test]
 fn a_watched_key_handed_over_fails_the_transaction() {
     let mut scene = Scene::new();
     let mut watcher = scene.primary.connect();
