@@ -1,8 +1,6 @@
 //! LOCK.RENEW and LOCK.FENCE raise leases and tokens; they never shorten a lease, lower a token or revive a hold.
 
-use mortise_harness::{
-    Server, cmd, eventually, hold_of, int, is_nil, lock_info, refused, wall_micros,
-};
+use mortise_harness::{Server, cmd, eventually, hold_of, int, is_nil, refused, wall_micros};
 
 const HOUR_IN_MICROS: i64 = 3_600_000_000;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use mortise_harness::{Cluster, Server, cmd, eventually, int, waiter};
+use mortise_harness::{Server, cmd, eventually, int, waiter};
 
 use crate::pages;
 
@@ -131,23 +131,3 @@ fn every_example_in_python_waits_for_its_whole_time_with_one_request() {
         assert_eq!(server.gauge("waiters"), 0);
     }
 }
-
-/// redis-py's cluster client asks the server which arguments of a command are keys.
-const IN_A_CLUSTER: &str = "
-import redis
-from redis.cluster import ClusterNode, RedisCluster
-
-r = RedisCluster(startup_nodes=[ClusterNode('127.0.0.1', PORT)])
-for n in range(30):
-    lock, data = f'lock:{{{n}}}', f'data:{{{n}}}'
-    token = r.execute_command('LOCK.ACQUIRE', lock, 'a', 60000, 'HOLDS', 1)
-    for turn in (1, 2):
-        assert r.execute_command('LOCK.GUARD', lock, 'a', token, 'INCR', data) == turn
-    assert r.execute_command('LOCK.GUARD', lock, 'a', token) == token
-    try:
-        r.execute_command('LOCK.GUARD', lock, 'b', token, 'INCR', data)
-        raise SystemExit('b does not hold')
-    except redis.ResponseError as error:
-        assert str(error).startswith('NOTHELD '), error
-    assert r.execute_command('LOCK.GUARD', lock, 'a', token, 'LOCK.RELEASE', lock, 'a') == 0
-";

@@ -194,7 +194,9 @@ fn disturb(crowd: &Playground<'_>, primary: &Server, chain: &mut Chain) {
 #[test]
 fn a_chain_of_replicas_agrees_after_random_commands_lost_links_and_restarts() {
     let rounds = if is_long_run() { 20 } else { 1 };
-    let primary = Server::start();
+    // It sends all its data by way of a file, and its replica without.
+    let builder = Server::builder().config("repl-diskless-sync", "no");
+    let primary = builder.start();
     let mut chain = Chain::behind(&primary);
     let crowd = &Playground::new(&primary, CLIENTS);
     thread::scope(|scope| {

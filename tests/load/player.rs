@@ -374,7 +374,9 @@ impl<'s> Player<'s> {
                 }
             }
             Some(payload) => {
-                self.tell(&command!("RESTORE", key, SHORT, payload, "REPLACE"));
+                // A time to live could end during a comparison.
+                let ttl = if self.random.of.long_leases { 0 } else { SHORT };
+                self.tell(&command!("RESTORE", key, ttl, payload, "REPLACE"));
             }
         }
     }

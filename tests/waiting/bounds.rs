@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Conn, Server, bytes, cmd, command, granted, int, is_long_run, is_nil, queue_of, refused, text,
-    waiter,
+    Conn, Server, cmd, command, granted, int, is_long_run, is_nil, queue_of, refused, text, waiter,
 };
 
 fn many() -> usize {
