@@ -28,7 +28,8 @@ const ATTEMPTS: u32 = 8;
 
 #[test]
 fn without_a_grace_each_of_these_runs_finds_two_inside() {
-    let runs: [(&str, fn(u64) -> bool); 6] = [
+    type Run = fn(u64) -> bool;
+    let runs: [(&str, Run); 6] = [
         ("the stream is late", stream_is_late),
         ("the stream was late before", stream_was_late_before),
         ("the full sync is slow", sync_is_slow),
