@@ -71,10 +71,11 @@ async fn a_guard_without_renewal_is_lost_at_its_deadline_before_the_server_ends_
 }
 
 #[tokio::test]
-async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen() {
-    let server = Server::start();
+async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen_or_killed() {
+    let mut server = Server::start();
     let client = patient_client(&server.url()).await;
-    let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
+    let lock = client.lock("k").lease(ms(500));
+    let guard = lock.clone().acquire().await.unwrap();
     server.stop_signal();
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
@@ -82,6 +83,12 @@ async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen() {
     // It stays lost, though the server may still keep the hold.
     await_free(&client, "k").await;
     assert_eq!(guard.loss(), Some(Loss::Expired));
+    let guard = lock.acquire().await.unwrap();
+    server.sigkill();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    let started = Instant::now();
+    assert_lost(guard.release().await, None);
+    assert!(started.elapsed() < LATE);
 }
 
 #[tokio::test]
@@ -152,17 +159,6 @@ impl Drop for SendsOnDrop {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }
-}
-
-#[tokio::test]
-async fn a_guard_is_lost_at_its_deadline_when_the_server_is_killed() {
-    let (mut server, client) = start().await;
-    let guard = client.lock("k").lease(ms(400)).acquire().await.unwrap();
-    server.sigkill();
-    assert_eq!(guard.lost().await, Loss::Expired);
-    let started = Instant::now();
-    assert_lost(guard.release().await, None);
-    assert!(started.elapsed() < LATE);
 }
 
 #[tokio::test]
