@@ -136,14 +136,8 @@ fn a_waiter_of_a_slot_that_is_claimed_while_replicas_are_too_few_is_unblocked() 
     cmd!(conn, "CONFIG", "SET", "min-replicas-to-write", 1);
     let error = try_cmd!(conn, "LOCK.RELEASE", "key", "a").unwrap_err();
     assert!(error.starts_with("NOREPLICAS "), "{error}");
-    cmd!(
-        there,
-        "CLUSTER",
-        "SETSLOT",
-        moving.slot,
-        "NODE",
-        node_id(to)
-    );
+    let (slot, node) = (moving.slot, node_id(to));
+    cmd!(there, "CLUSTER SETSLOT {slot} NODE {node}");
     cmd!(there, "CLUSTER", "BUMPEPOCH");
     eventually("the old home knows", || {
         let asked = try_cmd!(conn, "LOCK.INFO", "key");

@@ -1,6 +1,6 @@
 //! LOCK.ACQUIRE, LOCK.WLOCK and LOCK.RLOCK: which requests are granted, and what a grant contains.
 
-use mortise_harness::{Conn, Server, cmd, command, int, is_nil, lock_info, refused, text};
+use mortise_harness::{Conn, Server, cmd, command, int, lock_info, refused, text};
 
 const LARGEST_COUNT: i64 = i32::MAX as i64;
 
@@ -74,16 +74,4 @@ fn tokens_grow_over_keys_modes_releases_deletions_and_flushes() {
         assert!(token > last, "{token} > {last}");
         last = token;
     }
-}
-
-#[test]
-fn locks_of_the_same_name_in_two_databases_are_two_locks() {
-    let server = Server::start();
-    let (mut zero, mut one) = (server.connect(), server.connect());
-    cmd!(one, "SELECT 1");
-    cmd!(zero, "LOCK.ACQUIRE key a 10000");
-    assert!(!is_nil(&cmd!(one, "LOCK.ACQUIRE key b 10000")));
-    assert!(is_nil(&cmd!(zero, "LOCK.RELEASE key b")));
-    assert_eq!(int(&cmd!(one, "LOCK.RELEASE key b")), 0);
-    assert_eq!(int(&cmd!(zero, "EXISTS key")), 1);
 }

@@ -112,35 +112,31 @@ fn a_lower_max_lease_applies_only_to_later_requests() {
 }
 
 #[test]
-fn settings_are_read_from_the_configuration_file() {
-    let (_server, mut conn) = Server::builder()
-        .config("lock.max-lease", "5000")
-        .config("lock.max-waiters", "7")
-        .config("lock.grace", "1")
-        .start_connected();
-    assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
-    assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
-    assert_eq!(setting(&mut conn, "lock.grace"), "1");
-    let error = try_cmd!(conn, "LOCK.ACQUIRE key a 5001").unwrap_err();
-    assert!(error.contains("5000"), "{error}");
-}
-
-#[test]
-fn settings_are_read_from_arguments_with_and_without_their_prefix_in_any_case() {
-    for [lease, waiters, grace] in [
-        ["max-lease", "max-waiters", "grace"],
-        ["lock.max-lease", "lock.max-waiters", "lock.grace"],
-        ["MAX-LEASE", "lock.Max-Waiters", "GRACE"],
-    ] {
-        let (_server, mut conn) = Server::builder()
-            .module_arg(waiters, "7")
-            .module_arg(lease, "5000")
-            .module_arg(grace, "1")
-            .start_connected();
+fn settings_are_read_from_the_file_and_from_arguments_with_and_without_their_prefix_in_any_case() {
+    type Set = fn(Builder, &str, &str) -> Builder;
+    let ways: [(Set, [&str; 3]); 4] = [
+        (
+            Builder::config,
+            ["lock.max-lease", "lock.max-waiters", "lock.grace"],
+        ),
+        (Builder::module_arg, ["max-lease", "max-waiters", "grace"]),
+        (
+            Builder::module_arg,
+            ["lock.max-lease", "lock.max-waiters", "lock.grace"],
+        ),
+        (
+            Builder::module_arg,
+            ["MAX-LEASE", "lock.Max-Waiters", "GRACE"],
+        ),
+    ];
+    for (set, [lease, waiters, grace]) in ways {
+        let builder = set(set(Server::builder(), waiters, "7"), lease, "5000");
+        let (_server, mut conn) = set(builder, grace, "1").start_connected();
         assert_eq!(setting(&mut conn, "lock.max-lease"), "5000");
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "7");
         assert_eq!(setting(&mut conn, "lock.grace"), "1");
-        assert!(try_cmd!(conn, "LOCK.ACQUIRE key a 5001").is_err());
+        let error = refused!(conn, "ERR ", "LOCK.ACQUIRE key a 5001");
+        assert!(error.contains("5000"), "{error}");
         cmd!(conn, "CONFIG SET lock.max-lease 6000");
         assert!(try_cmd!(conn, "LOCK.ACQUIRE other a 6000").is_ok());
     }

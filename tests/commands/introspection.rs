@@ -55,31 +55,6 @@ fn the_servers_tools_for_objects_work_on_a_lock() {
 }
 
 #[test]
-fn memory_usage_grows_with_readers_and_the_length_of_names() {
-    let (_server, mut conn) = Server::start_connected();
-    let usage = |conn: &mut Conn, key: &str| int(&cmd!(conn, "MEMORY USAGE {key}"));
-    cmd!(conn, "LOCK.RLOCK key reader:0 60000");
-    let one = usage(&mut conn, "key");
-    assert!(one > 0);
-    let mut last = one;
-    for step in [10, 100, 1_000] {
-        for n in 0..step {
-            cmd!(conn, "LOCK.RLOCK key reader:{n} 60000");
-        }
-        let now = usage(&mut conn, "key");
-        // No less than the owners and their numbers need.
-        assert!(now > last && now > step * 40, "{step} readers: {now}");
-        last = now;
-    }
-    cmd!(conn, "LOCK.RLOCK", "long", "x".repeat(255), 60_000);
-    assert!(usage(&mut conn, "long") > one);
-    let name = "k".repeat(10_000);
-    cmd!(conn, "LOCK.RLOCK {name} reader:0 60000");
-    // At least once: the lease order has a copy, which not every server counts.
-    assert!(usage(&mut conn, &name) > one + 9_000);
-}
-
-#[test]
 fn a_load_leaves_no_memory_beyond_the_locks() {
     const LOCKS: usize = 100_000;
     let (server, mut conn) = Server::start_connected();

@@ -242,27 +242,6 @@ fn a_request_that_cannot_block_gets_null_at_once() {
 }
 
 #[test]
-fn one_script_changes_several_locks_together() {
-    let (_server, mut conn) = Server::start_connected();
-    let take_all = r"
-        for _, key in ipairs(KEYS) do
-            if redis.call('LOCK.INFO', key) then return 0 end
-        end
-        for _, key in ipairs(KEYS) do
-            redis.call('LOCK.ACQUIRE', key, ARGV[1], ARGV[2])
-        end
-        return #KEYS";
-    let mut take = |keys: [&str; 3]| int(&cmd!(conn, "EVAL", take_all, 3, &keys, "a", 60_000));
-    assert_eq!(take(["one", "two", "three"]), 3);
-    assert_eq!(take(["three", "four", "five"]), 0);
-    let tokens: Vec<i64> = ["one", "two", "three"]
-        .map(|key| hold_of(&mut conn, key, "a").unwrap().token)
-        .to_vec();
-    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-    assert_eq!(int(&cmd!(conn, "EXISTS four five")), 0);
-}
-
-#[test]
 fn a_discarded_transaction_takes_no_lock() {
     let server = Server::start();
     let (mut conn, mut other) = (server.connect(), server.connect());

@@ -1,23 +1,8 @@
 //! LOCK.RENEW and LOCK.FENCE raise leases and tokens; they never shorten a lease, lower a token or revive a hold.
 
-use mortise_harness::{
-    Server, cmd, eventually, hold_of, int, is_nil, lock_info, refused, wall_micros,
-};
+use mortise_harness::{Server, cmd, eventually, hold_of, int, is_nil, refused, wall_micros};
 
 const HOUR_IN_MICROS: i64 = 3_600_000_000;
-
-#[test]
-fn a_renewal_lengthens_the_lease_and_replies_the_token() {
-    let (_server, mut conn) = Server::start_connected();
-    for acquire in ["LOCK.ACQUIRE", "LOCK.RLOCK"] {
-        let token = int(&cmd!(conn, "{acquire} key a 60000 HOLDS 3"));
-        assert_eq!(int(&cmd!(conn, "LOCK.RENEW key a 600000")), token);
-        let hold = hold_of(&mut conn, "key", "a").unwrap();
-        assert_eq!((hold.write + hold.read, hold.token), (3, token));
-        assert!((300_000..=600_000).contains(&hold.lease), "{hold:?}");
-        cmd!(conn, "LOCK.RELEASE key a ALL");
-    }
-}
 
 #[test]
 fn a_renewed_hold_outlives_its_first_lease() {
@@ -31,22 +16,6 @@ fn a_renewed_hold_outlives_its_first_lease() {
         hold_of(&mut conn, "key", "a").expect("it is held").held > 400
     });
     assert!(is_nil(&cmd!(conn, "LOCK.ACQUIRE key b 1000")));
-}
-
-#[test]
-fn only_a_new_acquire_revives_an_ended_hold() {
-    let (_server, mut conn) = Server::start_connected();
-    let old = int(&cmd!(conn, "LOCK.ACQUIRE key a 1"));
-    eventually("the lease is over", || {
-        lock_info(&mut conn, "key").is_none()
-    });
-    assert!(is_nil(&cmd!(conn, "LOCK.RENEW key a 60000")));
-    assert!(is_nil(&cmd!(conn, "LOCK.FENCE", "key", "a", old + 1)));
-    let new = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000"));
-    assert!(new > old);
-    // The user of the old hold learns that it no longer holds.
-    let late = cmd!(conn, "LOCK.RENEW key a 60000 TOKEN {old}");
-    assert!(is_nil(&late));
 }
 
 #[test]

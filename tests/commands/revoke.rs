@@ -52,23 +52,6 @@ fn revoking_an_owner_without_a_hold_is_null() {
 }
 
 #[test]
-fn revoking_a_hold_whose_lease_is_over_is_null() {
-    let (_server, mut conn) = Server::start_connected();
-    // In one transaction, so that no timer runs in between.
-    cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.ACQUIRE key a 5");
-    cmd!(conn, "DEBUG SLEEP 0.006");
-    cmd!(conn, "LOCK.REVOKE key a");
-    cmd!(conn, "EXISTS key");
-    let replies = cmd!(conn, "EXEC");
-    let [_, _, revoked, exists] = array(&replies) else {
-        panic!("{replies:?}")
-    };
-    assert!(is_nil(revoked));
-    assert_eq!(int(exists), 0);
-}
-
-#[test]
 fn a_revoked_hold_ends_with_its_lease_though_its_owner_goes_on_renewing() {
     let (server, mut conn) = Server::start_connected();
     cmd!(conn, "LOCK.ACQUIRE key a 500");
@@ -138,33 +121,6 @@ fn the_owner_of_a_revoked_hold_may_still_fence_guard_and_release() {
     refused!(conn, "REVOKED ", "LOCK.RLOCK key a 1000");
     assert_eq!(int(&cmd!(conn, "LOCK.LEAVE key a")), 1);
     assert_eq!(int(&cmd!(conn, "EXISTS key")), 0);
-}
-
-#[test]
-fn once_a_revoked_hold_has_ended_its_owner_may_acquire_again() {
-    let (_server, mut conn) = Server::start_connected();
-    let mut last = 0;
-    for end in ["LOCK.RELEASE key a", "LOCK.LEAVE key a", "DEL key"] {
-        cmd!(conn, "LOCK.ACQUIRE key a 60000");
-        cmd!(conn, "LOCK.REVOKE key a");
-        assert!(hold(&mut conn, "a").revoked);
-        cmd!(conn, "{end}");
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE key a 60000"));
-        assert!(token > last);
-        last = token;
-        assert!(!hold(&mut conn, "a").revoked);
-        assert_eq!(int(&cmd!(conn, "LOCK.RENEW key a 60000")), token);
-        cmd!(conn, "LOCK.RELEASE key a");
-    }
-    // The end of the lease, before any timer.
-    cmd!(conn, "MULTI");
-    cmd!(conn, "LOCK.RLOCK key b 60000");
-    cmd!(conn, "LOCK.RLOCK key a 5");
-    cmd!(conn, "LOCK.REVOKE key a");
-    cmd!(conn, "DEBUG SLEEP 0.006");
-    cmd!(conn, "LOCK.RLOCK key a 60000");
-    assert!(int(&array(&cmd!(conn, "EXEC"))[4]) > last);
-    assert!(!hold(&mut conn, "a").revoked);
 }
 
 #[test]

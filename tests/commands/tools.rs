@@ -109,6 +109,15 @@ fn memory_usage_counts_the_lock_and_not_its_waiters() {
     let (server, mut conn) = Server::start_connected();
     cmd!(conn, "LOCK.ACQUIRE key a 60000");
     let alone = int(&cmd!(conn, "MEMORY USAGE key"));
+    for n in 0..1_000 {
+        cmd!(conn, "LOCK.RLOCK readers reader:{n} 60000");
+    }
+    // No less than the owners and their numbers need.
+    assert!(int(&cmd!(conn, "MEMORY USAGE readers")) > alone + 40_000);
+    let name = "k".repeat(10_000);
+    cmd!(conn, "LOCK.ACQUIRE {name} a 60000");
+    // At least once: the lease order has a copy, which not every server counts.
+    assert!(int(&cmd!(conn, "MEMORY USAGE {name}")) > alone + 9_000);
     let requests = (0..20).map(|n| command!("LOCK.ACQUIRE key w{n} 60000 WAIT 0"));
     let waiting = server.waiters(requests);
     assert_eq!(int(&cmd!(conn, "MEMORY USAGE key")), alone);

@@ -5,60 +5,37 @@ use std::path::Path;
 use crate::pages::{self, Block};
 use crate::typed::PROMPT;
 
-/// The tests that run the blocks of a language, on the pages that the test names.
-const RUNNERS: [(&str, &[&str]); 14] = [
+/// The tests that run the blocks of a language, on the pages that the tests name.
+const RUNNERS: [(&str, &str); 14] = [
     (
         "python",
-        &[
-            "tests/docs/python.rs",
-            "helpers/python/tests/test_guides.py",
-            "helpers/python/tests/test_frameworks.py",
-        ],
+        "tests/docs/python.rs helpers/python/tests/test_guides.py helpers/python/tests/test_frameworks.py",
     ),
-    ("ruby", &["helpers/ruby/test/readme_test.rb"]),
+    ("ruby", "helpers/ruby/test/readme_test.rb"),
     (
         "js",
-        &[
-            "helpers/node/test/examples.test.js",
-            "helpers/node/test/frameworks.test.js",
-        ],
+        "helpers/node/test/examples.test.js helpers/node/test/frameworks.test.js",
     ),
     (
         "ts",
-        &[
-            "helpers/node/test/examples.test.js",
-            "helpers/node/test/frameworks.test.js",
-        ],
+        "helpers/node/test/examples.test.js helpers/node/test/frameworks.test.js",
     ),
-    ("go", &["helpers/go/readme_test.go", "benches/peers/pages"]),
+    ("go", "helpers/go/readme_test.go benches/peers/pages"),
     (
         "java",
-        &[
-            "helpers/java/src/test/java/mortise/ReadmeTest.java",
-            "helpers/java/src/test/java/mortise/ShedLockTest.java",
-            "benches/peers/pages",
-        ],
+        "helpers/java/src/test/java/mortise/ReadmeTest.java helpers/java/src/test/java/mortise/ShedLockTest.java benches/peers/pages",
     ),
-    (
-        "xml",
-        &["helpers/java/src/test/java/mortise/ReadmeTest.java"],
-    ),
+    ("xml", "helpers/java/src/test/java/mortise/ReadmeTest.java"),
     (
         "php",
-        &[
-            "helpers/php/tests/ReadmeTest.php",
-            "helpers/php/tests/PagesTest.php",
-        ],
+        "helpers/php/tests/ReadmeTest.php helpers/php/tests/PagesTest.php",
     ),
-    ("yaml", &["helpers/php/tests/PagesTest.php"]),
-    (
-        "acl",
-        &["tests/docs/security.rs", "tools/tests/alerts/script.rs"],
-    ),
-    ("sql", &["tests/failover/fencing.rs"]),
-    ("lua", &["tests/failover/fencing.rs"]),
-    ("rust", &["tests/docs/worked.rs"]),
-    ("rust,no_run", &["client/src/lib.rs"]),
+    ("yaml", "helpers/php/tests/PagesTest.php"),
+    ("acl", "tests/docs/security.rs tools/tests/alerts/script.rs"),
+    ("sql", "tests/failover/fencing.rs"),
+    ("lua", "tests/failover/fencing.rs"),
+    ("rust", "tests/docs/worked.rs"),
+    ("rust,no_run", "client/src/lib.rs"),
 ];
 
 /// Pages with a test of their own, which runs all shell commands there.
@@ -117,7 +94,7 @@ fn is_run(page: &str, block: &Block) -> Result<(), String> {
     if let Some((_, reader)) = READERS.iter().find(|(read, _)| *read == page)
         && ["sh", "console", "text", ""].contains(&language)
     {
-        return by_a_runner(page, &[reader]);
+        return by_a_runner(page, reader);
     }
     match language {
         // Typed by `typed`.
@@ -133,16 +110,14 @@ fn is_run(page: &str, block: &Block) -> Result<(), String> {
     }
 }
 
-fn by_a_runner(page: &str, runners: &[&str]) -> Result<(), String> {
+fn by_a_runner(page: &str, runners: &str) -> Result<(), String> {
     // A helper's own test reads the helper's README.
     let name = Path::new(page).file_stem().unwrap().to_str().unwrap();
-    if runners
-        .iter()
-        .any(|runner| pages::read(runner).contains(name))
-    {
+    let mut texts = runners.split(' ').map(pages::read);
+    if texts.any(|runner| runner.contains(name)) {
         Ok(())
     } else {
-        Err(format!("is read by none of {runners:?}"))
+        Err(format!("is read by none of {runners}"))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use mortise_harness::{Cluster, Server, cmd, eventually, int, waiter};
+use mortise_harness::{Server, cmd, eventually, int, waiter};
 
 use crate::pages;
 
@@ -129,38 +129,5 @@ fn every_example_in_python_waits_for_its_whole_time_with_one_request() {
         assert_eq!(server.gauge("total_timeouts"), 1);
         assert_eq!(int(&cmd!(conn, "EXISTS", "stock:42:count")), 0);
         assert_eq!(server.gauge("waiters"), 0);
-    }
-}
-
-/// redis-py's cluster client asks the server which arguments of a command are keys.
-const IN_A_CLUSTER: &str = "
-import redis
-from redis.cluster import ClusterNode, RedisCluster
-
-r = RedisCluster(startup_nodes=[ClusterNode('127.0.0.1', PORT)])
-for n in range(30):
-    lock, data = f'lock:{{{n}}}', f'data:{{{n}}}'
-    token = r.execute_command('LOCK.ACQUIRE', lock, 'a', 60000, 'HOLDS', 1)
-    for turn in (1, 2):
-        assert r.execute_command('LOCK.GUARD', lock, 'a', token, 'INCR', data) == turn
-    assert r.execute_command('LOCK.GUARD', lock, 'a', token) == token
-    try:
-        r.execute_command('LOCK.GUARD', lock, 'b', token, 'INCR', data)
-        raise SystemExit('b does not hold')
-    except redis.ResponseError as error:
-        assert str(error).startswith('NOTHELD '), error
-    assert r.execute_command('LOCK.GUARD', lock, 'a', token, 'LOCK.RELEASE', lock, 'a') == 0
-";
-
-#[test]
-fn the_cluster_client_of_redis_py_sends_guards_to_the_node_that_has_the_keys() {
-    let cluster = Cluster::start(2, Server::builder);
-    let script = IN_A_CLUSTER.replace("PORT", &cluster.primaries[0].port().to_string());
-    let output = run(Command::new(&*PYTHON).args(["-W", "error", "-c", &script]));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    for node in &cluster.primaries {
-        assert!(node.gauge("total_releases") > 0, "each has some of them");
-        assert_eq!(node.errors("MOVED"), 0);
     }
 }

@@ -46,22 +46,10 @@ fn a_locker_may_acquire_and_release_its_locks_and_nothing_else() {
     let key = "lock:1";
     let token = int(&cmd!(conn, "LOCK.ACQUIRE", key, "a", 60_000));
     assert_eq!(int(&cmd!(conn, "LOCK.RENEW", key, "a", 60_000)), token);
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.FENCE", key, "a", token + 1)),
-        token + 1
-    );
-    let guarded = cmd!(
-        conn,
-        "LOCK.GUARD",
-        key,
-        "a",
-        token + 1,
-        "LOCK.RENEW",
-        key,
-        "a",
-        9_000
-    );
-    assert_eq!(int(&guarded), token + 1);
+    let fenced = token + 1;
+    assert_eq!(int(&cmd!(conn, "LOCK.FENCE {key} a {fenced}")), fenced);
+    let guarded = cmd!(conn, "LOCK.GUARD {key} a {fenced} LOCK.RENEW {key} a 9000");
+    assert_eq!(int(&guarded), fenced);
     queue!(conn, "box", "LOCK.WLOCK", key, "b", 60_000);
     int(&cmd!(conn, "LOCK.PASS", key, "a", "c", 60_000));
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", key, "c")), 0);
@@ -97,10 +85,8 @@ fn an_observer_may_read_and_change_nothing() {
         queue!(root, "box", "LOCK.ACQUIRE", key, "b", 60_000);
     }
     let mut conn = log_in(&server, "observer");
-    assert_eq!(
-        int(&as_map(&cmd!(conn, "LOCK.INFO", "lock:1"))["waiters"]),
-        1
-    );
+    let info = as_map(&cmd!(conn, "LOCK.INFO lock:1"));
+    assert_eq!(int(&info["waiters"]), 1);
     let top = cmd!(conn, "LOCK.TOP");
     let keys: Vec<String> = array(&top)
         .iter()
@@ -135,17 +121,12 @@ fn an_operator_may_break_a_lock_and_unblock_waiters() {
     assert!(!array(&cmd!(conn, "LOCK.TOP")).is_empty());
     assert_eq!(text(&cmd!(conn, "TYPE", "lock:1")), "mort-lock");
     assert!(int(&cmd!(conn, "MEMORY", "USAGE", "lock:1")) > 0);
-    assert_eq!(int(&cmd!(conn, "CLIENT", "UNBLOCK", second.client_id())), 1);
+    let (unblocked, killed) = (second.client_id(), third.client_id());
+    assert_eq!(int(&cmd!(conn, "CLIENT UNBLOCK {unblocked}")), 1);
     assert!(is_nil(&second.recv()));
-    assert_eq!(
-        int(&cmd!(conn, "CLIENT", "KILL", "ID", third.client_id())),
-        1
-    );
+    assert_eq!(int(&cmd!(conn, "CLIENT KILL ID {killed}")), 1);
     assert!(int(&cmd!(conn, "LOCK.REVOKE", "lock:1", "dead")) > 0);
-    assert_eq!(
-        int(&cmd!(conn, "LOCK.LEAVE", "lock:1", "dead", "FOR", 60_000)),
-        1
-    );
+    assert_eq!(int(&cmd!(conn, "LOCK.LEAVE lock:1 dead FOR 60000")), 1);
     int(&first.recv());
     eventually("nobody waits", || server.gauge("waiters") == 0);
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE", "lock:1", "b", "ALL")), 0);

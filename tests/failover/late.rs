@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Contenders, Record, Role, Shutdown, Stay, cmd, eventually, eventually_within, granted, hold_of,
-    holders_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
+    Contenders, Record, Role, Server, Shutdown, Stay, cmd, eventually, eventually_within, granted,
+    hold_of, holders_of, int, is_nil, lock_info, try_cmd, wait_for_sync_over, waiter,
 };
 
 use crate::pair::{
@@ -26,12 +26,37 @@ const LEASE: u64 = 11_900;
 /// A wrong setting must show within this many runs. Mostly it does in the first, unless the machine pauses.
 const ATTEMPTS: u32 = 8;
 
-#[track_caller]
-fn assert_finds_two_inside(run: impl Fn() -> bool) {
-    assert!(
-        (0..ATTEMPTS).any(|_| run()),
-        "{ATTEMPTS} runs have not found two inside"
-    );
+#[test]
+fn without_a_grace_each_of_these_runs_finds_two_inside() {
+    type Run = fn(u64) -> bool;
+    let runs: [(&str, Run); 6] = [
+        ("the stream is late", stream_is_late),
+        ("the stream was late before", stream_was_late_before),
+        ("the full sync is slow", sync_is_slow),
+        ("a second successor", chain),
+        ("acknowledgements are late", acknowledgements_are_late),
+        ("clients contend", |grace| {
+            let record = clients_contend_behind_a_late_stream(grace);
+            !record.overlaps().is_empty()
+        }),
+    ];
+    thread::scope(|scope| {
+        for (what, run) in runs {
+            scope.spawn(move || {
+                let found = (0..ATTEMPTS).any(|_| run(0));
+                assert!(found, "{what}: {ATTEMPTS} runs have not found two inside");
+            });
+        }
+    });
+}
+
+/// Whether `a` can renew at the new primary beside another holder at the old one. With a grace its hold must be suspect.
+fn is_revived(old: &Server, new: &Server, token: i64, grace: u64) -> bool {
+    let two = two_inside(old, new);
+    if grace > 0 {
+        assert_suspect(&mut new.connect(), "key", "a", token);
+    }
+    two
 }
 
 // The stream is late while acknowledgements pass at once, so the replica seems up to date.
@@ -42,21 +67,12 @@ fn stream_is_late(grace: u64) -> bool {
     let token = int(&cmd!(old, "LOCK.ACQUIRE", "key", "a", LEASE));
     await_hold(&pair.replica, "key", "a");
     let _b = pair.fail_over_at_the_end_of_the_lease();
-    let two = two_inside(&pair.primary, &pair.replica);
-    if grace > 0 {
-        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
-    }
-    two
+    is_revived(&pair.primary, &pair.replica, token, grace)
 }
 
 #[test]
 fn a_hold_that_came_late_and_has_ended_at_the_old_primary_is_not_revived() {
     assert!(!stream_is_late(GRACE));
-}
-
-#[test]
-fn without_a_grace_a_hold_that_came_late_is_revived_beside_another() {
-    assert_finds_two_inside(|| stream_is_late(0));
 }
 
 // The same with clients that record when they believed. One of them asks again when its lease is over.
@@ -89,14 +105,6 @@ fn clients_that_ask_the_promoted_server_whether_they_hold_are_never_two_inside()
     clients_contend_behind_a_late_stream(GRACE).assert_exclusive();
 }
 
-#[test]
-fn without_a_grace_clients_that_ask_the_promoted_server_whether_they_hold_are_two_inside() {
-    assert_finds_two_inside(|| {
-        let record = clients_contend_behind_a_late_stream(0);
-        !record.overlaps().is_empty()
-    });
-}
-
 // The stream is late and catches up, so that the primary grants again. Only the successor can still know.
 fn stream_was_late(pair: &Pair) -> i64 {
     let mut old = pair.primary.connect();
@@ -117,21 +125,12 @@ fn stream_was_late_before(grace: u64) -> bool {
     thread::sleep(Duration::from_millis(1_500));
     let token = stream_was_late(&pair);
     let _b = pair.fail_over_at_the_end_of_the_lease();
-    let two = two_inside(&pair.primary, &pair.replica);
-    if grace > 0 {
-        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
-    }
-    two
+    is_revived(&pair.primary, &pair.replica, token, grace)
 }
 
 #[test]
 fn a_hold_that_came_late_is_not_revived_though_the_stream_has_caught_up() {
     assert!(!stream_was_late_before(GRACE));
-}
-
-#[test]
-fn without_a_grace_a_hold_that_came_late_is_revived_though_the_stream_has_caught_up() {
-    assert_finds_two_inside(|| stream_was_late_before(0));
 }
 
 // A full sync takes so long that its leases are old when it arrives.
@@ -155,21 +154,12 @@ fn sync_is_slow(grace: u64) -> bool {
     await_hold(&pair.replica, "key", "a");
     await_on_time(&pair.primary);
     let _b = pair.fail_over_at_the_end_of_the_lease();
-    let two = two_inside(&pair.primary, &pair.replica);
-    if grace > 0 {
-        assert_suspect(&mut pair.replica.connect(), "key", "a", token);
-    }
-    two
+    is_revived(&pair.primary, &pair.replica, token, grace)
 }
 
 #[test]
 fn a_hold_that_came_in_a_slow_full_sync_is_not_revived() {
     assert!(!sync_is_slow(GRACE));
-}
-
-#[test]
-fn without_a_grace_a_hold_that_came_in_a_slow_full_sync_is_revived_beside_another() {
-    assert_finds_two_inside(|| sync_is_slow(0));
 }
 
 // Two promotions: the second server gets the hold from the first, which received it late.
@@ -191,21 +181,12 @@ fn chain(grace: u64) -> bool {
     await_on_time(&first);
     first.sigkill();
     promote(&second);
-    let two = two_inside(&pair.primary, &second);
-    if grace > 0 {
-        assert_suspect(&mut second.connect(), "key", "a", token);
-    }
-    two
+    is_revived(&pair.primary, &second, token, grace)
 }
 
 #[test]
 fn a_hold_that_came_late_is_not_revived_by_the_second_successor() {
     assert!(!chain(GRACE));
-}
-
-#[test]
-fn without_a_grace_a_hold_that_came_late_is_revived_by_the_second_successor() {
-    assert_finds_two_inside(|| chain(0));
 }
 
 #[test]
@@ -259,11 +240,6 @@ fn acknowledgements_are_late(grace: u64) -> bool {
 #[test]
 fn late_acknowledgements_do_not_keep_a_cut_off_primary_granting() {
     assert!(!acknowledgements_are_late(GRACE));
-}
-
-#[test]
-fn without_a_grace_late_acknowledgements_keep_a_cut_off_primary_granting() {
-    assert_finds_two_inside(|| acknowledgements_are_late(0));
 }
 
 #[test]

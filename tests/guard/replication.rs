@@ -5,7 +5,7 @@ use std::fs;
 use mortise_harness::redis::Parser;
 use mortise_harness::{
     Conn, Server, Snapshot, array, assert_same_data, cmd, command, error_line, eventually, granted,
-    holders_of, int, text, try_cmd, wait_for_sync, waiter,
+    holders_of, int, text, try_cmd, waiter,
 };
 
 use super::{assert_not_held, guard, held};
@@ -160,23 +160,6 @@ fn a_replica_and_the_file_hold_what_the_primary_holds() {
     primary.start_again();
     assert_eq!(text(&cmd!(primary.connect(), "DEBUG DIGEST")), digest);
     Snapshot::take(&primary).assert_continues(&before);
-}
-
-#[test]
-fn a_replica_attached_during_guarded_writes_agrees() {
-    let (primary, mut conn) = Server::start_connected();
-    let token = held(&mut conn, "key");
-    for _ in 0..100 {
-        cmd!(conn, "LOCK.GUARD key a {token} INCR counter");
-    }
-    let replica = Server::builder().replica_of(&primary).start();
-    for n in 0..2_000 {
-        cmd!(conn, "LOCK.GUARD key a {token} INCR counter");
-        let lock = format!("lock-{}", n % 20);
-        cmd!(conn, "LOCK.GUARD key a {token} LOCK.RLOCK {lock} a 600000");
-    }
-    wait_for_sync(&primary, &replica);
-    assert_same_data(&primary, &replica);
 }
 
 /// Writes of every kind, including those that are replicated in another form.

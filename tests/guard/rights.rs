@@ -41,43 +41,33 @@ fn without_the_command_inside_a_guard_is_refused_and_nothing_runs() {
     assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
 }
 
-#[test]
-fn without_permission_for_the_guard_it_is_refused() {
-    let (_server, mut conn, token) = as_user("~* +@all -lock.guard");
-    assert_no_permission(guard(&mut conn, token, "GET data"));
-    assert_no_permission(guard(&mut conn, token, ""));
-}
+/// Permissions for keys and the guard, with which some commands run inside and others are refused. Without one inside, the guard is asked alone.
+const CASES: [(&str, &[&str], &[&str]); 5] = [
+    ("~* +@all -lock.guard", &[], &["GET data", ""]),
+    (
+        "~key ~own:* +@all",
+        &["SET own:1 x"],
+        &["GET data", "SET data 1", "MSET own:1 x data 1"],
+    ),
+    ("~data +@all", &[], &["GET data", ""]),
+    ("~key %R~data +@all", &["GET data"], &["SET data 1"]),
+    // To read the key of the lock is enough.
+    ("%R~key ~data +@all", &["SET data 1", ""], &["DEL key"]),
+];
 
 #[test]
-fn without_permission_for_the_key_inside_a_guard_is_refused() {
-    let (server, mut conn, token) = as_user("~key ~own:* +@all");
-    for inside in ["GET data", "SET data 1", "MSET own:1 x data 1"] {
-        assert_no_permission(guard(&mut conn, token, inside));
+fn permissions_for_both_keys_and_the_guard_are_required() {
+    for (rights, allowed, refused) in CASES {
+        let (server, mut conn, token) = as_user(rights);
+        for inside in refused {
+            assert_no_permission(guard(&mut conn, token, inside));
+        }
+        assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
+        for inside in allowed {
+            let reply = guard(&mut conn, token, inside);
+            assert!(reply.is_ok(), "{rights}: {inside}: {reply:?}");
+        }
     }
-    assert_eq!(text(&cmd!(server.connect(), "GET data")), "secret");
-    cmd!(conn, "LOCK.GUARD key a {token} SET own:1 x");
-}
-
-#[test]
-fn without_permission_for_the_key_of_the_lock_a_guard_is_refused() {
-    let (_server, mut conn, token) = as_user("~data +@all");
-    assert_no_permission(guard(&mut conn, token, "GET data"));
-    assert_no_permission(guard(&mut conn, token, ""));
-}
-
-#[test]
-fn with_permission_to_read_a_key_a_guard_can_only_read_it() {
-    let (_server, mut conn, token) = as_user("~key %R~data +@all");
-    let got = cmd!(conn, "LOCK.GUARD key a {token} GET data");
-    assert_eq!(text(&got), "secret");
-    assert_no_permission(guard(&mut conn, token, "SET data 1"));
-}
-
-#[test]
-fn permission_to_read_the_key_of_the_lock_is_enough() {
-    let (_server, mut conn, token) = as_user("%R~key ~data +@all");
-    cmd!(conn, "LOCK.GUARD key a {token} SET data 1");
-    assert_no_permission(guard(&mut conn, token, "DEL key"));
 }
 
 #[test]

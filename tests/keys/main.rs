@@ -10,4 +10,3 @@ mod memory_safety;
 mod moving;
 mod renamed;
 mod room;
-mod storm;

@@ -3,8 +3,8 @@
 
 mod crash;
 mod crash_contended;
-mod crowd;
 mod disturbances;
+mod player;
 mod soak;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

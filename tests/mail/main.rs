@@ -2,8 +2,6 @@
 
 mod boxes;
 mod closed;
-mod contender;
-mod faults;
 mod keyspace;
 mod leave;
 mod leave_permits;

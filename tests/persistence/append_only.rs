@@ -300,32 +300,6 @@ fn a_server_killed_while_clients_contend_restores_no_part_of_a_grant_of_several_
 }
 
 #[test]
-fn a_rewrite_during_changes_loses_none_of_them() {
-    for preamble in ["yes", "no"] {
-        let mut server = Server::builder()
-            .config("appendonly", "yes")
-            .config("aof-use-rdb-preamble", preamble)
-            .config("appendfsync", "no")
-            .start();
-        let mut conn = server.connect();
-        for n in 0..6_000 {
-            if n % 1_000 == 500 {
-                server.await_rewrite();
-                cmd!(conn, "BGREWRITEAOF");
-            }
-            random_step(&mut conn, n);
-        }
-        server.await_rewrite();
-        await_short_leases(&server, &mut conn);
-        let before = Snapshot::take(&server);
-        assert!(before.facts().len() > 10);
-        server.terminate();
-        server.start_again();
-        Snapshot::take(&server).assert_continues(&before);
-    }
-}
-
-#[test]
 fn an_append_only_file_enabled_during_changes_has_all_of_them() {
     for preamble in ["yes", "no"] {
         let mut server = Server::builder()

@@ -1,8 +1,8 @@
 //! A replica has every hold, however it received them, and so do its own files.
 
 use mortise_harness::{
-    HISTORY, Server, Shutdown, Snapshot, assert_same_data, cmd, eventually, hold_of, holders_of,
-    int, is_nil, lock_info, make_history, wait_for_sync, waiter, wall_micros,
+    HISTORY, Server, Shutdown, Snapshot, assert_same_data, cmd, hold_of, holders_of, int,
+    make_history, wait_for_sync, waiter, wall_micros,
 };
 
 use super::{assert_same_holds, replica_of};
@@ -46,47 +46,6 @@ fn readers_who_are_let_in_together_are_all_on_the_replica() {
     }
     assert_same_holds(&primary, &replica);
     assert_eq!(holders_of(&mut replica.connect(), "key"), ["a", "b", "c"]);
-}
-
-#[test]
-fn a_replica_of_a_replica_follows_too() {
-    let primary = Server::start();
-    let middle = replica_of(&primary);
-    let mut conn = primary.connect();
-    cmd!(conn, "LOCK.ACQUIRE", "before", "a", 600_000);
-    let last = replica_of(&middle);
-    make_history(&mut conn);
-    assert_same_holds(&primary, &middle);
-    assert_same_holds(&middle, &last);
-    cmd!(conn, "LOCK.ACQUIRE", "short", "a", 20);
-    eventually("its end reaches the last", || {
-        lock_info(&mut conn, "short").is_none()
-            && int(&cmd!(last.connect(), "EXISTS", "short")) == 0
-    });
-    assert_same_holds(&primary, &middle);
-    assert_same_holds(&middle, &last);
-}
-
-#[test]
-fn a_replica_gets_all_changes_of_transactions_and_scripts() {
-    let primary = Server::start();
-    let replica = replica_of(&primary);
-    let mut conn = primary.connect();
-    cmd!(conn, "MULTI");
-    for n in 0..5 {
-        cmd!(conn, "LOCK.ACQUIRE", format!("lock:{n}"), "a", 600_000);
-        cmd!(conn, "LOCK.ACQUIRE", "lock:0", "a", 600_000);
-        cmd!(conn, "SET", format!("string:{n}"), n);
-    }
-    cmd!(conn, "LOCK.RELEASE", "lock:3", "a");
-    cmd!(conn, "EXEC");
-    let script = "for i = 1, 5 do redis.call('LOCK.RLOCK', KEYS[1], 'a' .. i, 600000) end \
-                  redis.call('LOCK.RELEASE', KEYS[1], 'a3') \
-                  return redis.call('LOCK.ACQUIRE', KEYS[2], 'b', 600000)";
-    assert!(is_nil(&cmd!(conn, "EVAL", script, 2, "read", "lock:1")));
-    assert_same_holds(&primary, &replica);
-    let read = lock_info(&mut replica.connect(), "read").unwrap();
-    assert_eq!(read.holders, 4);
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn orphan(kept: &[(&str, &str)], skew: ClockStep) -> (Server, Snapshot) {
 }
 
 #[test]
-fn a_replica_that_restarts_with_its_files_and_is_promoted_shortens_no_lease() {
+fn a_replica_that_restarts_with_its_files_before_and_after_its_promotion_shortens_no_lease() {
     for kept in KEPT {
         side_by_side(|skew| {
             let (mut replica, locks) = orphan(kept, skew);
@@ -227,16 +227,7 @@ fn a_replica_that_restarts_with_its_files_and_is_promoted_shortens_no_lease() {
             Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
             cmd!(replica.connect(), "REPLICAOF NO ONE");
             Snapshot::take(&replica).assert_no_lease_is_shorter(&locks);
-        });
-    }
-}
-
-#[test]
-fn a_promoted_replica_that_restarts_as_a_primary_shortens_no_lease() {
-    for kept in KEPT {
-        side_by_side(|skew| {
-            let (mut replica, locks) = orphan(kept, skew);
-            cmd!(replica.connect(), "REPLICAOF NO ONE");
+            // As a primary, too.
             replica.sigkill();
             replica.set_config("replicaof", "no one");
             replica.start_again();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use mortise_harness::{Conn, Server, array, cmd, command, error_line, eventually, int, is_nil};
+use mortise_harness::{Conn, Server, array, cmd, error_line, eventually, int, is_nil};
 use redis::Value;
 
 /// Runs `commands` in a transaction in which `owner`'s lease on `key` has just ended, unswept.
@@ -146,17 +146,6 @@ fn locks_are_swept_whatever_the_length_of_their_names() {
         cmd!(conn, "LOCK.ACQUIRE", "k".repeat(len), "a", 1);
     }
     eventually("the keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
-}
-
-#[test]
-fn thousands_of_leases_that_end_together_are_swept_while_the_server_keeps_replying() {
-    let (_server, mut conn) = Server::start_connected();
-    const LOCKS: usize = 20_000;
-    let acquires: Vec<_> = (0..LOCKS)
-        .map(|n| command!("LOCK.ACQUIRE lock:{n} a 1000"))
-        .collect();
-    conn.pipeline(&acquires);
-    eventually("all keys are gone", || int(&cmd!(conn, "DBSIZE")) == 0);
 }
 
 #[test]

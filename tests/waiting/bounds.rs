@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use mortise_harness::{
-    Conn, Server, bytes, cmd, command, granted, int, is_long_run, is_nil, queue_of, refused, text,
-    waiter,
+    Conn, Server, cmd, command, granted, int, is_long_run, is_nil, queue_of, refused, text, waiter,
 };
 
 fn many() -> usize {
@@ -208,27 +207,4 @@ fn many_locks(server: &Server) -> Vec<Conn> {
     }
     let asking = (0..many()).map(|n| command!("LOCK.ACQUIRE key{n} w{n} 3600000 WAIT 0"));
     server.waiters(asking)
-}
-
-#[test]
-fn very_many_leases_that_end_together_let_every_waiter_in() {
-    let (_turn, server) = for_many();
-    let mut waiting = many_locks(&server);
-    let mut conn = server.connect();
-    // All are waiting by now, so the leases can be short: a lock with a short lease is restored over each key.
-    int(&cmd!(conn, "LOCK.ACQUIRE short x 1000"));
-    let payload = bytes(&cmd!(conn, "DUMP short"));
-    let restores: Vec<_> = (0..many())
-        .map(|n| command!("RESTORE", format!("key{n}"), 0, &payload, "REPLACE"))
-        .collect();
-    for reply in conn.pipeline(&restores) {
-        reply.unwrap();
-    }
-    answers_meanwhile(&server, || {
-        for waiter in &mut waiting {
-            granted(waiter);
-        }
-    });
-    nobody_is_left(&server);
-    assert_eq!(server.gauge("total_handoffs"), many() as i64);
 }

@@ -68,33 +68,6 @@ fn a_cycle_over_two_databases_with_the_same_key_name_is_found() {
 }
 
 #[test]
-fn a_wait_that_has_ended_closes_no_cycle() {
-    let ends: [fn(&mut Conn, Conn); 4] = [
-        |_, mut a| assert!(is_nil(&a.recv()), "timed out"),
-        |conn, mut a| {
-            cmd!(conn, "CLIENT", "UNBLOCK", a.client_id());
-            assert!(is_nil(&a.recv()));
-        },
-        |_, a| drop(a),
-        |conn, mut a| {
-            cmd!(conn, "DEL k2");
-            granted(&mut a);
-        },
-    ];
-    for (n, end) in ends.into_iter().enumerate() {
-        let (server, mut conn) = crosswise();
-        let wait = if n == 0 { 100 } else { 0 };
-        let a = waiter!(server, "LOCK.WLOCK k2 a 60000 WAIT {wait}");
-        end(&mut conn, a);
-        server.await_gauge("waiters", 0);
-        let mut b = waiter!(server, "LOCK.WLOCK k1 b 60000 WAIT 0");
-        cmd!(conn, "LOCK.RELEASE k1 a");
-        granted(&mut b);
-        assert_eq!(server.gauge("total_deadlocks"), 0);
-    }
-}
-
-#[test]
 fn a_request_by_mail_counts_like_a_blocked_one() {
     let (server, mut conn) = Server::start_connected();
     int(&cmd!(conn, "LOCK.WLOCK k1 a##1 60000"));

@@ -1,12 +1,10 @@
 //! LOCK.PASS and waiters: it grants none of them, but decides the new owner's own requests.
 
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use mortise_harness::{
-    Conn, Record, Server, Stint, assert_error, cmd, command, eventually, granted, hold_of,
-    holders_of, int, is_nil, lock_info, mail, queue, queue_of, waiter,
+    Conn, Server, assert_error, cmd, command, eventually, granted, hold_of, holders_of, int,
+    is_nil, lock_info, mail, queue, queue_of, waiter,
 };
 
 /// A server on which `a` holds `key`, and a connection.
@@ -152,72 +150,4 @@ fn undoing_a_lost_re_entry_leaves_the_hold_that_came_by_a_pass() {
     });
     assert_eq!(int(&cmd!(conn, "LOCK.RELEASE key b")), 0);
     assert!(lock_info(&mut conn, "key").is_none());
-}
-
-/// A worker that receives jobs: it passes the lock of each to itself, and works while it may believe in its hold.
-fn work(port: u16, name: &str, jobs: &mpsc::Receiver<(u64, i64)>) -> Vec<Stint> {
-    const LEASE: Duration = Duration::from_millis(400);
-    let mut conn = Conn::to_port(port).unwrap();
-    let mut stints = Vec::new();
-    for (job, token) in jobs {
-        let owner = format!("{name}:{job}");
-        let from = format!("job:{job}");
-        let (sent, lease) = (Instant::now(), LEASE.as_millis() as u64);
-        let reply = cmd!(conn, "LOCK.PASS key {from} {owner} {lease} TOKEN {token}");
-        if is_nil(&reply) {
-            continue;
-        }
-        let begin = Instant::now();
-        // Some finish in time; others overrun their lease, and stop when they may no longer believe in it.
-        let believed = sent + LEASE - LEASE / 100 - Duration::from_millis(2);
-        let end = match job % 8 {
-            0 => believed,
-            _ => believed.min(begin + Duration::from_millis(job % 5)),
-        };
-        thread::sleep(end.saturating_duration_since(Instant::now()));
-        stints.push(Stint {
-            owner: owner.clone(),
-            token: int(&reply),
-            port,
-            begin,
-            end: end.max(begin),
-        });
-        if job % 8 != 0 {
-            cmd!(conn, "LOCK.RELEASE", "key", &owner, "TOKEN", int(&reply));
-        }
-    }
-    stints
-}
-
-#[test]
-fn jobs_that_are_each_delivered_to_two_workers_are_done_once() {
-    const JOBS: u64 = 60;
-    let server = Server::start();
-    let (senders, workers): (Vec<_>, Vec<_>) = ["one", "two"]
-        .into_iter()
-        .map(|name| {
-            let (send, receive) = mpsc::channel();
-            let port = server.port();
-            (send, thread::spawn(move || work(port, name, &receive)))
-        })
-        .unzip();
-    let mut conn = server.connect();
-    for job in 0..JOBS {
-        let owner = format!("job:{job}");
-        let token = int(&cmd!(conn, "LOCK.ACQUIRE key {owner} 60000 WAIT 0"));
-        for worker in &senders {
-            worker.send((job, token)).unwrap();
-        }
-    }
-    drop(senders);
-    let stints = workers
-        .into_iter()
-        .flat_map(|worker| worker.join().unwrap());
-    let mut record = Record {
-        stints: stints.collect(),
-        ..Record::default()
-    };
-    record.stints.sort_by_key(|stint| stint.begin);
-    assert_eq!(record.stints.len() as u64, JOBS, "each is done once");
-    record.assert_exclusive();
 }

@@ -129,16 +129,21 @@ fn a_failover_unblocks_the_waiters_and_keeps_the_locks() {
     assert_same_data(&replica, &primary);
 }
 
-#[test]
-fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
-    let (_primary, replica, mut a, mut b) = pair(2_500);
-    // The replica cannot catch up, so the failover continues until it is aborted.
+/// The pair after the end of `a`'s lease: the replica cannot catch up, so a failover goes on until it is aborted or the replica continues.
+fn lease_over_in_a_failover() -> (Server, Server, Conn, Conn) {
+    let (primary, replica, mut a, b) = pair(2_500);
     replica.stop_signal();
     cmd!(a, "SET unheard of");
     cmd!(a, "FAILOVER");
     eventually("the lease is over", || {
         hold_of(&mut a, "key", "a").is_none()
     });
+    (primary, replica, a, b)
+}
+
+#[test]
+fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
+    let (_primary, replica, mut a, mut b) = lease_over_in_a_failover();
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
     cmd!(a, "FAILOVER ABORT");
     replica.cont_signal();
@@ -148,13 +153,7 @@ fn a_lease_that_ends_in_an_aborted_failover_lets_the_next_in() {
 
 #[test]
 fn a_lease_that_ends_in_a_failover_that_succeeds_unblocks_the_waiter() {
-    let (_primary, replica, mut a, mut b) = pair(2_500);
-    replica.stop_signal();
-    cmd!(a, "SET unheard of");
-    cmd!(a, "FAILOVER");
-    eventually("the lease is over", || {
-        hold_of(&mut a, "key", "a").is_none()
-    });
+    let (_primary, replica, _a, mut b) = lease_over_in_a_failover();
     // The replica counts from when it received the hold, so its lease lasts that much longer.
     let over = Instant::now();
     eventually("it is over on the replica", || {

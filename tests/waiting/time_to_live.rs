@@ -25,38 +25,28 @@ fn holds_without_limit(owner: &str, primary: &Server, replica: &Server) {
 
 #[test]
 fn a_hand_off_clears_a_ttl() {
-    let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.ACQUIRE key a 60000");
-    let mut b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
-    cmd!(a, "EXPIRE key 1000");
-    cmd!(a, "LOCK.RELEASE key a");
-    granted(&mut b);
-    holds_without_limit("b", &primary, &replica);
-}
-
-#[test]
-fn a_hand_off_to_one_more_reader_clears_a_ttl() {
-    let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.WLOCK key a 60000");
-    cmd!(a, "LOCK.RLOCK key a 60000");
-    let mut b = waiter!(primary, "LOCK.RLOCK key b 60000 WAIT 0");
-    cmd!(a, "EXPIRE key 1000");
-    cmd!(a, "LOCK.RELEASE key a WRITE");
-    granted(&mut b);
-    assert_eq!(int(&cmd!(a, "PTTL key")), -1);
-    cmd!(a, "LOCK.RELEASE key a");
-    holds_without_limit("b", &primary, &replica);
-}
-
-#[test]
-fn a_hand_off_after_a_lease_clears_a_ttl() {
-    let (primary, replica, mut a) = pair();
-    cmd!(a, "LOCK.RLOCK key a 1500");
-    cmd!(a, "LOCK.RLOCK key r 1500");
-    cmd!(a, "EXPIRE key 1000");
-    let mut b = waiter!(primary, "LOCK.ACQUIRE key b 60000 WAIT 0");
-    granted(&mut b);
-    holds_without_limit("b", &primary, &replica);
+    // At a release, at the end of all leases, and to one more reader.
+    for (holds, end, next) in [
+        (&["WLOCK key a 60000"][..], "LOCK.RELEASE key a", "WLOCK"),
+        (&["RLOCK key a 1500", "RLOCK key r 1500"], "PING", "WLOCK"),
+        (
+            &["WLOCK key a 60000", "RLOCK key a 60000"],
+            "LOCK.RELEASE key a WRITE",
+            "RLOCK",
+        ),
+    ] {
+        let (primary, replica, mut a) = pair();
+        for hold in holds {
+            cmd!(a, "LOCK.{hold}");
+        }
+        let mut b = waiter!(primary, "LOCK.{next} key b 60000 WAIT 0");
+        cmd!(a, "EXPIRE key 1000");
+        cmd!(a, "{end}");
+        granted(&mut b);
+        assert_eq!(int(&cmd!(a, "PTTL key")), -1);
+        cmd!(a, "LOCK.RELEASE key a ALL");
+        holds_without_limit("b", &primary, &replica);
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use mortise_harness::redis::Value;
 use mortise_harness::{
-    Conn, Server, array, assert_same_data, cmd, command, granted, holders_of, int, is_nil,
-    queue_of, waiter,
+    Conn, Server, array, assert_same_data, cmd, command, command_of, granted, holders_of, is_nil,
+    waiter,
 };
 
 /// A primary with a replica, `a` holding the keys, and `b` waiting for each of them.
@@ -50,70 +50,53 @@ impl Scene {
     }
 }
 
-#[test]
-fn a_transaction_that_releases_several_locks_lets_all_their_waiters_in() {
-    let mut scene = Scene::new();
-    cmd!(scene.a, "MULTI");
+/// Sends `steps` for each key, all of them in one transaction, and returns the replies.
+fn in_a_transaction(conn: &mut Conn, steps: &[&str]) -> Vec<Value> {
+    cmd!(conn, "MULTI");
     for key in KEYS {
-        cmd!(scene.a, "LOCK.RELEASE {key} a");
+        for step in steps {
+            conn.run(&command_of(&step.replace('?', key)));
+        }
     }
-    assert_eq!(array(&cmd!(scene.a, "EXEC")), [0, 0, 0].map(Value::Int));
-    scene.all_are_in();
+    array(&cmd!(conn, "EXEC")).to_vec()
 }
 
 #[test]
-fn a_script_that_releases_several_locks_lets_all_their_waiters_in() {
+fn releases_in_a_transaction_or_a_script_let_all_waiters_in() {
+    let mut scene = Scene::new();
+    let replies = in_a_transaction(&mut scene.a, &["LOCK.RELEASE ? a"]);
+    assert_eq!(replies, [0, 0, 0].map(Value::Int));
+    scene.all_are_in();
+
     let mut scene = Scene::new();
     let script = "for _, key in ipairs(KEYS) do redis.call('LOCK.RELEASE', key, ARGV[1]) end";
-    cmd!(scene.a, "EVAL", script, 3, "k1", "k2", "k3", "a");
+    cmd!(scene.a, "EVAL", script, 3, &KEYS, "a");
     scene.all_are_in();
 }
 
 #[test]
-fn a_transaction_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
+fn a_request_that_runs_together_with_the_loss_of_the_lock_does_not_overtake_the_waiter() {
     let mut scene = Scene::new();
-    cmd!(scene.a, "MULTI");
-    for key in KEYS {
-        cmd!(scene.a, "DEL {key}");
-        cmd!(scene.a, "LOCK.ACQUIRE {key} c 60000");
+    for lost in ["DEL ?", "LOCK.RELEASE ? a"] {
+        let steps = [lost, "LOCK.ACQUIRE ? c 60000"];
+        let replies = in_a_transaction(&mut scene.a, &steps);
+        assert!(replies.iter().skip(1).step_by(2).all(is_nil), "{replies:?}");
+        scene.all_are_in();
+        scene = Scene::new();
     }
-    let replies = cmd!(scene.a, "EXEC");
-    let acquires = array(&replies).iter().skip(1).step_by(2);
-    assert!(acquires.clone().all(is_nil), "{replies:?}");
-    scene.all_are_in();
-}
-
-#[test]
-fn a_script_that_deletes_and_acquires_leaves_the_lock_to_the_waiter() {
-    let mut scene = Scene::new();
     let script =
         "redis.call('DEL', KEYS[1]) return redis.call('LOCK.ACQUIRE', KEYS[1], 'c', 60000)";
     for key in KEYS {
         assert!(is_nil(&cmd!(scene.a, "EVAL", script, 1, key)));
     }
     scene.all_are_in();
-}
 
-#[test]
-fn an_acquire_in_one_write_with_a_deletion_does_not_overtake_the_waiter() {
     let mut scene = Scene::new();
     for key in KEYS {
         let acquire = command!("LOCK.ACQUIRE {key} c 60000");
         let replies = scene.a.pipeline(&[command!("DEL {key}"), acquire]);
         assert_eq!(replies, [Ok(Value::Int(1)), Ok(Value::Nil)]);
     }
-    scene.all_are_in();
-}
-
-#[test]
-fn a_lock_released_and_requested_again_in_a_transaction_goes_to_the_waiter() {
-    let mut scene = Scene::new();
-    cmd!(scene.a, "MULTI");
-    for key in KEYS {
-        cmd!(scene.a, "LOCK.RELEASE {key} a");
-        cmd!(scene.a, "LOCK.ACQUIRE {key} a 60000");
-    }
-    cmd!(scene.a, "EXEC");
     scene.all_are_in();
 }
 
@@ -135,22 +118,6 @@ fn a_chain_of_waiters_is_granted_by_one_write() {
     let tokens: Vec<i64> = waiting.iter_mut().map(granted).collect();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     assert_eq!(holders_of(&mut a, "key"), ["w20"]);
-}
-
-#[test]
-fn wait_is_ignored_where_nothing_can_block() {
-    let (server, mut a) = Server::builder().alone().start_connected();
-    cmd!(a, "LOCK.ACQUIRE key a 60000");
-    cmd!(a, "MULTI");
-    cmd!(a, "LOCK.ACQUIRE key b 60000 WAIT 0");
-    cmd!(a, "LOCK.ACQUIRE free b 60000 WAIT 0");
-    let replies = cmd!(a, "EXEC");
-    assert!(is_nil(&array(&replies)[0]), "{replies:?}");
-    int(&array(&replies)[1]);
-    let script = "return redis.call('LOCK.RLOCK', KEYS[1], 'b', 60000, 'WAIT', 0)";
-    assert!(is_nil(&cmd!(a, "EVAL", script, 1, "key")));
-    assert!(queue_of(&mut a, "key").is_empty());
-    assert_eq!(server.gauge("blocked_clients"), 0);
 }
 
 #[test]

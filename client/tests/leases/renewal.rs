@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{
-    self, LATE, PATIENCE, assert_lost, await_free, client, client_within, eventually, ms, start,
-    start_behind_proxy,
+    self, LATE, PATIENCE, assert_lost, await_free, client, client_within, eventually,
+    eventually_in, ms, start, start_behind_proxy,
 };
 
 /// A client that gives up no request within the leases of these tests.
@@ -71,10 +71,11 @@ async fn a_guard_without_renewal_is_lost_at_its_deadline_before_the_server_ends_
 }
 
 #[tokio::test]
-async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen() {
-    let server = Server::start();
+async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen_or_killed() {
+    let mut server = Server::start();
     let client = patient_client(&server.url()).await;
-    let guard = client.lock("k").lease(ms(500)).acquire().await.unwrap();
+    let lock = client.lock("k").lease(ms(500));
+    let guard = lock.clone().acquire().await.unwrap();
     server.stop_signal();
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(guard.deadline().elapsed() < LATE && !guard.is_valid());
@@ -82,6 +83,12 @@ async fn a_guard_is_lost_at_its_deadline_when_the_server_is_frozen() {
     // It stays lost, though the server may still keep the hold.
     await_free(&client, "k").await;
     assert_eq!(guard.loss(), Some(Loss::Expired));
+    let guard = lock.acquire().await.unwrap();
+    server.sigkill();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    let started = Instant::now();
+    assert_lost(guard.release().await, None);
+    assert!(started.elapsed() < LATE);
 }
 
 #[tokio::test]
@@ -155,17 +162,6 @@ impl Drop for SendsOnDrop {
 }
 
 #[tokio::test]
-async fn a_guard_is_lost_at_its_deadline_when_the_server_is_killed() {
-    let (mut server, client) = start().await;
-    let guard = client.lock("k").lease(ms(400)).acquire().await.unwrap();
-    server.sigkill();
-    assert_eq!(guard.lost().await, Loss::Expired);
-    let started = Instant::now();
-    assert_lost(guard.release().await, None);
-    assert!(started.elapsed() < LATE);
-}
-
-#[tokio::test]
 async fn a_release_that_could_not_be_sent_is_sent_later() {
     let (server, proxy, client) = start_behind_proxy().await;
     let direct = support::client(&server).await;
@@ -212,7 +208,7 @@ async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
     let server = Server::start();
     // A busy machine takes long for all of them at once.
     let client = client_within(server.url(), ms(60_000)).await;
-    let lease = ms(10_000);
+    let lease = ms(20_000);
     let mut taking = tokio::task::JoinSet::new();
     for n in 0..GUARDS {
         let lock = client.lock(format!("k{n}")).lease(lease);
@@ -225,14 +221,19 @@ async fn ten_thousand_guards_are_renewed_by_a_few_pipelines() {
     };
     let renewals = || server.calls("lock.renew");
     let (reads_before, renewals_before) = (reads(), renewals());
-    tokio::time::sleep(lease + ms(1000)).await;
+    let began = Instant::now();
+    while renewals() - renewals_before < 2 * GUARDS as u64 {
+        assert!(began.elapsed() < 3 * lease, "not all are renewed twice");
+        // To look costs the server a few reads, too.
+        tokio::time::sleep(ms(500)).await;
+    }
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     assert_eq!(lost, 0, "guards were lost");
     // The server reads a pipeline in a few pieces of 16 kB; single commands would take a read each. Renewing twice in a
-    // period would double the commands.
+    // period, a third of a lease, would double the commands.
     let (reads, renewals) = (reads() - reads_before, renewals() - renewals_before);
-    let expected = 2 * GUARDS as u64..=5 * GUARDS as u64;
-    assert!(expected.contains(&renewals), "{renewals}");
+    let periods = began.elapsed().as_secs() / (lease / 3).as_secs() + 2;
+    assert!(renewals <= periods * GUARDS as u64, "{renewals}");
     assert!(
         reads < renewals / 10,
         "{reads} reads for {renewals} renewals"
@@ -257,10 +258,11 @@ async fn a_renewal_behind_stuck_requests_succeeds_over_another_connection() {
         }
     });
     proxy.set(Traffic::StallsOld);
-    while first.remaining() > ms(0) || guard.deadline() == first {
+    eventually_in(3 * PATIENCE, "it outlives its first lease", async || {
         assert!(guard.is_valid(), "{guard:?}");
-        tokio::time::sleep(ms(50)).await;
-    }
+        first.remaining().is_zero() && guard.deadline() > first
+    })
+    .await;
     asking.abort();
 }
 

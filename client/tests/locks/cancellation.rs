@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortise_client::{Client, Error, Loss, Owner};
-use mortise_harness::{Server, cmd};
+use mortise_harness::{Server, cmd, eventually};
 
 use crate::support::dropping::{Point, drop_at, points, poll_once};
 use crate::support::proxy::Traffic;
@@ -77,14 +77,13 @@ async fn an_upgrade_dropped_while_it_waits_leaves_the_hold_that_the_guard_shows_
 async fn an_acquire_dropped_behind_a_slow_network_leaves_nothing() {
     let (server, proxy, client) = start_behind_proxy().await;
     let direct = support::client(&server).await;
-    for _ in 0..5 {
+    for n in 1..=5 {
         proxy.set(Traffic::Stalls);
         let taken = tokio::time::timeout(ms(20), client.lock("k").acquire()).await;
         assert!(taken.is_err());
         proxy.set(Traffic::Flows);
-        // The LEAVE follows the acquire.
-        await_free(&direct, "k").await;
-        tokio::time::sleep(ms(20)).await;
+        let has_come = async || server.calls("LOCK.LEAVE") >= n;
+        support::eventually("the LEAVE has followed the acquire", has_come).await;
         await_free(&direct, "k").await;
     }
 }
@@ -124,9 +123,10 @@ fn a_guard_that_outlives_its_runtime_reports_its_loss_and_can_be_dropped() {
         (client, guard)
     });
     drop(runtime);
-    // Nothing renews the guard any more, and it knows that its lease is over.
-    std::thread::sleep(ms(350));
-    assert_eq!(guard.loss(), Some(Loss::Expired));
+    // Nothing renews the guard any more.
+    eventually("it knows that its lease is over", || {
+        guard.loss() == Some(Loss::Expired)
+    });
     let other = tokio::runtime::Runtime::new().unwrap();
     let error = other.block_on(client.lock("k").acquire()).unwrap_err();
     assert!(matches!(error, Error::RuntimeGone), "{error:?}");

@@ -41,13 +41,19 @@ async fn assert_shows_its_hold(clients: &[Client], guard: Guard, point: Point) {
     }
 }
 
-/// Runs the scenario for a lock on one server, and for one over a quorum.
-async fn on_each_kind(mut scenario: impl AsyncFnMut(&Lock, &[Client])) {
+/// Runs the scenario for a lock on one server, and for one over a quorum: at every point until it returns that its future ended.
+async fn at_every_point_of_each_kind(
+    mut scenario: impl AsyncFnMut(&Lock, &[Client], Point) -> bool,
+) {
     let (_server, one) = start().await;
-    scenario(&one.lock("k"), std::slice::from_ref(&one)).await;
     let (servers, quorum) = quorum_of(3).await;
-    let lock = quorum.lock("k").lease(ms(30_000));
-    scenario(&lock, &servers.clients().await).await;
+    let both = [
+        (one.lock("k"), vec![one]),
+        (quorum.lock("k").lease(ms(30_000)), servers.clients().await),
+    ];
+    for (lock, clients) in &both {
+        at_every_point(async |point| scenario(lock, clients, point).await).await;
+    }
 }
 
 async fn all_free(clients: &[Client]) {
@@ -58,47 +64,49 @@ async fn all_free(clients: &[Client]) {
 
 #[tokio::test]
 async fn a_dropped_acquire_of_a_free_lock_leaves_nothing() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let ended = drop_at(lock.clone().acquire(), point).await;
-            all_free(clients).await;
-            ended
-        })
-        .await;
-        at_every_point(async |point| {
-            let ended = drop_at(lock.clone().try_read(), point).await;
-            all_free(clients).await;
-            ended
-        })
-        .await;
+    at_every_point_of_each_kind(async |lock, clients, point| {
+        let ended = drop_at(lock.clone().acquire(), point).await;
+        all_free(clients).await;
+        ended
+    })
+    .await;
+    at_every_point_of_each_kind(async |lock, clients, point| {
+        let ended = drop_at(lock.clone().try_read(), point).await;
+        all_free(clients).await;
+        ended
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_dropped_acquire_of_a_taken_lock_leaves_no_waiter() {
-    on_each_kind(async |lock, clients| {
+    at_every_point_of_each_kind(async |lock, clients, point| {
         let holder = lock.clone().acquire().await.unwrap();
         let limited = lock.clone().wait(ms(4));
-        at_every_point(async |point| {
-            let ended = drop_at(limited.clone().acquire(), point).await;
-            await_waiters(&clients[0], "k", 0).await;
-            ended
-        })
-        .await;
-        at_every_point(async |point| drop_at(lock.clone().try_acquire(), point).await).await;
+        let ended = drop_at(limited.acquire(), point).await;
+        await_waiters(&clients[0], "k", 0).await;
+        let tried = drop_at(lock.clone().try_acquire(), point).await;
         holder.release().await.unwrap();
         all_free(clients).await;
+        ended && tried
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_dropped_downgrade_leaves_the_hold_that_the_guard_shows() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let guard = lock.clone().acquire().await.unwrap();
-            let ended = drop_at(guard.downgrade(), point).await;
+async fn a_dropped_change_of_mode_leaves_the_hold_that_the_guard_shows() {
+    for upgrades in [true, false] {
+        at_every_point_of_each_kind(async |lock, clients, point| {
+            let lock = lock.clone();
+            let (guard, ended) = if upgrades {
+                let guard = lock.read().await.unwrap();
+                let ended = drop_at(guard.upgrade(), point).await;
+                (guard, ended)
+            } else {
+                let guard = lock.acquire().await.unwrap();
+                let ended = drop_at(guard.downgrade(), point).await;
+                (guard, ended)
+            };
             match guard.loss() {
                 // The outcome is unknown: the hold ends.
                 Some(Loss::Unknown) => drop(guard),
@@ -108,70 +116,41 @@ async fn a_dropped_downgrade_leaves_the_hold_that_the_guard_shows() {
             ended
         })
         .await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_dropped_upgrade_leaves_the_hold_that_the_guard_shows() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let guard = lock.clone().read().await.unwrap();
-            let ended = drop_at(guard.upgrade(), point).await;
-            match guard.loss() {
-                // The outcome is unknown: the hold ends.
-                Some(Loss::Unknown) => drop(guard),
-                _ => assert_shows_its_hold(clients, guard, point).await,
-            }
-            all_free(clients).await;
-            ended
-        })
-        .await;
-    })
-    .await;
+    }
 }
 
 #[tokio::test]
 async fn a_dropped_renewal_leaves_the_hold() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let guard = lock.clone().acquire().await.unwrap();
-            let ended = drop_at(guard.renew(), point).await;
-            assert_shows_its_hold(clients, guard, point).await;
-            ended
-        })
-        .await;
+    at_every_point_of_each_kind(async |lock, clients, point| {
+        let guard = lock.clone().acquire().await.unwrap();
+        let ended = drop_at(guard.renew(), point).await;
+        assert_shows_its_hold(clients, guard, point).await;
+        ended
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_dropped_release_frees_the_lock() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let guard = lock.clone().acquire().await.unwrap();
-            let ended = drop_at(guard.release(), point).await;
-            all_free(clients).await;
-            ended
-        })
-        .await;
+    at_every_point_of_each_kind(async |lock, clients, point| {
+        let guard = lock.clone().acquire().await.unwrap();
+        let ended = drop_at(guard.release(), point).await;
+        all_free(clients).await;
+        ended
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_dropped_run_frees_the_lock() {
-    on_each_kind(async |lock, clients| {
-        at_every_point(async |point| {
-            let work = lock.clone().run(|held| async move {
-                tokio::task::yield_now().await;
-                held.check()
-            });
-            let ended = drop_at(work, point).await;
-            all_free(clients).await;
-            ended
-        })
-        .await;
+    at_every_point_of_each_kind(async |lock, clients, point| {
+        let work = lock.clone().run(|held| async move {
+            tokio::task::yield_now().await;
+            held.check()
+        });
+        let ended = drop_at(work, point).await;
+        all_free(clients).await;
+        ended
     })
     .await;
 }

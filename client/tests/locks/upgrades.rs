@@ -23,18 +23,21 @@ async fn scene(lease: Duration) -> (Server, Proxy, Client, Guard, Guard) {
     (server, proxy, direct, guard, other)
 }
 
+async fn await_renewal(guard: &Guard) {
+    let before = guard.deadline();
+    eventually("it is renewed", async || guard.deadline() > before).await;
+}
+
 #[tokio::test]
 async fn an_upgrade_whose_reply_is_slow_is_no_loss() {
     let (_server, proxy, direct, guard, other) = scene(ms(6_000)).await;
     let scene = async {
         await_waiters(&direct, "k", 1).await;
-        // One renewal while the upgrade waits, and one while its letter is delayed.
-        let first = guard.deadline();
-        let renewed = || async { guard.deadline() > first };
-        eventually("it is renewed while it waits", renewed).await;
+        await_renewal(&guard).await;
         proxy.set(Traffic::Stalls);
         other.release().await.unwrap();
-        tokio::time::sleep(ms(3_000)).await;
+        // While its letter is delayed.
+        await_renewal(&guard).await;
         proxy.set(Traffic::Flows);
     };
     let (upgraded, ()) = join(guard.upgrade(), scene).await;
@@ -49,7 +52,7 @@ async fn an_upgrade_cancelled_after_its_grant_frees_the_lock() {
         let upgrade = pin!(guard.upgrade());
         let scene = pin!(async {
             await_waiters(&direct, "k", 1).await;
-            tokio::time::sleep(ms(1_300)).await;
+            await_renewal(&guard).await;
             proxy.set(Traffic::Stalls);
             other.release().await.unwrap();
         });

@@ -63,11 +63,6 @@ impl Proxy {
         format!("redis://{}/", self.addr)
     }
 
-    /// No connection is open.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.traffic.receiver_count() == 0
-    }
-
     pub(crate) fn set(&self, traffic: Traffic) {
         self.traffic.send_replace(traffic);
         if traffic == Traffic::Cut {

@@ -45,6 +45,7 @@
 //! | step its wall clock | [`Builder::clock_shim`], [`Server::step_clock`], [`Server::clock_envs`] |
 //! | put it on another machine | [`Builder::on_another_machine`] |
 //! | put it into a container with another boot-time clock | [`Server::set_boot_offset`], [`time_namespaces_work`] |
+//! | let it speak TLS, with the feature `tls` | `Authority` |
 //! | let valgrind watch its memory | [`Builder::under_valgrind`], [`valgrind_can_watch`] |
 //! | let our module panic | [`Builder::may_run_out_of_entropy`], [`Server::run_out_of_entropy`] |
 //! | let another module call ours | [`Server::load_actor`] |
@@ -92,6 +93,8 @@ mod snapshot;
 mod start_error;
 mod statistics;
 mod time_namespace;
+#[cfg(feature = "tls")]
+mod tls;
 mod valgrind;
 mod value;
 mod version;
@@ -127,6 +130,8 @@ pub use slots::{Resharding, begin_migration, end_migration, migrate};
 pub use snapshot::Snapshot;
 pub use start_error::StartError;
 pub use time_namespace::time_namespaces_work;
+#[cfg(feature = "tls")]
+pub use tls::Authority;
 pub use valgrind::valgrind_can_watch;
 pub use value::{array, as_map, assert_error, bytes, error_line, info, int, is_nil, text};
 pub use version::{Flavour, Version};

@@ -119,15 +119,8 @@ pub(crate) fn make_history(server: &Server, halfway: impl FnOnce()) {
     cmd!(conn, "SELECT", 9);
     let (odd, owner) = (&b"odd\0\r\n\xff"[..], vec![0xff_u8; 255]);
     cmd!(conn, "LOCK.ACQUIRE", odd, owner, hour, "FENCE", token(16));
-    cmd!(
-        conn,
-        "LOCK.ACQUIRE",
-        "short",
-        "a",
-        MINUTE,
-        "FENCE",
-        token(17)
-    );
+    let fence = token(17);
+    cmd!(conn, "LOCK.ACQUIRE short a {MINUTE} FENCE {fence}");
     cmd!(conn, "SET", "unrelated", "value");
     cmd!(conn, "LOCK.ACQUIRE", "released", "a", 1_000, "FENCE", LAST);
     cmd!(conn, "LOCK.RELEASE", "released", "a");

@@ -1,6 +1,5 @@
 //! RESTORE of bytes that no DUMP made: refused completely, without harm, or a lock like any other.
 
-mod damage;
 mod payload;
 
 use mortise_harness::{

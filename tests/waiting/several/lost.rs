@@ -52,6 +52,18 @@ impl Scene {
         });
     }
 
+    /// Checks that nothing is left of `m`.
+    #[track_caller]
+    fn those_behind_are_in(&mut self) {
+        for waiter in &mut self.behind {
+            granted(waiter);
+        }
+        for key in KEYS {
+            assert_eq!(holders_of(&mut self.conn, key), ["w"]);
+        }
+        nobody_waits(&self.server, &KEYS);
+    }
+
     fn kill(&self) -> Cmd {
         command!("CLIENT", "KILL", "ID", self.m.client_id())
     }
@@ -62,13 +74,7 @@ fn a_client_killed_after_its_grant_frees_every_key() {
     let mut scene = Scene::new();
     let kill = scene.kill();
     scene.grant_and(&[kill]);
-    for waiter in &mut scene.behind {
-        granted(waiter);
-    }
-    for key in KEYS {
-        assert_eq!(holders_of(&mut scene.conn, key), ["w"]);
-    }
-    nobody_waits(&scene.server, &KEYS);
+    scene.those_behind_are_in();
 }
 
 #[test]
@@ -147,13 +153,7 @@ fn leave_at_any_key_ends_an_undelivered_grant_at_every_key() {
         let mut scene = Scene::new();
         scene.grant_and(&[command!("LOCK.LEAVE {key} m")]);
         assert!(is_nil(&scene.m.recv()));
-        for waiter in &mut scene.behind {
-            granted(waiter);
-        }
-        for key in KEYS {
-            assert_eq!(holders_of(&mut scene.conn, key), ["w"]);
-        }
-        nobody_waits(&scene.server, &KEYS);
+        scene.those_behind_are_in();
     }
 }
 

@@ -9,7 +9,7 @@ mod keyspace;
 mod limits;
 mod lost;
 mod order;
-mod programs;
+mod whole;
 
 use mortise_harness::redis::Cmd;
 use mortise_harness::{Conn, Server, array, cmd, int, lock_info, queued};

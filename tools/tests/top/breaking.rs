@@ -2,7 +2,17 @@
 
 use mortise_harness::{cmd, granted, hold_of, int, is_nil, queue, waiter};
 
+use crate::terminal::Terminal;
 use crate::{builder, top};
+
+/// The program, which has asked whether to break `alice`'s hold.
+fn asked(url: &str) -> Terminal {
+    let terminal = top(&[url]);
+    terminal.await_line(&["stock:42", "alice"]);
+    terminal.press("b");
+    terminal.await_texts(&["Break this hold?", "r  revoke it"]);
+    terminal
+}
 
 #[test]
 fn a_hold_is_broken_after_a_yes_and_the_next_waiter_is_granted() {
@@ -37,10 +47,7 @@ fn a_revoked_hold_stays_until_its_owner_releases_it() {
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE stock:42 bob 600000 WAIT 0");
-    let terminal = top(&[&server.url()]);
-    terminal.await_line(&["stock:42", "alice"]);
-    terminal.press("b");
-    terminal.await_texts(&["Break this hold?", "r  revoke it"]);
+    let terminal = asked(&server.url());
     terminal.press("r");
     terminal.await_texts(&["Revoked: alice holds stock:42 for"]);
     let hold = hold_of(&mut a, "stock:42", "alice").expect("alice still holds it");
@@ -104,10 +111,7 @@ fn a_hold_granted_after_the_question_is_not_broken() {
     let mut a = server.connect();
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
     let mut b = waiter!(server, "LOCK.ACQUIRE stock:42 bob 600000 WAIT 0");
-    let terminal = top(&[&server.url()]);
-    terminal.await_line(&["stock:42", "alice"]);
-    terminal.press("b");
-    terminal.await_texts(&["Break this hold?"]);
+    let terminal = asked(&server.url());
     cmd!(a, "LOCK.RELEASE", "stock:42", "alice");
     granted(&mut b);
     // She is back behind bob, and holds by another token.
@@ -127,10 +131,7 @@ fn a_hold_that_may_not_be_broken_is_shown_with_the_server_s_reason() {
     cmd!(a, "ACL SETUSER eyes on >secret ~* +@all -lock.release");
     cmd!(a, "LOCK.ACQUIRE", "stock:42", "alice", 600_000);
     queue!(a, "box", "LOCK.ACQUIRE", "stock:42", "bob", 600_000);
-    let terminal = top(&[&format!("redis://eyes:secret@{}/", server.addr())]);
-    terminal.await_line(&["stock:42", "alice"]);
-    terminal.press("b");
-    terminal.await_texts(&["Break this hold?"]);
+    let terminal = asked(&format!("redis://eyes:secret@{}/", server.addr()));
     terminal.press("y");
     terminal.await_texts(&["Not broken: NOPERM"]);
     assert!(hold_of(&mut a, "stock:42", "alice").is_some());

@@ -9,7 +9,6 @@ mod one_lock;
 mod servers;
 mod terminal;
 mod tls;
-mod tls_server;
 
 use std::path::Path;
 

@@ -70,16 +70,8 @@ fn all_primaries_of_a_cluster_are_found_from_one_node_and_a_hold_is_broken_on_it
         cmd!(conn, "LOCK.ACQUIRE", key, format!("owner{home}"), 600_000);
     }
     let waits = |home: usize| {
-        let server = &cluster.primaries[home];
-        waiter!(
-            server,
-            "LOCK.ACQUIRE",
-            &keys[home],
-            "next",
-            600_000,
-            "WAIT",
-            0
-        )
+        let (server, key) = (&cluster.primaries[home], &keys[home]);
+        waiter!(server, "LOCK.ACQUIRE {key} next 600000 WAIT 0")
     };
     let (_first, mut second) = (waits(0), waits(1));
 
@@ -167,15 +159,8 @@ fn the_primary_that_sentinels_name_is_watched_and_later_its_successor() {
     let mut conn = sentinel.connect();
     cmd!(conn, "SENTINEL", "REMOVE", "mine");
     terminal.await_line(&["! servers unknown", "knows no primary \"mine\""]);
-    cmd!(
-        conn,
-        "SENTINEL",
-        "MONITOR",
-        "mine",
-        "127.0.0.1",
-        second.port(),
-        1
-    );
+    let port = second.port();
+    cmd!(conn, "SENTINEL MONITOR mine 127.0.0.1 {port} 1");
     let screen = terminal.await_line(&["on:second", "alice"]);
     assert!(!screen.contains("on:first"), "{screen}");
     terminal.await_screen("nothing is unknown any more", |screen| {

@@ -5,30 +5,19 @@ use mortise_core::{
     PassError, Release, ReleaseError, Request, Sharing, Stake, Terms, Token, TokenClock, Turn,
 };
 
-use super::reference::{Call, Hold, Reply};
+use super::reference::{Call, Hold, Reply, Verb};
 
 /// The result of a call: the holds that ended before it, in the order reported, and its reply.
 pub(crate) type Outcome = (Vec<(Vec<u8>, Stake)>, Reply);
 
 impl Call {
     pub(crate) fn owner(&self) -> Option<&[u8]> {
-        match self {
-            Self::Acquire { owner, .. }
-            | Self::Release { owner, .. }
-            | Self::Renew { owner, .. }
-            | Self::Pass { owner, .. }
-            | Self::Revoke { owner, .. }
-            | Self::Fence { owner, .. } => Some(owner),
-            Self::Look => None,
-        }
+        (self.verb != Verb::Look).then_some(&self.owner)
     }
 
     /// The owners whose holds it may change.
     pub(crate) fn owners(&self) -> Vec<&[u8]> {
-        let new_owner = match self {
-            Self::Pass { new_owner, .. } => Some(&new_owner[..]),
-            _ => None,
-        };
+        let new_owner = (self.verb == Verb::Pass).then_some(&self.new_owner[..]);
         self.owner().into_iter().chain(new_owner).collect()
     }
 }
@@ -75,76 +64,55 @@ pub(crate) fn perform(
     let wall = Micros(wall);
     let token = |value: u64| Token::new(value).expect("a token");
     let lease = |ms: u64| Lease::from_millis(ms).expect("a lease");
-    let reply = match call {
-        Call::Acquire {
-            owner: name,
-            mode,
-            lease: ms,
-            holds,
-            limit,
-            fence,
-            token: named,
-            client,
-        } => {
+    let (name, lease) = (owner(&call.owner), lease(call.lease));
+    let (named, fence) = (call.token.map(token), call.fence.map(token));
+    let reply = match call.verb {
+        Verb::Acquire => {
             let count = |count: u32| Count::new(count).expect("a count");
+            let within = call.limit.map(|limit| Sharing::within(count(limit)));
             let request = Request {
-                owner: owner(name),
+                owner: name,
                 terms: Terms {
-                    sharing: limit.map_or((*mode).into(), |limit| Sharing::within(count(limit))),
-                    lease: lease(*ms),
-                    holds: holds.map(count),
-                    fence: fence.map(token),
-                    token: named.map(token),
-                    client: *client,
+                    sharing: within.unwrap_or(call.mode.into()),
+                    lease,
+                    holds: call.holds.map(count),
+                    fence,
+                    token: named,
+                    client: call.client,
                 },
             };
             // A command checks the bound first.
-            if let Some(fence) = request.terms.fence
-                && let Err(error) = tokens.check(fence, wall)
-            {
-                let bound = error.bound.get();
-                return (ended, Reply::TokenTooHigh { bound });
+            match fence.map(|fence| tokens.check(fence, wall)) {
+                Some(Err(error)) => Reply::TokenTooHigh {
+                    bound: error.bound.get(),
+                },
+                _ => acquired(live.acquire(&request, Turn::First, tokens, wall)),
             }
-            acquired(live.acquire(&request, Turn::First, tokens, wall))
         }
-        Call::Release {
+        Verb::Release => match live.release(&Release {
             owner: name,
-            how,
+            how: call.how,
             token: named,
-        } => match live.release(&Release {
-            owner: owner(name),
-            how: *how,
-            token: named.map(token),
         }) {
             Ok(released) => Reply::Left(released.left, released.changed),
             Err(ReleaseError::NotHeld) => Reply::Null,
             Err(ReleaseError::ModeNotNamed) => Reply::NameTheMode,
         },
-        Call::Renew {
-            owner: name,
-            lease: ms,
-            token: named,
-        } => {
-            let renewed = live.renew(owner(name), lease(*ms), named.map(token));
-            let stake = renewed.and(lock.hold(owner(name)));
+        Verb::Renew => {
+            let renewed = live.renew(name, lease, named);
+            let stake = renewed.and(lock.hold(name));
             assert_eq!(renewed, stake);
             renewed.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
         }
-        Call::Pass {
-            owner: name,
-            new_owner,
-            lease: ms,
-            token: named,
-            client,
-        } => {
+        Verb::Pass => {
             let pass = Pass {
-                owner: owner(name),
-                new_owner: owner(new_owner),
-                lease: lease(*ms),
-                token: named.map(token),
-                client: *client,
+                owner: name,
+                new_owner: owner(&call.new_owner),
+                lease,
+                token: named,
+                client: call.client,
             };
-            let held = live.hold(pass.owner);
+            let held = live.hold(name);
             match live.pass(&pass, tokens, wall) {
                 Ok(passed) => {
                     assert_eq!(Some(passed.since), held.map(|stake| stake.since));
@@ -155,26 +123,20 @@ pub(crate) fn perform(
                 Err(PassError::OutOfTokens) => Reply::OutOfTokens,
             }
         }
-        Call::Revoke {
-            owner: name,
-            token: named,
-        } => {
-            let revoked = live.revoke(owner(name), named.map(token));
+        Verb::Revoke => {
+            let revoked = live.revoke(name, named);
             revoked.map_or(Reply::Null, |it| Reply::Rest(it.left, it.changed))
         }
-        Call::Fence {
-            owner: name,
-            token: wanted,
-        } => match live.fence(owner(name), token(*wanted), tokens, wall) {
+        Verb::Fence => match live.fence(name, fence.unwrap_or(token(1)), tokens, wall) {
             Ok(stake) => {
-                assert_eq!(stake, stake.and(lock.hold(owner(name))));
+                assert_eq!(stake, stake.and(lock.hold(name)));
                 stake.map_or(Reply::Null, |stake| Reply::Token(stake.token.get()))
             }
             Err(error) => Reply::TokenTooHigh {
                 bound: error.bound.get(),
             },
         },
-        Call::Look => Reply::Silence,
+        Verb::Look => Reply::Silence,
     };
     (ended, reply)
 }

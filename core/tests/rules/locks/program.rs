@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::reference::{Call, Reference};
+use super::reference::{Call, Reference, Verb};
 
 pub(crate) const KEYS: usize = 2;
 const OWNERS: usize = 9;
@@ -93,45 +93,21 @@ pub(crate) enum Ownership {
     Earlier(usize),
 }
 
+/// A [`Call`] before its names and tokens are known.
 #[derive(Clone, Debug)]
-pub(crate) enum Deed {
-    Acquire {
-        owner: Who,
-        mode: Mode,
-        lease: u64,
-        holds: Option<u32>,
-        /// Of a reader; raised to `holds` where it is less.
-        limit: Option<u32>,
-        fence: Fence,
-        token: Ownership,
-        client: u64,
-    },
-    Release {
-        owner: Who,
-        how: How,
-        token: Ownership,
-    },
-    Renew {
-        owner: Who,
-        lease: u64,
-        token: Ownership,
-    },
-    Pass {
-        owner: Who,
-        new_owner: Who,
-        lease: u64,
-        token: Ownership,
-        client: u64,
-    },
-    Revoke {
-        owner: Who,
-        token: Ownership,
-    },
-    Fence {
-        owner: Who,
-        token: Fence,
-    },
-    Look,
+pub(crate) struct Deed {
+    verb: Verb,
+    owner: Who,
+    new_owner: Who,
+    mode: Mode,
+    lease: u64,
+    holds: Option<u32>,
+    /// Raised to `holds` where it is less.
+    limit: Option<u32>,
+    fence: Fence,
+    token: Ownership,
+    how: How,
+    client: u64,
 }
 
 impl Pause {
@@ -192,69 +168,21 @@ impl Deed {
     /// The action with its tokens as numbers. `granted` are all tokens granted before.
     pub(crate) fn call(&self, model: &Reference, key: usize, wall: u64, granted: &[u64]) -> Call {
         let name = |who: Who| who.name(model, key);
-        let held = |who| model.find(key, &name(who)).map(|hold| hold.token);
-        match *self {
-            Self::Acquire {
-                owner: who,
-                mode,
-                lease,
-                holds,
-                limit,
-                fence,
-                token,
-                client,
-            } => Call::Acquire {
-                owner: name(who),
-                mode,
-                lease,
-                holds,
-                limit: limit
-                    .filter(|_| mode == Mode::Read)
-                    .map(|limit| limit.max(holds.unwrap_or(1))),
-                fence: fence.token(model, wall),
-                token: token.token(held(who), granted),
-                client,
-            },
-            Self::Release {
-                owner: who,
-                how,
-                token,
-            } => Call::Release {
-                owner: name(who),
-                how,
-                token: token.token(held(who), granted),
-            },
-            Self::Renew {
-                owner: who,
-                lease,
-                token,
-            } => Call::Renew {
-                owner: name(who),
-                lease,
-                token: token.token(held(who), granted),
-            },
-            Self::Pass {
-                owner: who,
-                new_owner,
-                lease,
-                token,
-                client,
-            } => Call::Pass {
-                owner: name(who),
-                new_owner: name(new_owner),
-                lease,
-                token: token.token(held(who), granted),
-                client,
-            },
-            Self::Revoke { owner: who, token } => Call::Revoke {
-                owner: name(who),
-                token: token.token(held(who), granted),
-            },
-            Self::Fence { owner: who, token } => Call::Fence {
-                owner: name(who),
-                token: token.token(model, wall).unwrap_or(1),
-            },
-            Self::Look => Call::Look,
+        let owner = name(self.owner);
+        let held = model.find(key, &owner).map(|hold| hold.token);
+        let limit = self.limit.filter(|_| self.mode == Mode::Read);
+        Call {
+            verb: self.verb,
+            owner,
+            new_owner: name(self.new_owner),
+            mode: self.mode,
+            lease: self.lease,
+            holds: self.holds,
+            limit: limit.map(|limit| limit.max(self.holds.unwrap_or(1))),
+            fence: self.fence.token(model, wall),
+            token: self.token.token(held, granted),
+            how: self.how,
+            client: self.client,
         }
     }
 }
@@ -306,51 +234,36 @@ fn pauses() -> impl Strategy<Value = Pause> {
 }
 
 fn deeds() -> impl Strategy<Value = Deed> {
+    let verbs = prop_oneof![
+        10 => Just(Verb::Acquire),
+        6 => Just(Verb::Release),
+        3 => Just(Verb::Renew),
+        4 => Just(Verb::Pass),
+        1 => Just(Verb::Revoke),
+        2 => Just(Verb::Fence),
+        1 => Just(Verb::Look),
+    ];
     let terms = (modes(), leases(), holds(), limits(), fences());
-    // Most requests name no token.
-    let adds_to = prop_oneof![3 => Just(Ownership::Unnamed), 1 => ownerships()];
-    let acquire = (owners(), terms, adds_to, clients()).prop_map(
-        |(owner, (mode, lease, holds, limit, fence), token, client)| Deed::Acquire {
+    let rest = (ownerships(), prop::bool::weighted(0.25), hows(), clients());
+    (verbs, owners(), owners(), terms, rest).prop_map(|(verb, owner, new_owner, terms, rest)| {
+        let (mode, lease, holds, limit, fence) = terms;
+        let (token, adds, how, client) = rest;
+        // Most requests name no token.
+        let is_plain = verb == Verb::Acquire && !adds;
+        Deed {
+            verb,
             owner,
+            new_owner,
             mode,
             lease,
             holds,
             limit,
             fence,
-            token,
+            token: if is_plain { Ownership::Unnamed } else { token },
+            how,
             client,
-        },
-    );
-    let release = (owners(), hows(), ownerships()).prop_map(|(owner, how, token)| Deed::Release {
-        owner,
-        how,
-        token,
-    });
-    let renew = (owners(), leases(), ownerships()).prop_map(|(owner, lease, token)| Deed::Renew {
-        owner,
-        lease,
-        token,
-    });
-    let pass = (owners(), owners(), leases(), ownerships(), clients()).prop_map(
-        |(owner, new_owner, lease, token, client)| Deed::Pass {
-            owner,
-            new_owner,
-            lease,
-            token,
-            client,
-        },
-    );
-    let revoke = (owners(), ownerships()).prop_map(|(owner, token)| Deed::Revoke { owner, token });
-    let fence = (owners(), fences()).prop_map(|(owner, token)| Deed::Fence { owner, token });
-    prop_oneof![
-        10 => acquire,
-        6 => release,
-        3 => renew,
-        4 => pass,
-        1 => revoke,
-        2 => fence,
-        1 => Just(Deed::Look),
-    ]
+        }
+    })
 }
 
 fn owners() -> impl Strategy<Value = Who> {

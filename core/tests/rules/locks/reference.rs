@@ -63,47 +63,36 @@ pub(crate) enum Reply {
     Silence,
 }
 
-/// A request of one owner for one key. Tokens are numbers here, leases milliseconds.
-#[derive(Clone, Debug)]
-pub(crate) enum Call {
-    Acquire {
-        owner: Vec<u8>,
-        mode: Mode,
-        lease: u64,
-        holds: Option<u32>,
-        /// Of a reader, no less than `holds`.
-        limit: Option<u32>,
-        fence: Option<u64>,
-        /// Of the hold that it wants to add to.
-        token: Option<u64>,
-        client: u64,
-    },
-    Release {
-        owner: Vec<u8>,
-        how: How,
-        token: Option<u64>,
-    },
-    Renew {
-        owner: Vec<u8>,
-        lease: u64,
-        token: Option<u64>,
-    },
-    Pass {
-        owner: Vec<u8>,
-        new_owner: Vec<u8>,
-        lease: u64,
-        token: Option<u64>,
-        client: u64,
-    },
-    Revoke {
-        owner: Vec<u8>,
-        token: Option<u64>,
-    },
-    Fence {
-        owner: Vec<u8>,
-        token: u64,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Acquire,
+    Release,
+    Renew,
+    Pass,
+    Revoke,
+    Fence,
     Look,
+}
+
+/// A request of one owner for one key, with all arguments that any verb has; each ignores those of others. Tokens are numbers here, leases
+/// milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) owner: Vec<u8>,
+    /// To whom PASS gives the hold.
+    pub(crate) new_owner: Vec<u8>,
+    pub(crate) mode: Mode,
+    pub(crate) lease: u64,
+    pub(crate) holds: Option<u32>,
+    /// Of a reader, no less than `holds`.
+    pub(crate) limit: Option<u32>,
+    /// What FENCE and acquiring commands raise the token to.
+    pub(crate) fence: Option<u64>,
+    /// Of the hold that the caller means.
+    pub(crate) token: Option<u64>,
+    pub(crate) how: How,
+    pub(crate) client: u64,
 }
 
 /// A server: its holds and its last token.
@@ -174,23 +163,19 @@ impl Reference {
 
     /// Runs `call` at `now`, after [`Self::end`] has removed the ended holds.
     pub(crate) fn answer(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
-        match call {
-            Call::Acquire { .. } => self.acquire(key, now, wall, call),
-            Call::Release { owner, how, token } => self.release(key, owner, *how, *token),
-            Call::Renew {
-                owner,
-                lease,
-                token,
-            } => match self.find_mut(key, owner, *token) {
+        match call.verb {
+            Verb::Acquire => self.acquire(key, now, wall, call),
+            Verb::Release => self.release(key, call),
+            Verb::Renew => match self.find_mut(key, &call.owner, call.token) {
                 Some(hold) if hold.revoked => Reply::Null,
                 Some(hold) => {
-                    hold.ends = hold.ends.max(now + lease);
+                    hold.ends = hold.ends.max(now + call.lease);
                     Reply::Token(hold.token)
                 }
                 None => Reply::Null,
             },
-            Call::Pass { .. } => self.pass(key, now, wall, call),
-            Call::Revoke { owner, token } => match self.find_mut(key, owner, *token) {
+            Verb::Pass => self.pass(key, now, wall, call),
+            Verb::Revoke => match self.find_mut(key, &call.owner, call.token) {
                 Some(hold) => {
                     let rest = Reply::Rest(hold.ends - now, !hold.revoked);
                     hold.revoked = true;
@@ -198,25 +183,13 @@ impl Reference {
                 }
                 None => Reply::Null,
             },
-            Call::Fence { owner, token } => self.fence(key, owner, *token, wall),
-            Call::Look => Reply::Silence,
+            Verb::Fence => self.fence(key, &call.owner, call.fence.unwrap_or(1), wall),
+            Verb::Look => Reply::Silence,
         }
     }
 
     fn acquire(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
-        let Call::Acquire {
-            owner,
-            mode,
-            lease,
-            holds,
-            limit,
-            fence,
-            token,
-            client,
-        } = call
-        else {
-            return Reply::Silence;
-        };
+        let (owner, mode, fence) = (&call.owner, call.mode, call.fence);
         let bound = self.bound(wall);
         if fence.is_some_and(|fence| fence > bound) {
             return Reply::TokenTooHigh { bound };
@@ -227,11 +200,11 @@ impl Reference {
         }
         // "only adds to a hold that this owner has, with that token or a higher one"
         let mine_is_older = |token| mine.as_ref().is_none_or(|mine| mine.token < token);
-        if token.is_some_and(mine_is_older) {
+        if call.token.is_some_and(mine_is_older) {
             return Reply::Null;
         }
         let others_forbid = self.holds.iter().any(|other| {
-            let both_read_only = *mode == Mode::Read && other.write == 0;
+            let both_read_only = mode == Mode::Read && other.write == 0;
             other.key == key && other.owner != *owner && !both_read_only
         });
         if others_forbid {
@@ -251,30 +224,30 @@ impl Reference {
             client: 0,
             revoked: false,
         });
-        let upgrade = !is_new && *mode == Mode::Write && hold.write == 0;
-        let before = *hold.count(*mode);
-        let count = holds.map_or(before + 1, u64::from);
+        let upgrade = !is_new && mode == Mode::Write && hold.write == 0;
+        let before = *hold.count(mode);
+        let count = call.holds.map_or(before + 1, u64::from);
         if count > MAX_COUNT {
             return Reply::CountTooHigh;
         }
         let others = self.holds.iter();
         let others = others.filter(|other| other.key == key && other.owner != *owner);
         let sum = count + others.map(|other| other.read).sum::<u64>();
-        if count > before && limit.is_some_and(|limit| sum > limit.into()) {
+        if count > before && call.limit.is_some_and(|limit| sum > limit.into()) {
             return match is_new {
                 true => Reply::Wait { upgrade: false },
                 false => Reply::Null,
             };
         }
         if is_new || upgrade {
-            match self.next_token(wall, *fence) {
+            match self.next_token(wall, fence) {
                 Some(token) => hold.token = token,
                 None => return Reply::OutOfTokens,
             }
         }
-        *hold.count(*mode) = count;
-        hold.ends = hold.ends.max(now + lease);
-        hold.client = *client;
+        *hold.count(mode) = count;
+        hold.ends = hold.ends.max(now + call.lease);
+        hold.client = call.client;
         let token = hold.token;
         self.holds
             .retain(|other| other.key != key || other.owner != *owner);
@@ -286,12 +259,12 @@ impl Reference {
         }
     }
 
-    fn release(&mut self, key: usize, owner: &[u8], how: How, token: Option<u64>) -> Reply {
-        let Some(hold) = self.find_mut(key, owner, token) else {
+    fn release(&mut self, key: usize, call: &Call) -> Reply {
+        let Some(hold) = self.find_mut(key, &call.owner, call.token) else {
             return Reply::Null;
         };
         let before = hold.write + hold.read;
-        match how {
+        match call.how {
             How::All => (hold.write, hold.read) = (0, 0),
             How::One(named) | How::LeaveAt(_, named) => {
                 let mode = match named {
@@ -304,7 +277,7 @@ impl Reference {
                 if *count == 0 {
                     return Reply::Null;
                 }
-                *count = match how {
+                *count = match call.how {
                     How::LeaveAt(most, _) => (*count).min(u64::from(most)),
                     _ => *count - 1,
                 };
@@ -318,20 +291,11 @@ impl Reference {
     /// "Transfers the whole hold, with its modes and counts as they are, to another name, with a new token and a lease of
     /// exactly `lease` from now." `held` counts from the pass, and the connection is the one that sent it.
     fn pass(&mut self, key: usize, now: u64, wall: u64, call: &Call) -> Reply {
-        let Call::Pass {
-            owner,
-            new_owner,
-            lease,
-            token,
-            client,
-        } = call
-        else {
-            return Reply::Silence;
-        };
-        if self
-            .find_mut(key, owner, *token)
-            .is_none_or(|hold| hold.revoked)
-        {
+        let Call {
+            owner, new_owner, ..
+        } = call;
+        let held = self.find_mut(key, owner, call.token);
+        if held.is_none_or(|hold| hold.revoked) {
             return Reply::Null;
         }
         if self.find(key, new_owner).is_some() {
@@ -340,12 +304,12 @@ impl Reference {
         let Some(new_token) = self.next_token(wall, None) else {
             return Reply::OutOfTokens;
         };
-        if let Some(hold) = self.find_mut(key, owner, *token) {
+        if let Some(hold) = self.find_mut(key, owner, call.token) {
             hold.owner.clone_from(new_owner);
             hold.token = new_token;
-            hold.ends = now + lease;
+            hold.ends = now + call.lease;
             hold.since = now;
-            hold.client = *client;
+            hold.client = call.client;
         }
         Reply::Passed(new_token)
     }

@@ -8,7 +8,7 @@ use mortise_core::{Instant, Lock, OwnerRef, Stake, Token, TokenClock};
 
 use super::perform::{owner, stakes};
 use super::program::KEYS;
-use super::reference::Call;
+use super::reference::{Call, Verb};
 
 /// What a step on one key of the primary did.
 pub(crate) struct News<'a> {
@@ -171,11 +171,12 @@ impl Replica {
 
 /// The effects on the owners of a call. A hold that was passed on and is the only one needs one.
 fn effects_of<'a>(lock: &'a Lock, call: &'a Call) -> Vec<Effect<'a>> {
-    if let Call::Pass { new_owner, .. } = call
+    let new_owner = owner(&call.new_owner);
+    if call.verb == Verb::Pass
         && lock.len() == 1
-        && let Some(stake) = lock.hold(owner(new_owner))
+        && let Some(stake) = lock.hold(new_owner)
     {
-        return vec![Effect::Sole(owner(new_owner), stake)];
+        return vec![Effect::Sole(new_owner, stake)];
     }
     let owners = call.owners().into_iter();
     owners.map(|name| effect_for(lock, owner(name))).collect()

@@ -6,7 +6,7 @@ use mortise_core::{Instant, Lease, Lock, Stake, TokenClock};
 
 use super::perform::{Outcome, as_hold, hold_of, owner, perform, stakes};
 use super::program::{KEYS, Program, Step};
-use super::reference::{Call, Hold, Reference, Reply};
+use super::reference::{Call, Hold, Reference, Reply, Verb};
 use super::replica::{News, Replica};
 
 const MAX_TOKEN: u64 = (1 << 53) - 1;
@@ -141,12 +141,8 @@ impl World {
     fn check_tokens(&mut self, floor: u64, reply: Reply, call: &Call) {
         if let Reply::New(token) | Reply::Upgrade(token) | Reply::Passed(token) = reply {
             assert!(token > floor, "{token} granted after {floor}");
-            if let Call::Acquire {
-                fence: Some(fence), ..
-            } = call
-            {
-                assert!(token >= *fence);
-            }
+            let least = call.fence.filter(|_| call.verb == Verb::Acquire);
+            assert!(least.is_none_or(|least| token >= least));
             self.granted.push(token);
         }
     }
@@ -198,7 +194,7 @@ impl World {
         assert_eq!(others(&before), others(after));
         let mine = call.owner().unwrap_or_default();
         if let (Some(before), Some(after)) = (before.hold(owner(mine)), after.hold(owner(mine))) {
-            if let Call::Revoke { .. } = call {
+            if call.verb == Verb::Revoke {
                 let revoked = true;
                 assert_eq!(after, Stake { revoked, ..before }, "nothing but the mark");
             } else {
@@ -249,11 +245,12 @@ impl World {
 
     /// Checks that with HOLDS a repeated call changes nothing.
     fn check_repetition(&self, after: &Lock, reply: Reply, call: &Call) {
-        let token = match (reply, call) {
-            (
-                Reply::New(token) | Reply::Reentry(token) | Reply::Upgrade(token),
-                Call::Acquire { holds: Some(_), .. },
-            ) => token,
+        let token = match reply {
+            Reply::New(token) | Reply::Reentry(token) | Reply::Upgrade(token)
+                if call.holds.is_some() =>
+            {
+                token
+            }
             _ => return,
         };
         let mut twice = after.clone();

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::record::Stint;
 use super::shared::{Role, Shared, Stay};
+use crate::command;
 use crate::conn::Conn;
 use crate::dice::Dice;
 
@@ -65,27 +66,17 @@ impl Client {
         while !self.shared.stopped() && line.port == self.port() {
             self.requests += 1;
             let owner = format!("{}-{}", self.name, self.requests);
-            let lease = self.shared.lease.as_millis() as u64;
+            let (key, lease) = (&self.shared.key, self.shared.lease.as_millis());
             let mut sent = Instant::now();
-            line.conn.submit_or_lose(&crate::command!(
-                "LOCK.ACQUIRE",
-                &self.shared.key,
-                &owner,
-                lease,
-                "WAIT",
-                1_000
-            ));
+            let acquire = command!("LOCK.ACQUIRE {key} {owner} {lease} WAIT 1000");
+            line.conn.submit_or_lose(&acquire);
             let port = line.port;
             let mut reply = self.await_reply(&mut line, None);
             // A long wait may have used up the lease that counts from the request, so confirm it.
             if matches!(reply, Some(Ok(Value::Int(_)))) && sent.elapsed() > self.shared.lease / 10 {
                 sent = Instant::now();
-                line.conn.submit_or_lose(&crate::command!(
-                    "LOCK.RENEW",
-                    &self.shared.key,
-                    &owner,
-                    lease
-                ));
+                let renew = command!("LOCK.RENEW {key} {owner} {lease}");
+                line.conn.submit_or_lose(&renew);
                 reply = self.await_reply(&mut line, None);
             }
             match reply {
@@ -146,7 +137,6 @@ impl Client {
         let begin = Instant::now();
         let mut until = grant.until;
         let leave = begin + self.some_time();
-        let lease = self.shared.lease.as_millis() as u64;
         let mut next = match self.shared.stay {
             Stay::Silent => until,
             _ => sent + self.shared.lease / 3,
@@ -175,14 +165,7 @@ impl Client {
                 };
             }
             sent = now;
-            line.conn.submit_or_lose(&crate::command!(
-                "LOCK.RENEW",
-                &self.shared.key,
-                &grant.owner,
-                lease,
-                "TOKEN",
-                grant.token
-            ));
+            line.conn.submit_or_lose(&self.renewal(grant));
             match self.await_reply(&mut line, Some(until)) {
                 Some(Ok(Value::Int(_))) => {
                     until = self.belief(sent);
@@ -208,13 +191,9 @@ impl Client {
         if self.role == Role::Returner {
             line = self.return_to(line, grant);
         }
-        line.conn.submit_or_lose(&crate::command!(
-            "LOCK.RELEASE",
-            &self.shared.key,
-            &grant.owner,
-            "TOKEN",
-            grant.token
-        ));
+        let (key, Grant { owner, token, .. }) = (&self.shared.key, grant);
+        let release = command!("LOCK.RELEASE {key} {owner} TOKEN {token}");
+        line.conn.submit_or_lose(&release);
         let answered = self.await_reply(&mut line, Some(Instant::now() + self.shared.lease));
         answered.and_then(Result::ok).map(|_| line)
     }
@@ -222,7 +201,6 @@ impl Client {
     /// Asks after the end of its lease whether it still holds, until there is a reply, and if so is
     /// inside for a lease.
     fn return_to(&mut self, mut line: Line, grant: &Grant) -> Line {
-        let lease = self.shared.lease.as_millis() as u64;
         while !self.shared.stopped() {
             if line.port != self.port()
                 && let Ok(conn) = Conn::to_port(self.port())
@@ -231,14 +209,7 @@ impl Client {
                 line = Line { port, conn };
             }
             let sent = Instant::now();
-            line.conn.submit_or_lose(&crate::command!(
-                "LOCK.RENEW",
-                &self.shared.key,
-                &grant.owner,
-                lease,
-                "TOKEN",
-                grant.token
-            ));
+            line.conn.submit_or_lose(&self.renewal(grant));
             match self.await_reply(&mut line, None) {
                 Some(Ok(Value::Int(_))) => {
                     let (begin, until) = (Instant::now(), self.belief(sent));
@@ -258,6 +229,11 @@ impl Client {
             }
         }
         line
+    }
+
+    fn renewal(&self, Grant { owner, token, .. }: &Grant) -> Cmd {
+        let (key, lease) = (&self.shared.key, self.shared.lease.as_millis());
+        command!("LOCK.RENEW {key} {owner} {lease} TOKEN {token}")
     }
 
     fn some_time(&mut self) -> Duration {

@@ -6,8 +6,6 @@
 //! Every second all of them stop for a moment, and the test compares the replica. At the end nobody sends new requests, but waiters keep
 //! waiting: each must get an answer, because every lease ends.
 
-mod player;
-
 use std::env;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -18,14 +16,20 @@ use mortise_harness::{
 };
 
 use super::EndsOnDrop;
-use player::{CONNECTIONS, DATABASES, KEYS, Player, Playground};
+use super::player::{DATABASES, KEYS, Player, Players, Playground};
+
+const CONNECTIONS: Players = Players {
+    count: 200,
+    owners: 60,
+    long_leases: false,
+};
 
 /// Runs all connections for a while, and ends them.
 fn run(primary: &Server, replica: &Server, seed: u64, length: Duration) {
-    let ground = Playground::new(primary);
+    let ground = Playground::new(primary, CONNECTIONS);
     let began = Instant::now();
     thread::scope(|scope| {
-        for place in 0..CONNECTIONS {
+        for place in 0..CONNECTIONS.count {
             let ground = &ground;
             scope.spawn(move || {
                 // If one fails, the others end, too.
