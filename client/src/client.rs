@@ -67,6 +67,7 @@ impl Client {
     }
 
     /// Returns settings for a client whose connections this closure opens: each time one is needed for the first time, or has broken.
+    /// The connections' own limit for a reply is lifted: the client has one for each call.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), mortise_client::Error> {
@@ -86,7 +87,8 @@ impl Client {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
     {
-        Builder::new(Source::Server(Connect::new(SOME_SERVER, connect)), Client)
+        let connect = Connect::new(SOME_SERVER, connect).without_limit();
+        Builder::new(Source::Server(connect), Client)
     }
 
     /// Returns settings for a client of a Redis Cluster, by the URLs of some of its nodes. User, password and TLS are those of the

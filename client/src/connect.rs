@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
@@ -86,6 +86,17 @@ impl Connect {
             opening.boxed()
         };
         let open = Arc::new(open);
+        Connect { open, ..self }
+    }
+
+    /// The same connections, each of which waits for replies without limit: a call for letters takes longer than the 500 ms that `redis` allows.
+    pub(crate) fn without_limit(self) -> Connect {
+        let open = self.open.clone();
+        let lifted = |mut connection: MultiplexedConnection| {
+            connection.set_response_timeout(Duration::MAX);
+            connection
+        };
+        let open = Arc::new(move || open().map_ok(lifted).boxed());
         Connect { open, ..self }
     }
 

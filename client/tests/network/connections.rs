@@ -1,7 +1,7 @@
 //! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
 
 use mortise_client::Client;
-use mortise_harness::Server;
+use mortise_harness::{Server, cmd, eventually, text};
 
 use crate::support::{self, ms};
 
@@ -27,15 +27,44 @@ async fn locks_work_over_a_unix_socket() {
     exercise(&client, "k").await;
 }
 
-#[tokio::test]
-async fn locks_work_over_connections_that_the_application_opens() {
-    let server = Server::start();
+/// A client that opens its connections as the documentation of the `redis` crate does.
+async fn client_with_default_connections(server: &Server) -> Client {
     let redis = mortise_client::redis::Client::open(server.url()).unwrap();
     let client = Client::with(move || {
         let redis = redis.clone();
         async move { redis.get_multiplexed_async_connection().await }
     });
-    exercise(&client.connect().await.unwrap(), "k").await;
+    client.connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn locks_work_over_connections_that_the_application_opens() {
+    let server = Server::start();
+    exercise(&client_with_default_connections(&server).await, "k").await;
+}
+
+/// Such a connection fails each request that has no reply within 500 ms, and a call for letters waits for a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_keeps_its_connection_whatever_time_limit_that_has() {
+    let server = Server::start();
+    let client = client_with_default_connections(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(client.lock("k").acquire());
+    let mut conn = server.connect();
+    let mut collector = || {
+        eventually("letters are collected", || {
+            let clients = text(&cmd!(conn, "CLIENT LIST")).to_lowercase();
+            let collector = clients.lines().find(|it| it.contains("cmd=lock.mail"))?;
+            Some(collector.split(' ').next()?.to_owned())
+        })
+    };
+    let (first, calls) = (collector(), server.calls("lock.mail"));
+    eventually("they are collected again", || {
+        server.calls("lock.mail") > calls + 2
+    });
+    assert_eq!(collector(), first, "another connection");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
