@@ -76,9 +76,11 @@ impl OpenLock<'_> {
     /// `None` if `owner` holds nothing here, or not with `token`.
     pub(crate) fn revoke(&mut self, owner: OwnerRef<'_>, token: Option<Token>) -> Option<Revoked> {
         let revoked = self.live()?.revoke(owner, token)?;
+        // Where nothing is granted, a hold that was revoked elsewhere may have come to where its owner waits.
+        self.queue_has_changed();
+        waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::REVOKED);
         if revoked.changed {
             self.replicate(owner);
-            waiters::refuse_all_of(self.ctx, self.key_ref(), owner, &Error::REVOKED);
             totals::add(self.ctx, Total::Revocations);
             self.notify(Notice::Revoked);
         }

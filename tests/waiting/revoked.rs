@@ -2,7 +2,7 @@
 
 use mortise_harness::{
     Conn, Server, Shutdown, assert_error, cmd, command, granted, hold_of, holders_of, int, is_nil,
-    mail, queue, queue_of, refused, request, try_cmd, waiter,
+    mail, queue, queue_of, refused, request, send, try_cmd, waiter,
 };
 
 #[track_caller]
@@ -153,5 +153,14 @@ fn in_the_grace_a_hold_is_revoked_and_its_owners_requests_are_refused_at_once() 
         assert!(is_nil(&cmd!(conn, "{acquire} other c 60000")));
     }
     assert!(is_nil(&cmd!(conn, "LOCK.RENEW key a 600000")));
+    // A hold that was revoked before comes to a key of the same name at which its owner waits.
+    cmd!(conn, "SELECT 1");
+    let mut elsewhere = server.connect();
+    cmd!(elsewhere, "SELECT 1");
+    send!(elsewhere, "LOCK.WLOCK key a 60000 WAIT 0");
+    server.await_blocked(&elsewhere);
+    cmd!(conn, "SWAPDB 0 1");
+    assert!(int(&cmd!(conn, "LOCK.REVOKE key a")) > 0);
+    assert_refused(&mut elsewhere);
     assert!(server.gauge("grace_left_ms") > 0);
 }

@@ -252,16 +252,14 @@ impl Server {
     /// Makes a hold end with its lease, and refuses the requests of its owner at the key.
     pub fn revoke(&mut self, key: &KeyId, owner: OwnerRef<'_>) -> Option<Revoked> {
         let revoked = self.with_live(key, |_, live| live.revoke(owner, None))?;
-        if revoked.changed {
-            for id in self.queues.requests_of(key.as_ref(), owner) {
-                let Removed { waiter, keys } = self.remove(id).expect("it waits");
-                let verdict = Verdict::Refused(AcquireError::Revoked);
-                self.ended.push(Ended::Decided(Decided {
-                    waiter,
-                    keys,
-                    verdict,
-                }));
-            }
+        for id in self.queues.requests_of(key.as_ref(), owner) {
+            let Removed { waiter, keys } = self.remove(id).expect("it waits");
+            let verdict = Verdict::Refused(AcquireError::Revoked);
+            self.ended.push(Ended::Decided(Decided {
+                waiter,
+                keys,
+                verdict,
+            }));
         }
         Some(revoked)
     }
