@@ -2,7 +2,7 @@
 //! replaced: the next call opens another. What is in flight over the old one may still be answered.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -71,9 +71,9 @@ impl Link {
         let opening = self.opening();
         let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
-        let answer = connection.send_packed_command(command);
+        let answer = pin!(connection.send_packed_command(command));
         let value = self.answered(answer, &opening, limit).await?;
-        self.reply(value, sent, &opening)
+        self.reply(value, sent)
     }
 
     /// Sends several commands in one write, and awaits their replies for `limit` at most.
@@ -85,9 +85,9 @@ impl Link {
         let opening = self.opening();
         let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
-        let answer = connection.send_packed_commands(commands, 0, commands.len());
+        let answer = pin!(connection.send_packed_commands(commands, 0, commands.len()));
         let values = self.answered(answer, &opening, limit).await?.into_iter();
-        let replies = values.map(|value| self.reply(value, sent, &opening));
+        let replies = values.map(|value| self.reply(value, sent));
         Ok(replies.collect())
     }
 
@@ -104,15 +104,15 @@ impl Link {
     /// Waits for the answer to what was sent. If there is none in time, the next call opens another connection.
     async fn answered<T>(
         &self,
-        answer: impl Future<Output = RedisResult<T>>,
+        mut answer: Pin<&mut impl Future<Output = RedisResult<T>>>,
         opening: &Opening,
         limit: Duration,
     ) -> Result<T, Failed> {
-        let (mut answer, runtime) = (pin!(answer), &self.runtime);
-        let mut answered = runtime.limited(limit, answer.as_mut()).await;
+        let mut answered = self.runtime.limited(limit, answer.as_mut()).await;
         if answered.is_none() {
             // What has arrived by now, and was not read because this process had other work, is not late.
-            answered = runtime.limited(READING.min(limit / 16), answer).await;
+            let limit = READING.min(limit / 16);
+            answered = self.runtime.limited(limit, answer).await;
         }
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
         self.is_silent.store(answered.is_err(), Ordering::Relaxed);
@@ -123,12 +123,12 @@ impl Link {
     }
 
     /// What the server has replied. One that is no primary is left for another connection, which may lead elsewhere.
-    fn reply(&self, value: Value, sent: BootInstant, opening: &Opening) -> Result<Reply, Failed> {
+    fn reply(&self, value: Value, sent: BootInstant) -> Result<Reply, Failed> {
         let Value::ServerError(error) = value else {
             return Ok(Reply { value, sent });
         };
         if error.code() == "READONLY" {
-            self.leave_demoted(opening);
+            self.doubt();
         }
         let (server, message) = (self.server(), error.details().unwrap_or_default());
         let error = Error::of_line(server, error.code(), message);
@@ -137,17 +137,10 @@ impl Link {
 
     /// The server may be the primary no more: another connection may lead elsewhere.
     pub(crate) fn doubt(&self) {
-        let current = lock(&self.current).clone();
-        if let Some(opening) = current {
-            self.leave_demoted(&opening);
-        }
-    }
-
-    fn leave_demoted(&self, opening: &Opening) {
         let mut demoted = lock(&self.demoted);
         if demoted.elapsed() > DEMOTED {
             *demoted = BootInstant::now();
-            self.close(opening);
+            *lock(&self.current) = None;
         }
     }
 

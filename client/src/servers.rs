@@ -91,14 +91,14 @@ impl Servers {
         limit: Duration,
     ) -> Result<Reply, Failed> {
         let mut place = self.home(place).await;
-        for _ in 0..REDIRECTIONS {
+        let mut redirections = 0..REDIRECTIONS;
+        loop {
             let called = place.call(command, limit).await;
             match self.next(&place, &called).map_err(Failed::Refused)? {
-                Some(next) => place = next,
-                None => return called,
+                Some(next) if redirections.next().is_some() => place = next,
+                _ => return called,
             }
         }
-        place.call(command, limit).await
     }
 
     /// Sends a renewal. Returns its reply once replicas have it, if they have to.
