@@ -2,10 +2,9 @@
 //! renews it and reports its loss.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::{Either, join_all, select};
-use futures_util::{StreamExt, stream};
 use redis::Cmd;
 use tokio::sync::Notify;
 
@@ -98,7 +97,7 @@ impl Hold {
         });
         {
             let mut state = lock(&hold.state);
-            let at = hold.due(&mut state).unwrap_or_default();
+            let at = hold.due(&mut state, BootInstant::now()).unwrap_or_default();
             state.due = Some(core.keeper.keep(hold.clone(), at, core.pending()));
         }
         hold
@@ -145,25 +144,25 @@ impl Hold {
 
     /// Ends it, for the first reason. Returns whether it was held until now.
     pub(crate) fn end(&self, loss: Loss) -> bool {
-        let was_held = self.belief(|belief| belief.lose(loss, BootInstant::now()));
-        self.report();
+        let (mut state, now) = (lock(&self.state), BootInstant::now());
+        let was_held = state.belief.lose(loss, now);
+        self.report(state, now);
         was_held
     }
 
     /// It has changed: its end is reported, and the keeper may have to tend it at another moment.
     pub(crate) fn wake(&self) {
-        self.report();
-        let mut state = lock(&self.state);
+        let (mut state, now) = (lock(&self.state), BootInstant::now());
         if let Some(due) = state.due {
-            let at = self.due(&mut state);
+            let at = self.due(&mut state, now);
             state.due = self.core.keeper.put_off(due, at);
         }
+        self.report(state, now);
     }
 
     /// Reports the end of the hold, once it has ended.
-    fn report(&self) {
-        let mut state = lock(&self.state);
-        if let Some(loss) = state.belief.loss(BootInstant::now())
+    fn report(&self, mut state: MutexGuard<'_, State>, now: BootInstant) {
+        if let Some(loss) = state.belief.loss(now)
             && !std::mem::replace(&mut state.is_reported, true)
         {
             let token = state.belief.token;
@@ -188,29 +187,32 @@ impl Hold {
 
     /// Has its servers remove it, in the background, unless that was done.
     pub(crate) fn leave(&self) {
+        if !self.set_left() {
+            return;
+        }
         // A request of unknown outcome may still be on its way.
         let leave = match self.loss() {
             Some(Loss::Unknown) => request::leave_for_good,
             _ => request::leave,
         };
-        if self.set_left() {
-            for place in self.places() {
-                let leave = leave(&place.key, &self.owner);
-                self.core.leave(place, leave, self.terms.lease);
-            }
+        for place in self.places() {
+            let leave = leave(&place.key, &self.owner);
+            self.core.leave(place, leave, self.terms.lease);
         }
     }
 
     /// Nothing is left to be released: it was, or it belongs to another name. Returns whether that is new.
     pub(crate) fn set_left(&self) -> bool {
-        let was_left = std::mem::replace(&mut lock(&self.state).is_left, true);
-        self.wake();
-        !was_left
+        let mut state = lock(&self.state);
+        if let Some(due) = state.due.take() {
+            self.core.keeper.put_off(due, None);
+        }
+        !std::mem::replace(&mut state.is_left, true)
     }
 
     /// When the keeper has to tend it next; `None` once nothing is left to do.
-    fn due(&self, state: &mut State) -> Option<BootInstant> {
-        let (now, deadline) = (BootInstant::now(), state.belief.deadline());
+    fn due(&self, state: &mut State, now: BootInstant) -> Option<BootInstant> {
+        let deadline = state.belief.deadline();
         if state.is_left || state.belief.loss(now).is_some() {
             // A release may be on its way: until the lease is over, its client's `close` has to find it.
             return (!state.is_left && now < deadline).then_some(deadline);
@@ -268,50 +270,60 @@ impl Hold {
 
     /// Releases it. What the servers do not confirm is left to be released, and so is what a dropped future leaves.
     pub(crate) async fn release(&self) -> Result<(), Error> {
-        self.give_up(|key| request::release(key, &self.owner))
-            .await
-            .map(drop)
+        self.give_up(|place, token| async move {
+            let release = request::by(token, request::release(&place.key, &self.owner));
+            self.send(&place, &release).await.map(drop)
+        })
+        .await
     }
 
     /// Keeps the lock taken for `lease` from now: by a name that nobody works under.
     pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
-        let nobody = self.core.names.next();
-        let pass = |key: &Bytes| request::pass(key, &self.owner, &nobody, lease);
-        for (place, token) in self.give_up(pass).await? {
-            if self.core.settings.replicas > 0 {
-                let token = Token::new(token);
-                let confirmed = self.core.renew(&place, &nobody, lease, token).await;
-                confirmed.map_err(|failed| failed.error(Error::Lost(Loss::Denied)))?;
+        let (core, nobody) = (&self.core, &self.core.names.next());
+        self.give_up(|place, token| async move {
+            let pass = request::pass(&place.key, &self.owner, nobody, lease);
+            let passed = self.send(&place, &request::by(token, pass)).await?;
+            if core.settings.replicas > 0 {
+                core.renew(&place, nobody, lease, Token::new(passed))
+                    .await?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
+        .await
     }
 
-    /// Ends it, by a command for each of its parts. Returns where that was done, and what the servers replied.
-    async fn give_up(&self, command: impl Fn(&Bytes) -> Cmd) -> Result<Vec<(Place, u64)>, Error> {
+    /// Sends a command about it. Returns the number that the server replies.
+    async fn send(&self, place: &Place, command: &Cmd) -> Result<u64, Failed> {
+        let (servers, limit) = (&self.core.servers, self.core.settings.reply);
+        let reply = servers.call(place, command, limit).await?;
+        request::number(reply.value)
+    }
+
+    /// Ends it, by a call for each of its parts, of which enough must succeed.
+    async fn give_up<C>(&self, call: impl Fn(Place, Token) -> C) -> Result<(), Error>
+    where
+        C: Future<Output = Result<(), Failed>>,
+    {
         if !self.end(Loss::Released) {
             return Err(Error::Lost(self.loss().unwrap_or(Loss::Released)));
         }
-        let tokens = self.belief(|belief| {
-            belief
-                .parts
-                .iter()
-                .map(|part| part.grant.token)
-                .collect::<Vec<_>>()
-        });
-        let needed = self.belief(|belief| belief.needed);
-        let calls = self.places().into_iter().zip(tokens).map(|(place, token)| {
-            let command = request::by(token, command(&place.key));
-            async move {
-                let limit = self.core.settings.reply;
-                let reply = self.core.servers.call(&place, &command, limit).await?;
-                Ok((place, request::number(reply.value)?))
+        let (parts, needed) = {
+            let state = lock(&self.state);
+            let tokens = state.belief.parts.iter().map(|part| part.grant.token);
+            let parts: Vec<_> = state.places.iter().cloned().zip(tokens).collect();
+            (parts, state.belief.needed)
+        };
+        let answers = match <[_; 1]>::try_from(parts) {
+            // Mostly there is one, and no room for its future has to be allocated.
+            Ok([(place, token)]) => vec![call(place, token).await],
+            Err(parts) => {
+                join_all(parts.into_iter().map(|(place, token)| call(place, token))).await
             }
-        });
-        let (mut done, mut failed, mut is_left) = (Vec::new(), None, true);
-        for answer in all(calls).await {
+        };
+        let (mut done, mut failed, mut is_left) = (0, None, true);
+        for answer in answers {
             match answer {
-                Ok(there) => done.push(there),
+                Ok(()) => done += 1,
                 Err(why) => {
                     is_left &= matches!(why, Failed::Denied);
                     failed = Some(why);
@@ -322,16 +334,8 @@ impl Hold {
             self.set_left();
         }
         match failed {
-            Some(failed) if done.len() < needed => Err(failed.error(Error::Lost(Loss::Denied))),
-            _ => Ok(done),
+            Some(failed) if done < needed => Err(failed.error(Error::Lost(Loss::Denied))),
+            _ => Ok(()),
         }
-    }
-}
-
-/// The outputs of all. Mostly there is one, and no room for it has to be allocated.
-async fn all<F: Future>(futures: impl ExactSizeIterator<Item = F>) -> Vec<F::Output> {
-    match futures.len() {
-        1 => stream::iter(futures).then(|future| future).collect().await,
-        _ => join_all(futures).await,
     }
 }
