@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::quorum::nodes::nodes;
 use crate::runtime::Runtime;
 use crate::servers::{Servers, not_over_quorum};
-use crate::settings::{Kind, Settings};
+use crate::settings::{Settings, Source};
 
 /// Settings of a [`Client`](crate::Client) or a [`Quorum`](crate::Quorum).
 ///
@@ -35,37 +35,21 @@ use crate::settings::{Kind, Settings};
 #[derive(Clone)]
 #[must_use = "settings do nothing until a client is made of them"]
 pub struct Builder<C> {
-    source: Source,
     settings: Settings,
     runtime: Option<Handle>,
     client: fn(Arc<Core>) -> C,
 }
 
-/// Where connections of a client lead.
-#[derive(Clone)]
-pub(crate) enum Source {
-    Server(Connect),
-    #[cfg(feature = "cluster")]
-    Cluster(Vec<redis::ConnectionInfo>),
-    Quorum(Vec<Connect>),
-}
-
 impl<C> Builder<C> {
     /// Returns a builder with the usual settings for `source`. `connect` returns what `client` makes of the core.
     pub(crate) fn new(source: Source, client: fn(Arc<Core>) -> C) -> Builder<C> {
-        let servers = match source {
-            Source::Server(_) => Kind::One,
-            #[cfg(feature = "cluster")]
-            Source::Cluster(_) => Kind::Cluster,
-            Source::Quorum(_) => Kind::Quorum,
-        };
         let ms = Duration::from_millis;
-        let (connect, reply) = match servers {
-            Kind::Quorum => (ms(500), ms(50)),
+        let (connect, reply) = match source {
+            Source::Quorum(_) => (ms(500), ms(50)),
             _ => (ms(2000), ms(2000)),
         };
         let settings = Settings {
-            servers,
+            source,
             name: None,
             lease: Duration::from_secs(10),
             wait: None,
@@ -74,7 +58,6 @@ impl<C> Builder<C> {
             replicas: 0,
         };
         Builder {
-            source,
             settings,
             runtime: None,
             client,
@@ -83,7 +66,7 @@ impl<C> Builder<C> {
 
     /// What opens connections to its server, if that is one.
     pub(crate) fn server(self) -> Result<Connect, Error> {
-        match self.source {
+        match self.settings.source {
             Source::Server(connect) => Ok(connect),
             _ => Err(Error::Invalid("a cluster is no server of a quorum".into())),
         }
@@ -93,7 +76,7 @@ impl<C> Builder<C> {
         let current = || Handle::try_current().map_err(|_| Error::NoRuntime);
         let runtime = Runtime::new(self.runtime.map_or_else(current, Ok)?);
         let settings = self.settings;
-        let servers = match self.source {
+        let servers = match settings.source.clone() {
             Source::Server(connect) => {
                 Servers::One(Arc::new(Node::new(connect, &settings, &runtime)))
             }

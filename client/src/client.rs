@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
-use crate::builder::{Builder, Source};
+use crate::builder::Builder;
 use crate::connect::{Connect, SOME_SERVER, address};
 use crate::core::Core;
 use crate::error::{Error, Failed};
@@ -15,6 +15,7 @@ use crate::inspect::{LockInfo, TopEntry};
 use crate::lock::Lock;
 use crate::name::Bytes;
 use crate::request;
+use crate::settings::Source;
 
 /// A client of one server, or of what counts as one: a Sentinel group, a cluster. Clones share its connections: one for all commands
 /// and one that collects the answers of those who wait, to each server.

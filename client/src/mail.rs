@@ -15,7 +15,7 @@ use crate::link::{Link, Reply};
 use crate::name::{Bytes, random_uuid};
 use crate::retry::Tries;
 use crate::runtime::Runtime;
-use crate::settings::{Kind, Settings};
+use crate::settings::{Settings, Source};
 use crate::sync::lock;
 use crate::time::BootInstant;
 use crate::token::Token;
@@ -134,9 +134,9 @@ impl Mail {
     /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
     fn letters(&self) -> Duration {
         let longest = Duration::from_secs(1);
-        match self.settings.servers {
-            Kind::Quorum => (2 * self.settings.reply).clamp(Duration::from_millis(100), longest),
-            _ => longest,
+        match self.settings.is_quorum() {
+            true => (2 * self.settings.reply).clamp(Duration::from_millis(100), longest),
+            false => longest,
         }
     }
 
@@ -146,7 +146,7 @@ impl Mail {
             // The box is not this server's any more, or will not be soon.
             error if error.is_redirection() => lock(&self.state).mailbox = None,
             Error::Refused { code, .. } if code == "UNBLOCKED" => return,
-            error if error.passes() && self.settings.servers == Kind::One => return,
+            error if error.passes() && matches!(self.settings.source, Source::Server(_)) => return,
             _ => {}
         }
         lock(&self.state).since = None;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use crate::connect::Connect;
+
 /// What applies to all locks and connections of a client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) servers: Kind,
+    pub(crate) source: Source,
     /// What connections are called, and owners begin with.
     pub(crate) name: Option<String>,
     /// The lease of locks that set none, and how long these wait.
@@ -20,19 +22,19 @@ pub(crate) struct Settings {
     pub(crate) replicas: u32,
 }
 
-/// What the servers of a client are to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    One,
+/// Where the servers of a client are, and what they are to each other.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Server(Connect),
     /// Another node may have the keys of one that is away.
     #[cfg(feature = "cluster")]
-    Cluster,
+    Cluster(Vec<redis::ConnectionInfo>),
     /// Any majority will do.
-    Quorum,
+    Quorum(Vec<Connect>),
 }
 
 impl Settings {
     pub(crate) fn is_quorum(&self) -> bool {
-        self.servers == Kind::Quorum
+        matches!(self.source, Source::Quorum(_))
     }
 }

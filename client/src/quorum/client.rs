@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::{Builder, Source};
+use crate::builder::Builder;
 use crate::client::Client;
 use crate::connect::{Connect, SOME_SERVER};
 use crate::core::Core;
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::Lock;
 use crate::request;
+use crate::settings::Source;
 
 /// A quorum of independent servers: the owner that holds a lock on a majority holds it. This is
 /// Redlock, with fencing.
