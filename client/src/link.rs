@@ -115,7 +115,9 @@ impl Link {
             answered = self.runtime.limited(limit, answer).await;
         }
         let answered = answered.unwrap_or_else(|| Err(late("reply", limit)));
-        self.is_silent.store(answered.is_err(), Ordering::Relaxed);
+        if answered.is_err() != self.is_silent() {
+            self.is_silent.store(answered.is_err(), Ordering::Relaxed);
+        }
         answered.map_err(|error| {
             self.close(opening);
             Failed::Unknown(self.error(error))

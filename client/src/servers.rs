@@ -90,12 +90,12 @@ impl Servers {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let mut place = self.home(place).await;
-        let mut redirections = 0..REDIRECTIONS;
+        let (mut moved, mut redirections) = (self.home(place).await, 0..REDIRECTIONS);
         loop {
+            let place = moved.as_ref().unwrap_or(place);
             let called = place.call(command, limit).await;
-            match self.next(&place, &called).map_err(Failed::Refused)? {
-                Some(next) if redirections.next().is_some() => place = next,
+            match self.next(place, &called).map_err(Failed::Refused)? {
+                Some(next) if redirections.next().is_some() => moved = Some(next),
                 _ => return called,
             }
         }
@@ -109,24 +109,25 @@ impl Servers {
         limit: Duration,
     ) -> Result<Reply, Failed> {
         let home = self.home(place).await;
-        let Some(replicas) = &home.node.replicas else {
-            return self.call(&home, renewal, limit).await;
+        let place = home.as_ref().unwrap_or(place);
+        let Some(replicas) = &place.node.replicas else {
+            return self.call(place, renewal, limit).await;
         };
         let confirmed = replicas.confirm(renewal.clone()).await;
         // Its next renewal goes elsewhere.
-        self.next(&home, &confirmed).map_err(Failed::Refused)?;
+        self.next(place, &confirmed).map_err(Failed::Refused)?;
         confirmed
     }
 
-    /// Where a place's key is now, as far as is known.
-    async fn home(&self, place: &Place) -> Place {
+    /// Where a place's key is now, in a cluster that knows.
+    async fn home(&self, place: &Place) -> Option<Place> {
         match self {
             #[cfg(feature = "cluster")]
-            Servers::Cluster(cluster) => {
-                let home = cluster.find(&place.key).await;
-                home.unwrap_or_else(|_| place.clone())
+            Servers::Cluster(cluster) => cluster.find(&place.key).await.ok(),
+            _ => {
+                let _ = place;
+                None
             }
-            _ => place.clone(),
         }
     }
 
