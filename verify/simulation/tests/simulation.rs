@@ -99,13 +99,13 @@ fn one_server_keeps_its_promises_for_several_keys_at_once() {
 #[test]
 fn three_servers_keep_their_promises() {
     let test = "three_servers";
-    play(Kind::Quorum(3), test, 500);
+    play(Kind::Quorum(3), test, 360);
 }
 
 #[test]
 fn five_servers_keep_their_promises() {
     let test = "five_servers";
-    play(Kind::Quorum(5), test, 100);
+    play(Kind::Quorum(5), test, 60);
 }
 
 #[test]
