@@ -47,9 +47,7 @@ impl Changing<'_> {
     /// done so, or has no such hold, this is `lost`.
     async fn send(self, place: &Place, command: Cmd, done: Option<Loss>) -> Result<u64, Failed> {
         let hold = self.hold;
-        let limit = hold.core.settings.reply;
-        let reply = hold.core.servers.call(place, &command, limit).await;
-        let answer = reply.and_then(|reply| request::number(reply.value));
+        let answer = hold.core.number(place, &command).await;
         let loss = match &answer {
             Ok(_) => done,
             Err(Failed::Denied) => Some(Loss::Denied),
@@ -236,8 +234,7 @@ pub(crate) async fn take_over(
     };
     // It has the mode that it had. This crate's holds write once.
     let lower = request::by(grant.token, request::writes(&keys[0], &claim.owner, 1));
-    let reply = core.servers.call(&claim.place, &lower, limit).await;
-    claim.terms.mode = match reply.and_then(|reply| request::number(reply.value)) {
+    claim.terms.mode = match core.number(&claim.place, &lower).await {
         Ok(_) => Mode::Write,
         Err(Failed::Denied) => Mode::Read,
         Err(failed) => return Err(gone(failed)),

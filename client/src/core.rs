@@ -143,6 +143,12 @@ impl Core {
         self.pending.subscribe()
     }
 
+    /// Sends a command about a key. Returns the number that the server replies.
+    pub(crate) async fn number(&self, place: &Place, command: &Cmd) -> Result<u64, Failed> {
+        let reply = self.servers.call(place, command, self.settings.reply);
+        request::number(reply.await?.value)
+    }
+
     /// Renews what a name holds at a place by this token, or by a higher one. Replicas have that, if they have to.
     pub(crate) async fn renew(
         &self,

@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::{Either, join_all, select};
-use redis::Cmd;
 use tokio::sync::Notify;
 
 use crate::belief::{Belief, Grant, Part};
@@ -272,7 +271,7 @@ impl Hold {
     pub(crate) async fn release(&self) -> Result<(), Error> {
         self.give_up(|place, token| async move {
             let release = request::by(token, request::release(&place.key, &self.owner));
-            self.send(&place, &release).await.map(drop)
+            self.core.number(&place, &release).await.map(drop)
         })
         .await
     }
@@ -282,7 +281,7 @@ impl Hold {
         let (core, nobody) = (&self.core, &self.core.names.next());
         self.give_up(|place, token| async move {
             let pass = request::pass(&place.key, &self.owner, nobody, lease);
-            let passed = self.send(&place, &request::by(token, pass)).await?;
+            let passed = core.number(&place, &request::by(token, pass)).await?;
             if core.settings.replicas > 0 {
                 core.renew(&place, nobody, lease, Token::new(passed))
                     .await?;
@@ -290,13 +289,6 @@ impl Hold {
             Ok(())
         })
         .await
-    }
-
-    /// Sends a command about it. Returns the number that the server replies.
-    async fn send(&self, place: &Place, command: &Cmd) -> Result<u64, Failed> {
-        let (servers, limit) = (&self.core.servers, self.core.settings.reply);
-        let reply = servers.call(place, command, limit).await?;
-        request::number(reply.value)
     }
 
     /// Ends it, by a call for each of its parts, of which enough must succeed.

@@ -91,7 +91,7 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// A lock came out of a file, so nobody knows how late: its leases last until `deadline` at most.
+    /// Notes a lock from a file: how late it came is unknown, and its last lease ends at `deadline`.
     pub(crate) fn on_file(&self, deadline: Instant) {
         self.keep_earlier(UNKNOWN, deadline);
     }

@@ -80,7 +80,7 @@ pub(crate) enum Verb {
 pub(crate) struct Call {
     pub(crate) verb: Verb,
     pub(crate) owner: Vec<u8>,
-    /// To whom PASS gives the hold.
+    /// The owner that gets the hold by PASS.
     pub(crate) new_owner: Vec<u8>,
     pub(crate) mode: Mode,
     pub(crate) lease: u64,
