@@ -67,23 +67,29 @@ final class Clock
     private const BOOT = '/proc/uptime';
     private const STEP = 10;
 
-    private static ?bool $isBoot = null;
+    /** @var resource|false|null the open file, which costs a third of opening it each time; false where there is none */
+    private static $file = null;
+    private static ?int $process = null;
 
     /** What may have passed beyond the difference of two times of this clock. */
     public static function error(): int
     {
-        return self::$isBoot ? self::STEP : 0;
+        return self::$file ? self::STEP : 0;
     }
 
     public static function now(): float
     {
-        $text = self::$isBoot === false ? false : @file_get_contents(self::BOOT, length: 32);
-        self::$isBoot ??= (bool) $text;
-        return match (true) {
-            (bool) $text => (float) $text * 1000,
-            self::$isBoot => INF, // it cannot be read any more: all leases are over
-            default => hrtime(true) / 1e6,
-        };
+        if (self::$process !== getmypid()) { // a child of fork() would move the position at which its parent reads
+            self::$process = getmypid();
+            self::$file = self::$file === false ? false : @fopen(self::BOOT, 'r');
+            self::$file && stream_set_read_buffer(self::$file, 0);
+        }
+        if (!self::$file) {
+            return hrtime(true) / 1e6;
+        }
+        // Where it cannot be read any more, all leases are over.
+        $text = rewind(self::$file) ? fread(self::$file, 32) : false;
+        return $text ? (float) $text * 1000 : INF;
     }
 }
 
@@ -91,14 +97,14 @@ final class Clock
 final class Connection
 {
     private const CONNECT = 2.0; // seconds
-    private const IDLE = 1000; // ms without use after which a PING asks whether the connection still exists
+    private const IDLE = 1_000_000_000; // ns since the last request after which a PING asks whether the connection still exists
     private const PING = 0.5; // seconds in which it has to be answered
 
     /** @var \Redis|\Predis\Client|null */
     private ?object $client = null;
     /** Whether an exchange has begun and not ended: after a signal's handler threw in the middle of one, or while a handler runs there. */
     private bool $busy = false;
-    private float $used = 0;
+    private int $used = 0;
 
     /** @param \Closure(float): object $connect makes a client of its own; takes the seconds after which a read fails */
     private function __construct(private readonly \Closure $connect)
@@ -184,9 +190,10 @@ final class Connection
      */
     public function call(array $words, float $seconds, ?bool &$sent = null): mixed
     {
+        [$before, $this->used] = [$this->used, hrtime(true)];
         if ($this->busy) {
             $this->client = null; // a reply to something else will come there
-        } elseif ($this->client !== null && $words !== ['PING'] && Clock::now() > $this->used + self::IDLE) {
+        } elseif ($this->client !== null && $this->used > $before + self::IDLE) {
             try {
                 $this->call(['PING'], self::PING);
             } catch (Refused | Unavailable) {
@@ -203,7 +210,7 @@ final class Connection
             $this->busy = false;
             throw ($sent ? null : self::said($trouble)) ?? new Unavailable("$words[0]: {$trouble->getMessage()}", $sent, $trouble);
         }
-        [$this->busy, $this->used] = [false, Clock::now()];
+        $this->busy = false;
         if ($reply instanceof Refused) {
             $reply->isPassing() && $this->close(); // the server may be another one next time
             throw $reply;

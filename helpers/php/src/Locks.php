@@ -30,7 +30,7 @@ final class Locks
     private int $count = 0;
     /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves and the lock's */
     private array $leaves = [];
-    /** @var array<string, list<string|int>> the LEAVEs that requests in flight will need if the program ends now */
+    /** @var array<string, list<string>> the names that will leave if the program ends now, and the locks: of requests in flight */
     private array $asked = [];
     /** @var list<Connection> of the processes that this one was forked from: closing them here could disturb those */
     private static array $inherited = [];
@@ -171,13 +171,13 @@ final class Locks
 
     /**
      * @internal Tries again what failed only for now, until the clock shows `$end`; without an end, until the server has answered nothing
-     *     for 10 s.
+     *     for 10 s. Each attempt is given its time, of which `$now` is the first.
      */
-    public function insist(\Closure $attempt, float $end): mixed
+    public function insist(\Closure $attempt, float $end, ?float $now = null): mixed
     {
-        for ($silent = null;; usleep(self::PAUSE)) {
+        for ($silent = null;; usleep(self::PAUSE), $now = null) {
             try {
-                return $attempt();
+                return $attempt($now ?? Clock::now());
             } catch (Lost) { // granted, and over before it was known
             } catch (Refused $refused) {
                 if (!$refused->isPassing() || Clock::now() >= $end) {
@@ -226,7 +226,9 @@ final class Locks
     public function __destruct()
     {
         if ($this->process === getmypid()) {
-            $this->leaves += $this->asked; // exit() runs no other code
+            foreach ($this->asked as $owner => $names) { // exit() runs no other code
+                $this->leaves += self::leaving($owner, $names);
+            }
             try {
                 $this->sendLeaves();
             } catch (LockException | \InvalidArgumentException) {
@@ -237,25 +239,26 @@ final class Locks
     /** @internal What `Lock::acquire()` does. */
     public function acquire(Lock $lock, float $wait): ?Hold
     {
-        $end = Clock::now() + 1000 * max(0, $wait);
+        $now = Clock::now();
+        $end = $now + 1000 * max(0, $wait);
         do {
             $left = INF;
-            $hold = $this->insist(function () use ($lock, $end, &$left) {
-                $left = max(0, $end - Clock::now()) / 1000;
-                return $this->attempt($lock, min($left, self::SLICE));
-            }, $end);
+            $hold = $this->insist(function (float $sent) use ($lock, $end, &$left) {
+                $left = max(0, $end - $sent) / 1000;
+                return $this->attempt($lock, min($left, self::SLICE), $sent);
+            }, $end, $now);
+            $now = null;
         } while ($hold === null && $left > self::SLICE);
         return $hold;
     }
 
-    /** One request, under one name. */
-    private function attempt(Lock $lock, float $wait): ?Hold
+    /** One request, under one name, of which `$sent` is the time. */
+    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
     {
-        [$owner, $sent, $isSent, $hold] = [$this->owner($lock->prefix), Clock::now(), false, null];
-        $leaves = self::leaving($owner, $lock->names);
+        [$owner, $isSent, $hold] = [$this->owner($lock->prefix), false, null];
         $waits = (int) ($wait * 1000);
         try {
-            $this->asked += $leaves;
+            $this->asked[$owner] = $lock->names;
             $token = $this->call($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
             if ($token !== null) {
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
@@ -268,7 +271,7 @@ final class Locks
             }
             throw $trouble;
         } finally {
-            $this->asked = array_diff_key($this->asked, $leaves);
+            unset($this->asked[$owner]);
         }
     }
 }
