@@ -62,11 +62,6 @@ pub(crate) fn due_has_come(ctx: &Context<'_>) {
     DUE.get(ctx).set(None);
 }
 
-/// Whether queued work goes on at once, or nearly.
-pub(crate) fn any_at_once(ctx: &Context<'_>) -> bool {
-    ctx.has_timer(Alarm::EndOfTurn)
-}
-
 /// From the cron: a wall clock that stepped back has put the timers off, so start others. All of them, after all have been stopped: the server sleeps
 /// until its first timer, by a time that a step in between makes wrong, and computes it anew only for a timer that is earlier than all others.
 pub(crate) fn back_up(ctx: &Context<'_>, now: Instant) {

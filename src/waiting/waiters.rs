@@ -9,7 +9,7 @@
 //! A waiter is decided once, on the module's own state.
 
 use mortise_core::mail::{Letter, Outcome};
-use mortise_core::{Decided, Instant, KeyList, KeyRef, OwnerRef, Waiter, WaiterId};
+use mortise_core::{Decided, Instant, KeyList, KeyRef, OwnerRef, Verdict, Waiter, WaiterId};
 
 use crate::error::Error;
 use crate::ffi::{Context, Viewer};
@@ -20,6 +20,9 @@ use crate::waiting::{self, clients, undelivered};
 /// A settle has decided a waiter.
 pub(crate) fn decide(ctx: &Context<'_>, decided: &Decided, now: Instant) {
     undelivered::decided(ctx, decided);
+    if matches!(decided.verdict, Verdict::Denied) && decided.waiter.until <= now {
+        totals::add(ctx, Total::Timeouts);
+    }
     let outcome = Outcome::of(decided, now, |error| Error::from(error).text().into());
     answer(ctx, &decided.keys, &decided.waiter, outcome);
 }

@@ -75,7 +75,7 @@ fn tick(ctx: &Context<'_>) {
     time::grace(ctx).on_tick(now);
     failover::warn_of_short_grace(ctx);
     // A timer that should fire at once waits for the wall clock if that clock has stepped back meanwhile.
-    if alarms::any_at_once(ctx) {
+    if ctx.has_timer(Alarm::EndOfTurn) {
         turn(ctx);
     }
     waiting::boxes(ctx).on_tick(ctx, now, ctx.avoid_replication_traffic());

@@ -1,8 +1,8 @@
 //! Requests by mail: how they are queued, repeated, and decided.
 
 use mortise_harness::{
-    Server, array, assert_error, cmd, granted, holders_of, int, is_nil, lock_info, mail, queue,
-    queue_of, queued, refused, request, text, waiter,
+    Server, array, assert_error, cmd, granted, hold_of, holders_of, int, is_nil, lock_info, mail,
+    queue, queue_of, queued, refused, request, text, waiter,
 };
 
 #[test]
@@ -46,7 +46,9 @@ fn a_waiting_request_is_granted_in_its_turn_by_a_letter() {
 #[test]
 fn blocked_requests_and_those_by_mail_stand_in_one_queue() {
     let (server, mut a) = Server::start_connected();
-    cmd!(a, "LOCK.ACQUIRE key a 60000");
+    int(&cmd!(a, "LOCK.ACQUIRE key a 60000 HOLDS 1 WAIT 0 MAIL box"));
+    // It was granted at once, by the connection's reply.
+    assert_eq!(hold_of(&mut a, "key", "a").unwrap().client, a.client_id());
     queue!(a, "box", "LOCK.ACQUIRE key b 60000");
     let mut c = waiter!(server, "LOCK.ACQUIRE key c 60000 WAIT 0");
     queue!(a, "box", "LOCK.ACQUIRE key d 60000");

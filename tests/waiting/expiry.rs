@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use mortise_harness::{Server, cmd, granted, hold_of, holders_of, is_nil, queue_of, waiter};
+use mortise_harness::{
+    Server, cmd, command, granted, hold_of, holders_of, is_nil, queue_of, waiter,
+};
 
 #[test]
 fn an_expired_lease_lets_the_next_in_within_milliseconds() {
@@ -36,4 +38,17 @@ fn a_renewed_lease_keeps_the_queue_waiting() {
     assert_eq!(queue_of(&mut a, "key"), ["b"]);
     cmd!(a, "LOCK.RELEASE key a");
     granted(&mut b);
+}
+
+#[test]
+fn a_lock_that_becomes_free_after_a_wait_is_over_is_not_granted_to_it() {
+    let (server, mut conn) = Server::start_connected();
+    cmd!(conn, "LOCK.ACQUIRE key a 60000");
+    let mut late = waiter!(server, "LOCK.ACQUIRE key b 60000 WAIT 100");
+    let mut next = waiter!(server, "LOCK.ACQUIRE key c 60000 WAIT 0");
+    // The server reads the release before any timer can fire.
+    conn.pipeline(&[command!("DEBUG SLEEP 0.5"), command!("LOCK.RELEASE key a")]);
+    assert!(is_nil(&late.recv()));
+    granted(&mut next);
+    assert_eq!(server.gauge("total_timeouts"), 1);
 }

@@ -110,7 +110,7 @@ impl Queues {
         let Some(mut settling) = self.settling(key, most) else {
             return Settled::default();
         };
-        settling.settle_lost(|owner| lock.live_hold(owner, now).is_some());
+        settling.settle_lost(now, |owner| lock.live_hold(owner, now).is_some());
         let Settling { key, settled, .. } = settling;
         self.keys.observe(key, lock.observe());
         self.keys.set_deadline(key, lock.next_live_deadline(now));
@@ -144,15 +144,15 @@ impl Settling<'_> {
         live: &mut Live<'_>,
         decide: &mut impl Decide,
     ) -> Progress {
-        self.answer_lost_upgrades(unsettled, |owner| live.hold(owner).is_some())?;
+        self.answer_lost_upgrades(unsettled, live.now(), |owner| live.hold(owner).is_some())?;
         self.decide_requests_of_new_holder(unsettled, live, decide)?;
         self.recheck_holders(unsettled, live, decide)?;
         self.admit_from_head(unsettled, live, decide)
     }
 
-    fn settle_lost(&mut self, holds: impl Fn(OwnerRef<'_>) -> bool) {
+    fn settle_lost(&mut self, now: Instant, holds: impl Fn(OwnerRef<'_>) -> bool) {
         let mut unsettled = self.queues.keys.take_unsettled(self.key);
-        let progress = self.answer_lost_upgrades(&mut unsettled, holds);
+        let progress = self.answer_lost_upgrades(&mut unsettled, now, holds);
         self.keep(unsettled, progress);
     }
 
@@ -180,10 +180,11 @@ impl Settling<'_> {
         });
     }
 
-    /// Answers the upgrades whose owner no longer holds, wherever they stand.
+    /// Answers the upgrades whose owner no longer holds, or whose time is up, wherever they stand.
     fn answer_lost_upgrades(
         &mut self,
         unsettled: &mut Unsettled,
+        now: Instant,
         holds: impl Fn(OwnerRef<'_>) -> bool,
     ) -> Progress {
         let last = unsettled.upgrades.take();
@@ -199,7 +200,7 @@ impl Settling<'_> {
             }
             checks -= 1;
             from = upgrade.position.behind();
-            if !holds(upgrade.waiter.owner.as_ref()) {
+            if upgrade.waiter.until <= now || !holds(upgrade.waiter.owner.as_ref()) {
                 self.decided(id, Verdict::Denied);
             }
         }
@@ -352,7 +353,7 @@ impl Settling<'_> {
     }
 }
 
-/// Grants or refuses a waiter; an error if it has to wait on.
+/// Grants or refuses a waiter, or denies one whose time is up; an error if it has to wait on.
 trait Decide: FnMut(&Waiter, &mut Live<'_>) -> Result<Verdict, Busy> {}
 
 impl<F: FnMut(&Waiter, &mut Live<'_>) -> Result<Verdict, Busy>> Decide for F {}
@@ -363,6 +364,9 @@ fn decide(
     tokens: &mut TokenClock,
     wall: Micros,
 ) -> Result<Verdict, Busy> {
+    if waiter.until <= live.now() {
+        return Ok(Verdict::Denied);
+    }
     let owner = waiter.owner.as_ref();
     let before = live.hold(owner);
     match live.acquire(&waiter.request(), Turn::First, tokens, wall) {

@@ -100,11 +100,7 @@ pub(super) fn parse<'c>(ctx: &Context<'_>, args: Args<'c>, form: Form) -> Result
         holds,
         fence,
         token,
-        // A request by mail is granted to no connection.
-        client: match mailbox {
-            Some(_) => 0,
-            None => ctx.client_id(),
-        },
+        client: ctx.client_id(),
     };
     let request = Request { owner, terms };
     Ok(Call {
@@ -146,10 +142,15 @@ impl Unmet {
     /// The request as it would wait.
     pub(super) fn into_request(self, call: &Call<'_>) -> PendingRequest {
         let limit = call.wait.filter(|wait| *wait > 0);
+        let mut terms = call.request.terms;
+        if call.mailbox.is_some() {
+            // A letter is granted to no connection.
+            terms.client = 0;
+        }
         PendingRequest {
             keys: self.keys,
             owner: call.request.owner.to_owner(),
-            terms: call.request.terms,
+            terms,
             busy: self.busy,
             since: self.now,
             until: limit.map_or(Instant::NEVER, |wait| self.now.after(wait)),
@@ -246,10 +247,8 @@ fn several<'c>(
     notices: &mut Notices<'c>,
 ) -> Result<Attempt, Error> {
     let (now, request) = (clock::now(), &call.request);
-    if names
-        .first()
-        .is_some_and(|first| slots::is_moving(ctx, ctx.key(*first)))
-    {
+    let is_moving = |name: &Arg<'_>| slots::is_moving(ctx, ctx.key(*name));
+    if names.first().is_some_and(is_moving) {
         return Err(Error::SLOT_MOVES);
     }
     let mut found = Vec::with_capacity(names.len());
@@ -261,10 +260,8 @@ fn several<'c>(
     if found.iter().any(|found| found.hold.is_some()) {
         return again(ctx, request, now, names, &found, notices).map(Attempt::Granted);
     }
-    let keys: Vec<KeyId> = found
-        .iter()
-        .map(|found| found.pending.key.clone())
-        .collect();
+    let keys = found.iter().map(|found| found.pending.key.clone());
+    let keys: Vec<KeyId> = keys.collect();
     let repeats = pending::repeated(ctx, &keys, request, call.mailbox.is_some())?;
     let is_granting = !time::grace(ctx).forbids_grants(now);
     let is_free = is_granting && found.iter().all(|found| found.admits);
@@ -303,19 +300,20 @@ fn again<'c>(
     notices: &mut Notices<'c>,
 ) -> Result<Token, Error> {
     let holds: Vec<Stake> = found.iter().filter_map(|found| found.hold).collect();
+    if holds.iter().any(|hold| hold.revoked) {
+        return Err(Error::REVOKED);
+    }
     let token = holds[0].token;
     let is_same = |hold: &Stake| hold.write > 0 && hold.token == token;
     if holds.len() < names.len() || !holds.iter().all(is_same) {
         return Err(Error::HOLDS_ONE);
-    }
-    if holds.iter().any(|hold| hold.revoked) {
-        return Err(Error::REVOKED);
     }
     if time::grace(ctx).forbids_grants(now) {
         return Err(Error::not_granting(time::grace(ctx).left(now)));
     }
     for name in names {
         let renewed = OpenLock::with_notices(ctx, *name, now, notices, |lock| {
+            lock.notify(Notice::Acquired);
             lock.renew(request.owner, request.terms.lease, Some(token))
         })?;
         // Its lease has ended since the check.

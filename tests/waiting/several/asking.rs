@@ -146,7 +146,10 @@ fn a_revoked_hold_refuses_the_repeat_and_extends_no_lease() {
     let (_server, mut conn) = Server::start_connected();
     int(&cmd!(conn, "LOCK.MACQUIRE m 30000 2 {A} {B}"));
     int(&cmd!(conn, "LOCK.REVOKE {B} m"));
-    refused!(conn, "REVOKED ", "LOCK.MACQUIRE m 60000 2 {A} {B}");
+    // With a third key, too, which the owner does not hold.
+    for keys in [format!("2 {A} {B}"), format!("3 {A} {B} {C}")] {
+        refused!(conn, "REVOKED ", "LOCK.MACQUIRE m 60000 {keys}");
+    }
     for key in [A, B] {
         assert!(hold_of(&mut conn, key, "m").unwrap().lease <= 30_000);
     }
@@ -292,6 +295,11 @@ fn each_key_emits_an_event_and_the_request_counts_once() {
     cmd!(conn, "LOCK.RELEASE {B} h");
     granted(&mut waiter);
     assert_eq!(heard().1, "lock.release");
+    for key in [A, B, C] {
+        assert_eq!(heard(), event(key));
+    }
+    // The same request again, as if its reply was lost.
+    cmd!(conn, "LOCK.MACQUIRE m 60000 3 {A} {B} {C}");
     for key in [A, B, C] {
         assert_eq!(heard(), event(key));
     }

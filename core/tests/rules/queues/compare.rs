@@ -62,7 +62,12 @@ pub(crate) fn decision(decided: &Decided, expected: &Decision) {
             }
             assert_eq!(alone, is_alone);
         }
-        (Verdict::Denied, reference::Verdict::UpgradeLost | reference::Verdict::NoRoom)
+        (
+            Verdict::Denied,
+            reference::Verdict::UpgradeLost
+            | reference::Verdict::WaitOver
+            | reference::Verdict::NoRoom,
+        )
         | (Verdict::Refused(AcquireError::CountTooHigh), reference::Verdict::CountTooHigh)
         | (Verdict::Refused(AcquireError::Revoked), reference::Verdict::Revoked) => {}
         (actual, expected) => panic!("expected {expected:?}, got {actual:?}"),

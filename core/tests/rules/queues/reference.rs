@@ -72,6 +72,7 @@ pub(crate) enum Verdict {
         alone: bool,
     },
     UpgradeLost,
+    WaitOver,
     CountTooHigh,
     NoRoom,
     Revoked,
@@ -252,12 +253,12 @@ impl Reference {
         settled
     }
 
-    /// "An upgrader whose read hold ends while it waits is answered null at once."
+    /// "An upgrader whose read hold ends while it waits is answered null at once", and so is one whose time is up.
     fn answer_lost_upgrade(&mut self, key: usize, settled: &mut Settled) -> bool {
-        let lost = self.keys[key]
-            .queue
-            .iter()
-            .position(|waiter| waiter.upgrade && self.hold(key, waiter.asked.owner).is_none());
+        let is_lost = |waiter: &Waiter| {
+            waiter.upgrade && (self.is_over(waiter) || self.hold(key, waiter.asked.owner).is_none())
+        };
+        let lost = self.keys[key].queue.iter().position(is_lost);
         let Some(place) = lost else { return false };
         let waiter = self.keys[key].queue.remove(place);
         let verdict = Verdict::UpgradeLost;
@@ -294,7 +295,18 @@ impl Reference {
         }
     }
 
+    fn is_over(&self, waiter: &Waiter) -> bool {
+        waiter.limit.is_some_and(|limit| limit <= self.now)
+    }
+
+    /// "Null if the lock was not granted within the wait": also where nobody has looked since it was over.
     fn decide(&mut self, key: usize, waiter: Waiter, settled: &mut Settled) -> bool {
+        if self.is_over(&waiter) {
+            self.remove(key, waiter.id);
+            let verdict = Verdict::WaitOver;
+            settled.decided.push(Decision { waiter, verdict });
+            return true;
+        }
         let before = self.hold(key, waiter.asked.owner);
         let verdict = match self.acquire(key, &waiter.asked) {
             Outcome::Busy { .. } => return false,
