@@ -23,8 +23,8 @@ type Opening = Shared<BoxFuture<'static, Result<MultiplexedConnection, Error>>>;
 
 pub(crate) struct Link {
     connect: Connect,
-    settings: Settings,
-    runtime: Runtime,
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Runtime,
     /// The connection that new calls use.
     current: Mutex<Option<Opening>>,
     /// When a connection to a server that is no primary was last given up.

@@ -14,8 +14,7 @@ use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::name::{Bytes, random_uuid};
 use crate::retry::Tries;
-use crate::runtime::Runtime;
-use crate::settings::{Settings, Source};
+use crate::settings::Source;
 use crate::sync::lock;
 use crate::time::BootInstant;
 use crate::token::Token;
@@ -29,8 +28,6 @@ type Decision = Result<(Token, BootInstant), Failed>;
 /// The box of one client at one server.
 pub(crate) struct Mail {
     link: Arc<Link>,
-    settings: Settings,
-    runtime: Runtime,
     state: Mutex<State>,
 }
 
@@ -59,13 +56,9 @@ pub(crate) struct Entry {
 }
 
 impl Mail {
-    pub(crate) fn new(link: Arc<Link>, settings: &Settings, runtime: &Runtime) -> Arc<Mail> {
-        Arc::new(Mail {
-            link,
-            settings: settings.clone(),
-            runtime: runtime.clone(),
-            state: Mutex::default(),
-        })
+    pub(crate) fn new(link: Arc<Link>) -> Arc<Mail> {
+        let state = Mutex::default();
+        Arc::new(Mail { link, state })
     }
 
     /// The name of the box. In a cluster this node has its slot, which is that of a key only by chance: so it mostly stays when a key's slot moves.
@@ -95,7 +88,8 @@ impl Mail {
 
     /// Ends all requests.
     pub(crate) fn fail_all(&self, error: &Error) {
-        for request in std::mem::take(&mut lock(&self.state).requests).into_values() {
+        let requests = std::mem::take(&mut lock(&self.state).requests);
+        for request in requests.into_values() {
             let _ = request.decided.send(Err(Failed::Unknown(error.clone())));
         }
     }
@@ -104,7 +98,7 @@ impl Mail {
     async fn collect(self: Arc<Self>) {
         let mut tries = Tries::new(None, BootInstant::now());
         while let Some(command) = self.next_call() {
-            let limit = self.letters() + self.settings.reply;
+            let limit = self.letters().saturating_add(self.link.settings.reply);
             match self.link.call(&command, limit).await {
                 Ok(letters) => {
                     tries = Tries::new(None, BootInstant::now());
@@ -112,7 +106,7 @@ impl Mail {
                 }
                 Err(failed) => {
                     self.fail(&failed.error(Error::Closed));
-                    self.runtime.sleep(tries.pause()).await;
+                    self.link.runtime.sleep(tries.pause()).await;
                 }
             }
         }
@@ -133,11 +127,9 @@ impl Mail {
 
     /// How long one call waits for letters. A server of a quorum that hangs is noticed soon: another one takes its place.
     fn letters(&self) -> Duration {
-        let longest = Duration::from_secs(1);
-        match self.settings.is_quorum() {
-            true => (2 * self.settings.reply).clamp(Duration::from_millis(100), longest),
-            false => longest,
-        }
+        let (shortest, longest) = (Duration::from_millis(100), Duration::from_secs(1));
+        let reply = self.link.settings.reply;
+        reply.saturating_mul(2).clamp(shortest, longest)
     }
 
     /// The letters could not be collected. Requests keep waiting while a server is away whose place no other can take.
@@ -146,7 +138,9 @@ impl Mail {
             // The box is not this server's any more, or will not be soon.
             error if error.is_redirection() => lock(&self.state).mailbox = None,
             Error::Refused { code, .. } if code == "UNBLOCKED" => return,
-            error if error.passes() && matches!(self.settings.source, Source::Server(_)) => return,
+            error if error.passes() && matches!(self.link.settings.source, Source::Server(_)) => {
+                return;
+            }
             _ => {}
         }
         lock(&self.state).since = None;
@@ -188,7 +182,8 @@ impl Entry {
     /// Waits for what is decided of the request, which is queued in the box with this number.
     pub(crate) async fn decision(mut self, since: i64) -> Decision {
         if self.set_queued(since) {
-            self.mail.runtime.spawn(self.mail.clone().collect());
+            let runtime = &self.mail.link.runtime;
+            runtime.spawn(self.mail.clone().collect());
         }
         let is_gone = Error::of_line("", "UNBLOCKED", "the server has closed the box");
         let decided = (&mut self.decided).await;

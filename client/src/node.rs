@@ -34,11 +34,11 @@ impl Node {
         }
         let open = || Link::new(connect.clone(), settings, runtime);
         let (link, letters) = (open(), open());
-        let replicas = || Replicas::new(connect.clone(), link.clone(), settings, runtime);
+        let replicas = || Replicas::new(connect.clone(), link.clone());
         Node {
             name: connect.server.clone(),
             replicas: (settings.replicas > 0).then(replicas).map(Arc::new),
-            mail: Mail::new(letters, settings, runtime),
+            mail: Mail::new(letters),
             link,
             run_id: Arc::default(),
         }

@@ -12,7 +12,6 @@ use crate::connect::Connect;
 use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::request;
-use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::sync::lock;
 
@@ -26,8 +25,6 @@ pub(crate) struct Replicas {
     link: Arc<Link>,
     /// What grants.
     grants: Arc<Link>,
-    settings: Settings,
-    runtime: Runtime,
     /// What the next write sends.
     pending: Mutex<Vec<Pending>>,
     turn: tokio::sync::Mutex<()>,
@@ -40,19 +37,13 @@ struct Pending {
 }
 
 impl Replicas {
-    pub(crate) fn new(
-        connect: Connect,
-        grants: Arc<Link>,
-        settings: &Settings,
-        runtime: &Runtime,
-    ) -> Replicas {
+    pub(crate) fn new(connect: Connect, grants: Arc<Link>) -> Replicas {
+        let (settings, runtime) = (&grants.settings, &grants.runtime);
         let (wait, needed) = (wait(settings), settings.replicas.into());
         let connect = connect.then(move |connection| check(connection, wait.clone(), needed));
         Replicas {
             link: Link::new(connect, settings, runtime),
             grants,
-            settings: settings.clone(),
-            runtime: runtime.clone(),
             pending: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }
@@ -63,9 +54,12 @@ impl Replicas {
         let (answered, answer) = oneshot::channel();
         lock(&self.pending).push(Pending { renewal, answered });
         let replicas = self.clone();
-        self.runtime.spawn(async move { replicas.send().await });
+        let runtime = &self.link.runtime;
+        runtime.spawn(async move { replicas.send().await });
         let gone = || Err(Failed::Unknown(Error::RuntimeGone));
-        answer.await.unwrap_or_else(|_| gone())
+        // Without the runtime nobody sends it any more.
+        let answer = runtime.limited(Duration::MAX, answer).await;
+        answer.and_then(Result::ok).unwrap_or_else(gone)
     }
 
     /// Sends all that is pending, unless that was done.
@@ -79,8 +73,8 @@ impl Replicas {
         for Pending { renewal, .. } in &pending {
             commands.add_command(renewal.clone());
         }
-        commands.add_command(wait(&self.settings));
-        let limit = LONGEST + self.settings.reply;
+        commands.add_command(wait(&self.link.settings));
+        let limit = LONGEST.saturating_add(self.link.settings.reply);
         let sent = self.link.call_all(&commands, limit).await;
         let answers = match sent.map_err(|failed| self.unopened(failed)) {
             Ok(replies) => self.counted(replies),
@@ -96,7 +90,7 @@ impl Replicas {
         let none = || Err(Failed::Unknown(Error::unexpected(&"no reply")));
         let last = replies.pop().unwrap_or_else(none);
         let had = last.and_then(|reply| request::number(reply.value));
-        let had = had.and_then(|had| match had >= self.settings.replicas.into() {
+        let had = had.and_then(|had| match had >= self.link.settings.replicas.into() {
             true => Ok(()),
             false => Err(self.too_few(had)),
         });
@@ -111,7 +105,7 @@ impl Replicas {
     fn too_few(&self, had: u64) -> Failed {
         self.link.doubt();
         self.grants.doubt();
-        let needed = self.settings.replicas;
+        let needed = self.link.settings.replicas;
         Failed::Refused(Error::Unconfirmed { needed, had })
     }
 
