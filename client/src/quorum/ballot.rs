@@ -17,8 +17,6 @@ pub(crate) enum Vote {
     Held(Claim, Grant),
     /// Others hold the lock there.
     Busy,
-    /// It may have granted it, and was left.
-    Unknown(Error),
     /// It has granted it, and does not take a larger token.
     Unraised(Error),
     /// Refused, or never reached.
@@ -26,7 +24,7 @@ pub(crate) enum Vote {
 }
 
 impl Vote {
-    fn grant(&self) -> Option<Grant> {
+    pub(crate) fn grant(&self) -> Option<Grant> {
         match self {
             Vote::Held(_, grant) => Some(*grant),
             _ => None,
@@ -91,17 +89,6 @@ impl Ballot {
         self.first().filter(|_| is_busy)
     }
 
-    /// The next server after this one that others hold.
-    pub(crate) fn next_busy(&self, after: usize) -> Option<usize> {
-        (after + 1..self.votes.len()).find(|server| self.is_busy(*server))
-    }
-
-    /// When the first server that holds it has granted it.
-    pub(crate) fn oldest(&self) -> Option<BootInstant> {
-        let grants = self.votes.iter().filter_map(Vote::grant);
-        grants.map(|grant| grant.since).min()
-    }
-
     /// The grants. A server that did not answer the last time decides nothing before it does.
     pub(crate) fn tally(&self) -> Tally {
         let pending = self.servers().filter(|server| self.may_answer(*server));
@@ -126,7 +113,9 @@ impl Ballot {
     /// Whether so many servers refuse it that asking again cannot help.
     pub(crate) fn is_refused(&self) -> bool {
         let is_final = |vote: &&Vote| match vote {
-            Vote::Failed(error) | Vote::Unknown(error) | Vote::Unraised(error) => !error.passes(),
+            Vote::Failed(error) | Vote::Unraised(error) => {
+                !error.passes() && !matches!(error, Error::Lost(_))
+            }
             _ => false,
         };
         let refusals: Vec<&Vote> = self.votes.iter().filter(is_final).collect();
@@ -145,7 +134,7 @@ impl Ballot {
                 Vote::Held(..) | Vote::Unasked => return None,
                 Vote::Busy => Error::Busy { waited },
                 Vote::Pending => node.link.no_reply(limit),
-                Vote::Unknown(error) | Vote::Unraised(error) | Vote::Failed(error) => error.clone(),
+                Vote::Unraised(error) | Vote::Failed(error) => error.clone(),
             };
             Some(NodeFailure::new(&node.name, reason))
         };

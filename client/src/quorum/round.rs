@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use redis::Cmd;
 
 use crate::acquire::Claim;
 use crate::belief::{Belief, Grant, Part};
@@ -69,21 +68,19 @@ impl<'a> Round<'a> {
             let vote = match claim.win(wait).await {
                 Ok((claim, grant)) => Vote::Held(claim, grant),
                 Err(Failed::Denied) => Vote::Busy,
-                Err(Failed::Refused(error)) => Vote::Failed(error),
-                Err(Failed::Unknown(error)) => Vote::Unknown(error),
+                Err(Failed::Refused(error) | Failed::Unknown(error)) => Vote::Failed(error),
             };
             (server, vote)
         };
         self.asking.push(asking.boxed());
     }
 
-    /// Asks all servers that have not granted it, at once, until it is won, or lost. A token that is larger than what some have
-    /// granted is written back to them.
-    async fn ask_all(&mut self) -> Option<Token> {
+    /// Asks all servers that were not asked yet, at once, until it is won, or lost: those after `queued` may wait so long. A token that is
+    /// larger than what some have granted is written back to them.
+    async fn ask_all(&mut self, queued: usize, wait: Option<u64>) -> Option<Token> {
         for server in self.ballot.servers() {
-            // A name that was left is not used again.
-            if let Vote::Unasked | Vote::Busy | Vote::Failed(_) = self.ballot.votes[server] {
-                self.ask(server, None);
+            if let Vote::Unasked = self.ballot.votes[server] {
+                self.ask(server, wait.filter(|_| server > queued));
             }
         }
         loop {
@@ -107,52 +104,23 @@ impl<'a> Round<'a> {
 
     /// Raises the token of a server's grant. If that fails it is left, and the name is not used again.
     fn raise(&mut self, server: usize, token: Token) {
-        let fence = |key: &Bytes, owner: &Bytes, _| request::fence(key, owner, token);
-        let raised = |claim, grant, token| {
-            let token = Token::new(token);
-            Vote::Held(claim, Grant { token, ..grant })
-        };
-        self.send(server, fence, raised, Vote::Unraised);
-    }
-
-    /// Gives back what a server has granted. It may be asked again under the same name once it has confirmed that.
-    fn give_back(&mut self, server: usize) {
-        let release =
-            |key: &Bytes, owner: &Bytes, token| request::by(token, request::release(key, owner));
-        let released = |claim: Claim, _, _| {
-            claim.settle();
-            Vote::Unasked
-        };
-        self.send(server, release, released, Vote::Unknown);
-    }
-
-    /// Sends a command about what a server has granted, if it has. Until it has answered, it is pending.
-    fn send(
-        &mut self,
-        server: usize,
-        command: impl FnOnce(&Bytes, &Bytes, Token) -> Cmd,
-        done: fn(Claim, Grant, u64) -> Vote,
-        failed: fn(Error) -> Vote,
-    ) {
-        if !self.ballot.is_held(server) {
-            return;
-        }
         let vote = std::mem::replace(&mut self.ballot.votes[server], Vote::Pending);
         let Vote::Held(claim, grant) = vote else {
             return;
         };
         let core = self.core.clone();
-        let command = command(&claim.place.key, &self.owner, grant.token);
-        let sending = async move {
-            let limit = core.settings.reply;
-            let reply = core.servers.call(&claim.place, &command, limit).await;
-            let vote = match reply.and_then(|reply| request::number(reply.value)) {
-                Ok(number) => done(claim, grant, number),
-                Err(it) => failed(it.error(Error::Lost(Loss::Denied))),
+        let raising = async move {
+            let fence = request::fence(&claim.place.key, &claim.owner, token);
+            let vote = match core.number(&claim.place, &fence).await {
+                Ok(token) => {
+                    let token = Token::new(token);
+                    Vote::Held(claim, Grant { token, ..grant })
+                }
+                Err(failed) => Vote::Unraised(failed.error(Error::Lost(Loss::Denied))),
             };
             (server, vote)
         };
-        self.asking.push(sending.boxed());
+        self.asking.push(raising.boxed());
     }
 
     /// Counts the next vote; `false` once there are no more.
@@ -173,40 +141,23 @@ impl<'a> Round<'a> {
         select(pin!(counting), pin!(runtime.sleep(limit))).await;
     }
 
-    /// Queues on a server, and on the next one that others hold once it has granted the lock. What it holds while it waits
-    /// on another one it gives back after a part of the lease: two clients then never wait for each other for long.
-    async fn queue(&mut self, first: usize, wait: u64) -> Option<Token> {
-        let (mut at, mut wait) = (first, wait);
-        loop {
-            self.wait_on(at, wait).await;
-            if !self.ballot.is_held(at) {
-                return None;
-            }
-            let won = self.ask_all().await;
-            if won.is_some() || !self.ballot.has_answer() || !self.ballot.is_held(at) {
-                return won;
-            }
-            at = self.ballot.next_busy(at)?;
-            let end = self.ballot.oldest()? + self.terms.lease.renewal_period();
-            let left = u64::try_from(end.remaining().as_millis()).ok();
-            wait = left.filter(|left| *left > 0)?;
-        }
-    }
-
-    /// Waits in a server's queue, as long as it may. What is held behind it is given back, so that nobody who is waited for
-    /// waits for that.
-    async fn wait_on(&mut self, server: usize, wait: u64) {
-        self.ask(server, Some(wait));
-        while self.ballot.is_pending(server) {
-            for behind in server + 1..self.ballot.votes.len() {
-                self.give_back(behind);
-            }
+    /// Queues on a server, and once that has granted the lock, on all that come later, for a part of the lease: two clients then never
+    /// wait for each other for long.
+    async fn queue(&mut self, first: usize, tries: &Tries) -> Option<Token> {
+        self.ask(first, tries.to_queue(self.started));
+        while self.ballot.is_pending(first) {
             self.count_next().await;
         }
+        let end = self.ballot.votes[first].grant()?.since + self.terms.lease.renewal_period();
+        let left = end.remaining().min(tries.left(BootInstant::now()));
+        let left = u64::try_from(left.as_millis()).ok();
+        // 0 would be a wait without limit.
+        self.ask_all(first, left.filter(|left| *left > 0)).await
     }
 
     /// It is won: the hold. Servers that grant it late join.
     async fn won(mut self, token: Token) -> Result<Guard, Error> {
+        let _pending = self.core.pending();
         let ahead = self.ballot.ahead();
         let Terms { mode, lease, .. } = *self.terms;
         let (mut parts, mut places) = (Vec::new(), Vec::new());
@@ -233,7 +184,7 @@ impl<'a> Round<'a> {
 
 /// Takes in the servers that grant a lock after it was won without them.
 async fn join_late(hold: Arc<Hold>, mut late: FuturesUnordered<BoxFuture<'static, Voted>>) {
-    while let Some((_, vote)) = late.next().await {
+    while let Ok(Some((_, vote))) = hold.unless_lost(late.next()).await {
         if let Vote::Held(claim, grant) = vote
             && hold.join(claim.place.clone(), grant)
         {
@@ -261,8 +212,8 @@ pub(crate) async fn acquire(
         let mut round = Round::new(core, keys, names.next(), terms);
         let waits: Option<usize> = queues_on.take();
         let won = match waits {
-            None => round.ask_all().await,
-            Some(first) => round.queue(first, tries.to_queue(began).unwrap_or(1)).await,
+            None => round.ask_all(0, None).await,
+            Some(first) => round.queue(first, &tries).await,
         };
         core.check_open()?;
         let now = BootInstant::now();

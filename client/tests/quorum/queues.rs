@@ -156,3 +156,17 @@ async fn a_server_that_hangs_starves_nobody_who_waits() {
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(*least > 0 && most / least < 10, "{counts:?}");
 }
+
+#[tokio::test]
+async fn a_wait_ends_by_its_limit_also_where_some_of_the_servers_have_granted() {
+    let (servers, quorum) = quorum_of(3).await;
+    for (free, key) in ["a", "b", "c"].into_iter().enumerate() {
+        let taken: Vec<usize> = (0..3).filter(|server| *server != free).collect();
+        servers.occupy(&taken, key, 120_000);
+        let asked = Instant::now();
+        let lock = quorum.lock(key).lease(ms(120_000)).wait(ms(300));
+        let error = lock.acquire().await.unwrap_err();
+        assert!(error.is_busy(), "{error}");
+        assert!(asked.elapsed() < ms(20_000), "a third of the lease");
+    }
+}
