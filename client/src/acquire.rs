@@ -15,6 +15,7 @@ use crate::name::{Bytes, Names};
 use crate::node::Place;
 use crate::request::{self, Terms};
 use crate::retry::Tries;
+use crate::servers::REDIRECTIONS;
 use crate::time::BootInstant;
 
 /// What a name asks for at one server. Dropped while it is unknown what the server has of it, the name is left.
@@ -83,7 +84,8 @@ impl Claim {
     /// Asks once, under a name that the server has not seen, for so many milliseconds (0: without limit; `None`: at once).
     pub(crate) async fn win(mut self, wait: Option<u64>) -> Result<(Claim, Grant), Failed> {
         self.is_open = true;
-        let granted = self.ask(self.request(), wait).await;
+        let request = self.request();
+        let granted = self.ask(&request, wait).await;
         self.decide(&granted);
         Ok((self, granted?))
     }
@@ -93,8 +95,21 @@ impl Claim {
         request::acquire(&self.keys, &self.owner, &self.terms)
     }
 
-    /// Sends a request that may wait. Returns what the server grants: at once, or by a letter.
-    pub(crate) async fn ask(&self, mut request: Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
+    /// Sends a request that may wait, and follows it through a cluster. Returns what the server grants.
+    pub(crate) async fn ask(&mut self, request: &Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
+        let mut redirections = 0..REDIRECTIONS;
+        loop {
+            let asked = self.ask_here(request.clone(), wait).await;
+            let next = self.core.servers.next(&self.place, &asked);
+            match next.map_err(Failed::Refused)? {
+                Some(next) if redirections.next().is_some() => self.place = next,
+                _ => return asked,
+            }
+        }
+    }
+
+    /// Returns what one server grants: at once, or by a letter.
+    async fn ask_here(&self, mut request: Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
         let (mail, lease) = (&self.place.node.mail, self.terms.lease);
         let entry = mail.enter(&self.owner);
         // Whatever ends the client has ended it before, or finds the entry.
@@ -124,6 +139,7 @@ impl Claim {
 
     /// Turns what the server has granted into a hold.
     pub(crate) async fn held(self, grant: Grant) -> Result<Guard, Error> {
+        let _pending = self.core.pending();
         let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms);
         let places = self.settle();
         let parts = vec![Part::new(grant, terms.lease); places.len()];
@@ -140,19 +156,13 @@ pub(crate) async fn acquire(
     terms: &Terms,
 ) -> Result<Guard, Error> {
     let mut tries = Tries::new(terms.wait, BootInstant::now());
-    let mut redirected = None;
     loop {
         core.check_open()?;
-        let place = match redirected.take() {
-            Some(place) => Ok(place),
-            None => core.servers.route(&keys[0]).await,
-        };
-        let failed = match place {
+        let failed = match core.servers.route(&keys[0]).await {
             Ok(place) => {
-                let claim = Claim::new(core, place.clone(), keys, names.next(), terms);
+                let claim = Claim::new(core, place, keys, names.next(), terms);
                 let won = claim.win(tries.to_queue(BootInstant::now())).await;
                 core.check_open()?;
-                redirected = core.servers.next(&place, &won)?;
                 match won {
                     Ok((claim, grant)) => match claim.held(grant).await {
                         Ok(guard) => return Ok(guard),
@@ -163,9 +173,7 @@ pub(crate) async fn acquire(
             }
             Err(error) => Failed::Refused(error),
         };
-        if redirected.is_none() || !tries.follow() {
-            let pause = tries.after(failed, BootInstant::now())?;
-            core.runtime.sleep(pause).await;
-        }
+        let pause = tries.after(failed, BootInstant::now())?;
+        core.runtime.sleep(pause).await;
     }
 }

@@ -145,9 +145,9 @@ impl Hold {
         let place = core.servers.route(&place.key).await;
         let place = place.map_err(Failed::Refused)?;
         let lease = self.belief(|belief| belief.lease(BootInstant::now()));
-        let claim = self.claim(&place, &self.owner, Mode::Write, lease);
+        let mut claim = self.claim(&place, &self.owner, Mode::Write, lease);
         let request = request::by(token, claim.request());
-        let grant = claim.ask(request, wait).await?;
+        let grant = claim.ask(&request, wait).await?;
         if core.settings.replicas == 0 {
             return Ok(grant);
         }

@@ -15,14 +15,10 @@ pub(crate) struct Tries {
     wait: Option<Duration>,
     began: BootInstant,
     pause: Duration,
-    /// How often it was sent elsewhere.
-    redirections: u32,
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How many redirections are followed without a pause.
-const REDIRECTIONS: u32 = 5;
 
 impl Tries {
     pub(crate) fn new(wait: Option<Duration>, now: BootInstant) -> Tries {
@@ -30,7 +26,6 @@ impl Tries {
             wait,
             began: now,
             pause: FIRST_PAUSE,
-            redirections: 0,
         }
     }
 
@@ -68,12 +63,6 @@ impl Tries {
         let pause = self.pause;
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         pause
-    }
-
-    /// Whether to follow a redirection at once.
-    pub(crate) fn follow(&mut self) -> bool {
-        self.redirections += 1;
-        self.redirections <= REDIRECTIONS
     }
 
     /// How long to pause before the next try, or the error to report.

@@ -23,7 +23,7 @@ pub(crate) enum Servers {
 }
 
 /// How often a request follows a redirection.
-const REDIRECTIONS: u32 = 5;
+pub(crate) const REDIRECTIONS: u32 = 5;
 
 impl Servers {
     /// Every server that is known.

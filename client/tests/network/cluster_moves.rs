@@ -1,6 +1,6 @@
 //! A cluster whose slots move while a lock is held and another task waits for it.
 
-use mortise_client::{Client, Error};
+use mortise_client::{Client, Error, Mode};
 use mortise_harness::{
     Builder, Cluster, Resharding, Server, begin_migration, cmd, end_migration, eventually_within,
     migrate, node_id, queue_of, text,
@@ -170,4 +170,22 @@ async fn no_connection_stays_open_to_a_node_that_lost_its_slots() {
         connections() == 0
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_follows_its_key_while_its_slot_migrates_and_after() {
+    for is_done in [false, true] {
+        let moving = Resharding::within(Cluster::start(3, node), KEY);
+        let client = client_of_cluster(&moving.cluster).await;
+        let lock = client.lock(KEY).lease(ms(60_000)).auto_renew(false);
+        let guard = lock.read().await.unwrap();
+        moving.begin();
+        moving.migrate();
+        if is_done {
+            moving.end();
+        }
+        let upgraded = tokio::time::timeout(PATIENCE, guard.upgrade()).await;
+        upgraded.expect("it learns where the key is").unwrap();
+        assert_eq!(guard.mode(), Mode::Write);
+    }
 }
