@@ -265,8 +265,8 @@ impl Guard {
         let lost = Error::Lost(Loss::Denied);
         match reply.await.map_err(|failed| failed.error(lost.clone())) {
             Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
-                // An upgrade may have given it another token meanwhile.
-                if self.token() == token {
+                // An upgrade may have given it another token meanwhile, of which this client has not read yet.
+                if hold.renew_once().await.is_err() {
                     hold.end(Loss::Denied);
                 }
                 Err(lost)
@@ -306,9 +306,10 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        match Arc::try_unwrap(self.0) {
-            Ok(held) => held.0.release().await,
-            Err(shared) => shared.0.check().map(drop),
+        let checked = self.check().map(drop);
+        match Arc::into_inner(self.0) {
+            Some(held) => held.0.release().await,
+            None => checked,
         }
     }
 

@@ -67,3 +67,14 @@ async fn a_guarded_command_runs_while_the_lock_is_held_and_not_after() {
     let read = data.guarded(command("GET").arg("data")).await.unwrap();
     assert_eq!(read, Value::BulkString(b"2".to_vec()));
 }
+
+#[tokio::test]
+async fn a_guarded_command_beside_an_upgrade_does_not_lose_the_lock() {
+    let (server, client) = start().await;
+    let guard = client.lock("k").lease(ms(60_000)).read().await.unwrap();
+    let owner = String::from_utf8(guard.owner().to_vec()).unwrap();
+    // As if the server had granted an upgrade whose reply is on its way.
+    cmd!(server.connect(), "LOCK.WLOCK k {owner} 60000 HOLDS 1");
+    assert_lost(guard.guarded(&command("PING")).await, Loss::Denied);
+    assert!(guard.is_valid());
+}
