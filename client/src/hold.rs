@@ -186,6 +186,7 @@ impl Hold {
 
     /// Has its servers remove it, in the background, unless that was done.
     pub(crate) fn leave(&self) {
+        let _pending = self.core.pending();
         if !self.set_left() {
             return;
         }
