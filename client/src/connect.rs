@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt, TryFutureExt};
+use futures_util::future::{BoxFuture, join_all, select_ok};
+use futures_util::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
@@ -119,35 +118,25 @@ impl Connect {
             let (first, sentinels, name) = (first.clone(), sentinels.clone(), name.clone());
             async move {
                 // The first answer counts, because others may be silent.
-                let asking = sentinels.iter().map(|sentinel| primary(sentinel, &name));
-                let mut answers: FuturesUnordered<_> = asking.collect();
-                let unknown = "no Sentinel knows this primary";
-                let mut error =
-                    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, unknown));
-                while let Some(answer) = answers.next().await {
-                    match answer {
-                        Ok(Some((host, port))) => {
-                            return (Connect::to(at(&first, host, port)).open)().await;
-                        }
-                        Ok(None) => {}
-                        Err(failed) => error = failed,
-                    }
-                }
-                Err(error)
+                let asking = sentinels.iter().map(|it| primary(it, &name).boxed());
+                let ((host, port), _) = select_ok(asking).await?;
+                (Connect::to(at(&first, host, port)).open)().await
             }
         }))
     }
 }
 
 /// Asks a sentinel for the primary's host and port.
-async fn primary(sentinel: &ConnectionInfo, name: &str) -> RedisResult<Option<(String, u16)>> {
+async fn primary(sentinel: &ConnectionInfo, name: &str) -> RedisResult<(String, u16)> {
     // Sentinel has no databases.
     let settings = sentinel.redis_settings().clone().set_db(0);
     let sentinel = sentinel.clone().set_redis_settings(settings);
     let mut connection = (Connect::to(sentinel).open)().await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    command.query_async(&mut connection).await
+    let address: Option<(String, u16)> = command.query_async(&mut connection).await?;
+    let unknown = "no Sentinel knows this primary";
+    address.ok_or_else(|| (ErrorKind::MasterNameNotFoundBySentinel, unknown).into())
 }
 
 /// The address that a URL names.
