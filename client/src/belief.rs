@@ -209,13 +209,11 @@ impl Belief {
         self.parts[number].renewal = now + self.lease.retry_pause();
     }
 
-    /// The change has ended: with a new grant, or without.
-    pub(crate) fn end_change(&mut self, granted: Option<Grant>, now: BootInstant) {
-        self.is_passing = false;
-        if let Some(grant) = granted {
-            self.confirm(0, grant, now);
-            self.token = self.token.max(grant.token);
-        }
+    /// It writes from now on, by this grant.
+    pub(crate) fn upgrade(&mut self, grant: Grant, now: BootInstant) {
+        self.confirm(0, grant, now);
+        self.token = self.token.max(grant.token);
+        self.mode = Mode::Write;
     }
 }
 
@@ -287,7 +285,7 @@ mod tests {
         let mut upgraded = belief(now);
         upgraded.confirm(0, grant(9, now), now);
         assert_eq!(upgraded.token, Token::new(7), "it is not known yet");
-        upgraded.end_change(Some(grant(9, now)), now);
+        upgraded.upgrade(grant(9, now), now);
         assert_eq!((upgraded.loss(now), upgraded.token), (None, Token::new(9)));
         let mut gone = belief(now);
         gone.deny(0);
@@ -312,7 +310,7 @@ mod tests {
             None,
             "the server may refuse to pass it on"
         );
-        belief.end_change(None, now);
+        belief.is_passing = false;
         assert_eq!(belief.doubt(now), None);
     }
 

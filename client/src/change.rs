@@ -19,53 +19,14 @@ use crate::servers::not_over_quorum;
 use crate::time::{BootInstant, Lease};
 use crate::token::Token;
 
-/// A change in progress. Dropped before its outcome is known, the hold is over.
-struct Changing<'a> {
-    hold: &'a Hold,
-    is_decided: bool,
-}
-
-impl Changing<'_> {
-    fn of(hold: &Hold) -> Changing<'_> {
-        let is_decided = false;
-        Changing { hold, is_decided }
-    }
-
-    /// The hold has a new grant, or is what it was, unless the outcome is unknown.
-    fn decide(mut self, outcome: &Result<Option<Grant>, Failed>) {
-        let granted = match outcome {
-            Ok(granted) => *granted,
-            Err(Failed::Unknown(_)) => return,
-            Err(Failed::Denied | Failed::Refused(_)) => None,
-        };
-        self.is_decided = true;
-        let now = BootInstant::now();
-        self.hold.belief(|belief| belief.end_change(granted, now));
-    }
-
-    /// Sends what changes the hold, but gives it no new token. Returns the number that the server replies. If it replies that it has
-    /// done so, or has no such hold, this is `lost`.
-    async fn send(self, place: &Place, command: Cmd, done: Option<Loss>) -> Result<u64, Failed> {
-        let hold = self.hold;
-        let answer = hold.core.number(place, &command).await;
-        let loss = match &answer {
-            Ok(_) => done,
-            Err(Failed::Denied) => Some(Loss::Denied),
-            Err(_) => None,
-        };
-        if let Some(loss) = loss {
-            hold.end(loss);
-        }
-        self.decide(&answer.as_ref().map(|_| None).map_err(Failed::clone));
-        answer
-    }
-}
+/// A change on its way. Dropped before its outcome is known, the hold is over.
+struct Changing<'a>(&'a Hold);
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         // One that was lost before is left with its guard: until then it keeps others out.
-        if !self.is_decided && self.hold.end(Loss::Unknown) {
-            self.hold.leave();
+        if self.0.end(Loss::Unknown) {
+            self.0.leave();
         }
     }
 }
@@ -90,19 +51,35 @@ impl Hold {
 
     /// A name for what the hold becomes, in this mode and for this lease. The server has nothing of it yet.
     fn claim(&self, place: &Place, owner: &Bytes, mode: Mode, lease: Lease) -> Claim {
-        let (count, of) = match mode {
-            Mode::Write => (1, None),
-            Mode::Read => (self.terms.count, self.terms.of),
-        };
         let terms = Terms {
             mode,
             lease,
-            count,
-            of,
             ..self.terms
         };
         let keys = [place.key.clone()].into();
         Claim::new(&self.core, place.clone(), &keys, owner.clone(), &terms)
+    }
+
+    /// Awaits the outcome of a change. Unless that is known, the hold is over.
+    async fn decided<T>(
+        &self,
+        change: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        let changing = Changing(self);
+        let outcome = change.await;
+        if !matches!(outcome, Err(Failed::Unknown(_))) {
+            std::mem::forget(changing);
+        }
+        outcome
+    }
+
+    /// Sends what changes the hold, but gives it no new token. Returns the number that the server replies.
+    async fn send(&self, place: &Place, command: Cmd) -> Result<u64, Failed> {
+        let answer = self.decided(self.core.number(place, &command)).await;
+        if let Err(Failed::Denied) = answer {
+            self.end(Loss::Denied);
+        }
+        answer
     }
 
     /// Makes a reader a writer: waits until the other readers have left.
@@ -115,14 +92,14 @@ impl Hold {
             if self.belief(|belief| belief.mode) == Mode::Write {
                 return Ok(());
             }
-            let changing = Changing::of(self);
             let wait = tries.to_queue(BootInstant::now());
-            let asking = self.ask_upgrade(&place, token, wait);
-            let asked = self.unless_lost(asking).await?.map(Some);
-            changing.decide(&asked);
-            let Err(failed) = asked else {
-                self.belief(|belief| belief.mode = Mode::Write);
-                return Ok(());
+            let asking = self.decided(self.ask_upgrade(&place, token, wait));
+            let failed = match self.unless_lost(asking).await? {
+                Ok(grant) => {
+                    self.belief(|belief| belief.upgrade(grant, BootInstant::now()));
+                    return Ok(());
+                }
+                Err(failed) => failed,
             };
             // If the server has denied it because the hold is gone, the next renewal says so.
             if matches!(failed, Failed::Denied) && !tries.is_over(BootInstant::now()) {
@@ -167,13 +144,13 @@ impl Hold {
         if !self.belief(|belief| belief.reads) {
             let lease = self.belief(|belief| belief.lease(BootInstant::now()));
             let read = self.claim(&place, &self.owner, Mode::Read, lease).request();
-            let read = Changing::of(self).send(&place, request::by(token, read), None);
-            read.await.map_err(gone)?;
+            let read = self.send(&place, request::by(token, read)).await;
+            read.map_err(gone)?;
             self.belief(|belief| belief.reads = true);
         }
         let end = request::writes(&place.key, &self.owner, 0);
-        let ended = Changing::of(self).send(&place, request::by(token, end), None);
-        ended.await.map_err(gone)?;
+        let ended = self.send(&place, request::by(token, end)).await;
+        ended.map_err(gone)?;
         self.belief(|belief| belief.mode = Mode::Read);
         Ok(())
     }
@@ -188,15 +165,16 @@ impl Hold {
         let mut next = self.claim(&place, &new_owner, mode, lease);
         let pass = request::pass(&place.key, &self.owner, &new_owner, lease);
         next.is_open = true;
-        let changing = Changing::of(self);
         self.belief(|belief| belief.is_passing = true);
-        let passing = changing.send(&place, request::by(token, pass), Some(Loss::Passed));
-        let passed = passing.await;
+        let passed = self.send(&place, request::by(token, pass)).await;
         next.decide(&passed);
-        let passed = passed.map_err(gone)?;
-        next.settle();
-        self.set_left();
-        Ok(Token::new(passed))
+        if passed.is_ok() {
+            self.end(Loss::Passed);
+            self.set_left();
+            next.settle();
+        }
+        self.belief(|belief| belief.is_passing = false);
+        passed.map(Token::new).map_err(gone)
     }
 }
 

@@ -57,13 +57,13 @@ pub(crate) fn acquire(keys: &[Bytes], owner: &Bytes, terms: &Terms) -> Cmd {
         }
         return acquire;
     };
-    let verb = match terms.mode {
-        Mode::Write => "LOCK.ACQUIRE",
-        Mode::Read => "LOCK.RLOCK",
+    let (verb, count, of) = match terms.mode {
+        Mode::Write => ("LOCK.ACQUIRE", 1, None),
+        Mode::Read => ("LOCK.RLOCK", terms.count, terms.of),
     };
     let mut acquire = command(verb, key, owner);
-    acquire.arg(lease).arg("HOLDS").arg(terms.count);
-    if let Some(of) = terms.of {
+    acquire.arg(lease).arg("HOLDS").arg(count);
+    if let Some(of) = of {
         acquire.arg("LIMIT").arg(of);
     }
     acquire

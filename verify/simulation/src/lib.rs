@@ -53,7 +53,7 @@
 //! | a client believes in a hold though it knows of too few servers that have it (`believed_until`) | three servers, seed 7: two are inside |
 //! | no `LIMIT` is sent (`request::acquire`) | shared locks, seed 0: more permits are out than there are |
 //! | the old holder still believes while it passes the lock on (`Belief::doubt`) | shared locks, seed 0: a belief in a hold that no server has |
-//! | it still believes when the pass is done (`Changing::send`) | shared locks, seed 0: the same |
+//! | it still believes when the pass is done (`Hold::pass_to`) | shared locks, seed 0: the same |
 //! | it still believes when the outcome of the pass is unknown (`Drop for Changing`) | shared locks, seed 0: the same |
 //! | a pass of unknown outcome does not leave by the new name (`Hold::pass_to`) | shared locks, seed 0: something is left |
 //!
