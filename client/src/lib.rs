@@ -91,7 +91,7 @@
 //! | what | how long one try may take | tried again |
 //! | --- | --- | --- |
 //! | opening a connection, in the background | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
-//! | a request, a release, also where it waits for its connection | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms | see below |
+//! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms; as long again where its connection has to open first | see below |
 //! | collecting letters for all that wait | twice the `response_timeout`, 100 ms to 1 s, and once more that | until nobody waits |
 //! | an acquisition with [`wait(limit)`](Lock::wait) | its requests as above | after 20 ms, then after twice as long each time up to 1 s, until the limit is over |
 //! | an acquisition without a limit | its requests as above | the same, for ever |
