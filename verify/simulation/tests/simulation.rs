@@ -81,25 +81,25 @@ fn play(kind: Kind, test: &str, count: u64) {
 #[test]
 fn one_server_keeps_its_promises_when_messages_and_processes_fail() {
     let test = "one_server";
-    play(Kind::One, test, 500);
+    play(Kind::One, test, 300);
 }
 
 #[test]
 fn one_server_keeps_its_promises_for_limits_passes_and_revocations() {
     let test = "limits_passes";
-    play(Kind::Sharing, test, 500);
+    play(Kind::Sharing, test, 300);
 }
 
 #[test]
 fn one_server_keeps_its_promises_for_several_keys_at_once() {
     let test = "several_keys";
-    play(Kind::Several, test, 500);
+    play(Kind::Several, test, 300);
 }
 
 #[test]
 fn three_servers_keep_their_promises() {
     let test = "three_servers";
-    play(Kind::Quorum(3), test, 360);
+    play(Kind::Quorum(3), test, 250);
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn damaged(samples: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(crate::random::config(10_000))]
+    #![proptest_config(crate::random::config(5_000))]
 
     #[test]
     fn damaged_locks_are_possible_or_refused(bytes in damaged(samples_of_locks())) {

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::random;
 
 /// How many states are tried, in a few seconds.
-const STATES: u32 = 1_000;
+const STATES: u32 = 600;
 
 proptest! {
     #![proptest_config(random::config(STATES))]

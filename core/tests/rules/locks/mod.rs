@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use run::run;
 
 proptest! {
-    #![proptest_config(crate::random::config(2_000))]
+    #![proptest_config(crate::random::config(1_200))]
 
     #[test]
     fn every_program_gives_the_same_on_the_lock_and_the_model(program in program::programs()) {

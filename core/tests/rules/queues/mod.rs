@@ -19,7 +19,7 @@ use run::run;
 
 /// A few seconds of random programs.
 pub(crate) fn config() -> ProptestConfig {
-    random::config(1_000)
+    random::config(600)
 }
 
 proptest! {
