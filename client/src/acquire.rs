@@ -17,6 +17,7 @@ use crate::request::{self, Terms};
 use crate::retry::Tries;
 use crate::servers::REDIRECTIONS;
 use crate::time::BootInstant;
+use crate::token::Token;
 
 /// What a name asks for at one server. Dropped while it is unknown what the server has of it, the name is left.
 pub(crate) struct Claim {
@@ -84,8 +85,7 @@ impl Claim {
     /// Asks once, under a name that the server has not seen, for so many milliseconds (0: without limit; `None`: at once).
     pub(crate) async fn win(mut self, wait: Option<u64>) -> Result<(Claim, Grant), Failed> {
         self.is_open = true;
-        let request = self.request();
-        let granted = self.ask(&request, wait).await;
+        let granted = self.ask(None, wait).await;
         self.decide(&granted);
         Ok((self, granted?))
     }
@@ -95,11 +95,16 @@ impl Claim {
         request::acquire(&self.keys, &self.owner, &self.terms)
     }
 
-    /// Sends a request that may wait, and follows it through a cluster. Returns what the server grants.
-    pub(crate) async fn ask(&mut self, request: &Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
+    /// Sends the request, which may wait, and follows it through a cluster. With a token it concerns only a hold by that. Returns what the
+    /// server grants.
+    pub(crate) async fn ask(
+        &mut self,
+        token: Option<Token>,
+        wait: Option<u64>,
+    ) -> Result<Grant, Failed> {
         let mut redirections = 0..REDIRECTIONS;
         loop {
-            let asked = self.ask_here(request.clone(), wait).await;
+            let asked = self.ask_here(token, wait).await;
             let next = self.core.servers.next(&self.place, &asked);
             match next.map_err(Failed::Refused)? {
                 Some(next) if redirections.next().is_some() => self.place = next,
@@ -109,11 +114,15 @@ impl Claim {
     }
 
     /// Returns what one server grants: at once, or by a letter.
-    async fn ask_here(&self, mut request: Cmd, wait: Option<u64>) -> Result<Grant, Failed> {
+    async fn ask_here(&self, token: Option<Token>, wait: Option<u64>) -> Result<Grant, Failed> {
         let (mail, lease) = (&self.place.node.mail, self.terms.lease);
         let entry = mail.enter(&self.owner);
         // Whatever ends the client has ended it before, or finds the entry.
         self.core.check_open().map_err(Failed::Refused)?;
+        let mut request = self.request();
+        if let Some(token) = token {
+            request = request::by(token, request);
+        }
         if let Some(wait) = wait {
             let is_here = |name: &[u8]| self.core.servers.has(&self.place.node, name);
             request = request::waiting(request, wait, &mail.mailbox(is_here));

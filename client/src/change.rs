@@ -123,8 +123,7 @@ impl Hold {
         let place = place.map_err(Failed::Refused)?;
         let lease = self.belief(|belief| belief.lease(BootInstant::now()));
         let mut claim = self.claim(&place, &self.owner, Mode::Write, lease);
-        let request = request::by(token, claim.request());
-        let grant = claim.ask(&request, wait).await?;
+        let grant = claim.ask(Some(token), wait).await?;
         if core.settings.replicas == 0 {
             return Ok(grant);
         }

@@ -254,6 +254,11 @@ impl Error {
         }
     }
 
+    /// Whether to ask anew, under another name: it may pass, or the server no longer had what it had granted.
+    pub(crate) fn is_retried(&self) -> bool {
+        self.passes() || matches!(self, Error::Lost(_))
+    }
+
     /// Whether another node of a cluster has the key.
     pub(crate) fn is_redirection(&self) -> bool {
         matches!(self, Error::Refused { code, .. } if code == "MOVED" || code == "ASK")

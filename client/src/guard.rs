@@ -265,7 +265,7 @@ impl Guard {
         let lost = Error::Lost(Loss::Denied);
         match reply.await.map_err(|failed| failed.error(lost.clone())) {
             Err(Error::Refused { code, .. }) if code == "NOTHELD" => {
-                // An upgrade may have given it another token meanwhile, of which this client has not read yet.
+                // An upgrade may have given it a token that this client has not read yet. A renewal shows whether it is held.
                 if hold.renew_once().await.is_err() {
                     hold.end(Loss::Denied);
                 }

@@ -92,7 +92,7 @@
 //! | --- | --- | --- |
 //! | opening a connection, in the background | [`connect_timeout`](Builder::connect_timeout): 2 s; over a quorum 500 ms | by the next request |
 //! | a request, a release | [`response_timeout`](Builder::response_timeout): 2 s; over a quorum 50 ms; as long again where its connection has to open first | see below |
-//! | collecting letters for all that wait | twice the `response_timeout`, 100 ms to 1 s, and once more that | until nobody waits |
+//! | collecting letters for all that wait | twice the `response_timeout` (100 ms at least, 1 s at most), and then the `response_timeout` | until nobody waits |
 //! | an acquisition with [`wait(limit)`](Lock::wait) | its requests as above | after 20 ms, then after twice as long each time up to 1 s, until the limit is over |
 //! | an acquisition without a limit | its requests as above | the same, for ever |
 //! | [`try_acquire`](Lock::try_acquire), [`try_read`](Lock::try_read) | one request | once, at once, if its connection was broken |

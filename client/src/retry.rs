@@ -68,7 +68,7 @@ impl Tries {
     /// How long to pause before the next try, or the error to report.
     pub(crate) fn after(&mut self, failed: Failed, now: BootInstant) -> Result<Duration, Error> {
         let error = failed.error(self.busy(now));
-        if !error.passes() && !matches!(error, Error::Lost(_)) {
+        if !error.is_retried() {
             return Err(error);
         }
         let (is_first, pause) = (self.pause == FIRST_PAUSE, self.pause());

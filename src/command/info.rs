@@ -33,8 +33,8 @@ impl Command for Info {
         let name = parse.key()?;
         let (mut wanted, mut count) = (None, None);
         parse.options(|parse| {
-            let owner = parse.option("OWNER", &mut wanted, |parse, _| parse.owner("owner"))?;
-            Ok(owner || parse.option("COUNT", &mut count, Parse::shown)?)
+            let is_owner = parse.option("OWNER", &mut wanted, |parse, _| parse.owner("owner"))?;
+            Ok(is_owner || parse.option("COUNT", &mut count, Parse::shown)?)
         })?;
         let mut key = ctx.open(name, Access::Read)?;
         let now = clock::now();

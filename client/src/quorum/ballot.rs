@@ -51,11 +51,11 @@ impl Ballot {
         0..self.votes.len()
     }
 
-    pub(crate) fn is_held(&self, server: usize) -> bool {
+    fn is_held(&self, server: usize) -> bool {
         matches!(self.votes[server], Vote::Held(..))
     }
 
-    pub(crate) fn is_busy(&self, server: usize) -> bool {
+    fn is_busy(&self, server: usize) -> bool {
         matches!(self.votes[server], Vote::Busy)
     }
 
@@ -113,9 +113,7 @@ impl Ballot {
     /// Whether so many servers refuse it that asking again cannot help.
     pub(crate) fn is_refused(&self) -> bool {
         let is_final = |vote: &&Vote| match vote {
-            Vote::Failed(error) | Vote::Unraised(error) => {
-                !error.passes() && !matches!(error, Error::Lost(_))
-            }
+            Vote::Failed(error) | Vote::Unraised(error) => !error.is_retried(),
             _ => false,
         };
         let refusals: Vec<&Vote> = self.votes.iter().filter(is_final).collect();

@@ -313,8 +313,8 @@ fn again<'c>(
     }
     for name in names {
         let renewed = OpenLock::with_notices(ctx, *name, now, notices, |lock| {
-            lock.notify(Notice::Acquired);
-            lock.renew(request.owner, request.terms.lease, Some(token))
+            let renewed = lock.renew(request.owner, request.terms.lease, Some(token));
+            renewed.inspect(|_| lock.notify(Notice::Acquired))
         })?;
         // Its lease has ended since the check.
         renewed.ok_or(Error::HOLDS_ONE)?;
