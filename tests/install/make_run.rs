@@ -1,30 +1,32 @@
 //! `make run`, as a new user types it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use mortise_harness::{eventually, module_path};
+use mortise_harness::{Port, eventually, module_path};
 use tempfile::TempDir;
 
 use crate::own_server::{program, root, run, said};
 
 struct Running {
-    port: String,
+    port: Port,
     make: Child,
 }
 
 impl Running {
     /// In a folder with the module, which need not be built.
     fn start(folder: &Path) -> Running {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port().to_string();
-        drop(free);
+        let port = Port::claim();
         let make = Command::new("make")
             .current_dir(folder)
-            .args(["--old-file", "build", "run", &format!("PORT={port}")])
+            .args([
+                "--old-file",
+                "build",
+                "run",
+                &format!("PORT={}", port.number()),
+            ])
             .env("MORTISE_SERVER", program())
             .stdout(Stdio::null())
             .spawn()
@@ -36,7 +38,8 @@ impl Running {
 
     fn cli(&self, words: &[&str]) -> String {
         let mut cli = Command::new("redis-cli");
-        cli.args(["-p", &self.port]).args(words);
+        cli.args(["-p", &self.port.number().to_string()]);
+        cli.args(words);
         said(&run(&mut cli)).1.trim_end().to_owned()
     }
 }

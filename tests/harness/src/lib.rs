@@ -117,6 +117,7 @@ pub use lock::{Facts, Hold, LockInfo, Queued, hold_of, lock_info};
 pub use mail::{Letter, Mail, queued};
 pub use module::{module_path, other_servers};
 pub use network::Network;
+pub use port::Port;
 pub use process::stop_process;
 pub use queue::{granted, holders_of, queue_of};
 /// The crate whose values represent replies.

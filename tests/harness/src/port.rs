@@ -18,7 +18,7 @@ const BUS: u16 = 10_000;
 /// A port that no other server of any test program on this machine gets while this value lives, not even while its own server is down, so
 /// that it can be started again.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     /// Bound to an abstract name made of the number: the system lets one process have it, and frees it with the process.
     _claim: UnixListener,
@@ -26,7 +26,10 @@ pub(crate) struct Port {
 
 impl Port {
     /// A free port. Another program may still take it first, so be ready to ask again.
-    pub(crate) fn claim() -> Port {
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn claim() -> Port {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         // Test programs that run side by side begin in different places.
         if NEXT.load(Ordering::Relaxed) == 0 {
@@ -51,7 +54,8 @@ impl Port {
         panic!("no free port in {FIRST}..{}", FIRST + COUNT);
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 
