@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, Value};
 
 use crate::connect::{Connect, at};
@@ -16,7 +17,6 @@ use crate::node::{Node, Place};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::sync::lock;
-use crate::time::BootInstant;
 
 const SLOTS: u16 = 16384;
 
@@ -26,9 +26,11 @@ pub(crate) struct Cluster {
     settings: Settings,
     runtime: Runtime,
     map: Mutex<Map>,
-    /// When the nodes were last asked.
-    asked: tokio::sync::Mutex<BootInstant>,
+    /// The nodes are being asked.
+    asking: Mutex<Option<Asking>>,
 }
+
+type Asking = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 /// What is known of the cluster.
 #[derive(Default)]
@@ -50,7 +52,7 @@ impl Cluster {
             settings: settings.clone(),
             runtime: runtime.clone(),
             map: Mutex::default(),
-            asked: tokio::sync::Mutex::default(),
+            asking: Mutex::default(),
         })
     }
 
@@ -71,7 +73,7 @@ impl Cluster {
     }
 
     /// Where a key is. Asks the cluster if that is not known.
-    pub(crate) async fn find(&self, key: &Bytes) -> Result<Place, Error> {
+    pub(crate) async fn find(self: &Arc<Self>, key: &Bytes) -> Result<Place, Error> {
         if let Some(node) = self.home(key) {
             return Ok(Place::new(node, key.clone()));
         }
@@ -143,16 +145,21 @@ impl Cluster {
         self.seeds.iter().filter_map(name).collect()
     }
 
-    /// Asks for the slots, unless that was done while this waited for its turn.
-    async fn refresh(&self) -> Result<(), Error> {
-        let began = BootInstant::now();
-        let mut asked = self.asked.lock().await;
-        if *asked > began {
-            return Ok(());
-        }
-        let asking = self.ask_all().await;
-        *asked = BootInstant::now();
-        asking
+    /// Asks the nodes, or awaits the answer if they are being asked. A task does it: a caller may be polled no more.
+    async fn refresh(self: &Arc<Self>) -> Result<(), Error> {
+        let begin = || {
+            let (sender, asked) = tokio::sync::oneshot::channel();
+            let cluster = self.clone();
+            self.runtime.spawn(async move {
+                let asked = cluster.ask_all().await;
+                *lock(&cluster.asking) = None;
+                let _ = sender.send(asked);
+            });
+            let asked = asked.map(|asked| asked.unwrap_or(Err(Error::RuntimeGone)));
+            asked.boxed().shared()
+        };
+        let asking = lock(&self.asking).get_or_insert_with(begin).clone();
+        asking.await
     }
 
     /// The first answer counts, because others may hang.

@@ -84,9 +84,15 @@ impl Ballot {
     }
 
     /// Where to queue: on the first server that answers, if others hold any.
-    pub(crate) fn first_to_queue_on(&self) -> Option<usize> {
+    pub(crate) fn first_to_queue_on(&self) -> Option<Arc<Node>> {
         let is_busy = self.servers().any(|server| self.is_busy(server));
-        self.first().filter(|_| is_busy)
+        let first = self.first().filter(|_| is_busy)?;
+        Some(self.nodes[first].clone())
+    }
+
+    /// The number of a server in this round: another one where an identity has become known.
+    pub(crate) fn number(&self, node: &Arc<Node>) -> Option<usize> {
+        self.nodes.iter().position(|it| Arc::ptr_eq(it, node))
     }
 
     /// The grants. A server that did not answer the last time decides nothing before it does.

@@ -17,7 +17,7 @@ use crate::error::{Error, Failed, Loss};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::name::{Bytes, Names, random_uuid};
-use crate::node::Place;
+use crate::node::{Node, Place};
 use crate::quorum::ballot::{Ballot, Vote};
 use crate::quorum::votes::{Outcome, majority};
 use crate::request::{self, Terms};
@@ -210,7 +210,8 @@ pub(crate) async fn acquire(
         core.check_open()?;
         let began = BootInstant::now();
         let mut round = Round::new(core, keys, names.next(), terms);
-        let waits: Option<usize> = queues_on.take();
+        let queue: Option<Arc<Node>> = queues_on.take();
+        let waits = queue.and_then(|node| round.ballot.number(&node));
         let won = match waits {
             None => round.ask_all(0, None).await,
             Some(first) => round.queue(first, &tries).await,
@@ -238,7 +239,7 @@ pub(crate) async fn acquire(
             None if !round.ballot.has_answer() => back_off.max(UNREACHED_PAUSE),
             None => {
                 queues_on = round.ballot.first_to_queue_on();
-                queues_on.map_or(back_off, |_| Duration::ZERO)
+                queues_on.as_ref().map_or(back_off, |_| Duration::ZERO)
             }
         };
         core.runtime.sleep(pause.min(tries.left(now))).await;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use mortise_client::Client;
 use mortise_harness::{Builder, Cluster, Server};
 
+use crate::support::dropping::poll_once;
 use crate::support::{await_waiters, eventually, ms};
 
 /// How long the primary hangs: longer than the leases, and than several time limits for a reply.
@@ -101,4 +102,16 @@ async fn a_cluster_can_be_connected_to_whichever_of_its_primaries_hangs() {
         take(&client, &key).await;
         primary.cont_signal();
     }
+}
+
+#[tokio::test]
+async fn a_future_that_is_polled_no_more_stops_no_other_from_finding_its_node() {
+    let cluster = Cluster::start(3, node);
+    let seeds: Vec<String> = cluster.nodes().map(Server::url).collect();
+    let client = Client::cluster(&seeds).unwrap().build().unwrap();
+    let mut parked = Box::pin(client.lock("parked").acquire());
+    assert!(poll_once(&mut parked).await.is_pending());
+    let acquired = tokio::time::timeout(ms(10_000), client.lock("other").acquire()).await;
+    acquired.expect("in time").unwrap().release().await.unwrap();
+    parked.await.unwrap().release().await.unwrap();
 }
