@@ -69,7 +69,7 @@
 //! [`Lock::run`] cancels its work. Servers that still have a lost lock keep it for its guard: until that is dropped, or its deadline
 //! has passed, nobody else gets the lock. A process that was stopped for longer than its lease learns that from the first
 //! `is_valid` after waking. In the worst moment, just before a renewal, two thirds of a lease are left: **a lease should be more
-//! than one and a half times as long as the longest pause of the process** (`docs/numbers.md`, "Leases and pauses"). After a wait the lease counts from the grant. If more than half of it is over when
+//! than one and a half times as long as the longest pause of the process** (`benches/README.md`, "Leases and pauses"). After a wait the lease counts from the grant. If more than half of it is over when
 //! the answer arrives, the client confirms the lock before it returns the guard.
 //!
 //! [`Lock::max_hold`] bounds how long a holder that renews, but is stuck, blocks others.
@@ -78,7 +78,7 @@
 //!
 //! Every future here may be dropped at any await point, as `select!` and timeouts do. A dropped acquisition
 //! leaves neither a lock nor a place in the queue behind. Each has a name of its own on the server. When the outcome of its request is
-//! unknown, the client *leaves* the name (`LOCK.LEAVE`), repeats that until the server has confirmed it, and never uses the name again.
+//! unknown, the client *leaves* the name (`LOCK.LEAVE`), repeats that until the server confirms it or nothing can be left, and never uses the name again.
 //! A dropped guard releases its lock in the background: nothing blocks or panics, inside a runtime or not.
 //! [`Guard::release`] waits for the release, and fails if the lock was not held to the end.
 //!
@@ -102,7 +102,7 @@
 //!
 //! What is tried again is what a restart, a failover or a migration explains: a connection that fails or is silent, and the errors
 //! `UNBLOCKED`, `READONLY`, `MOVED`, `ASK`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`, `NOREPLICAS` and `BUSY`.
-//! Every other error is reported at once. A request that waits in the server's queue stays there while only the
+//! So is an acquisition that too few replicas have confirmed, or whose hold was lost before its guard was there. Every other error is reported at once. A request that waits in the server's queue stays there while only the
 //! client's connections fail, and is sent again once the server says that it has lost it. An acquisition with a limit ends by the
 //! limit and one `response_timeout`.
 //!

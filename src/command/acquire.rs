@@ -34,7 +34,7 @@ const fn docs(name: &'static str, usage: &'static str, summary: &'static CStr) -
         name,
         usage,
         summary,
-        complexity: c"O(log N) with N the number of holders and waiters, plus O(M log N) where it waits and others wait for its task, with M the owners that the search for deadlocks reaches, 1000 at most",
+        complexity: c"O(log N) with N the number of holders and waiters, plus O(M log N) where it waits and others wait for its task, with M the steps of the search for deadlocks, 4000 at most",
         flags: "write deny-oom fast blocking",
         keys: Keys::Write,
     }
