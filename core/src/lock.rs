@@ -93,13 +93,8 @@ impl Lock {
     pub(crate) fn page(&self, last: Option<&Owner>, len: usize) -> Vec<(Owner, Packed)> {
         match &self.0 {
             Holdings::Free => Vec::new(),
-            Holdings::One(owner, stake) => {
-                let behind = last.is_none_or(|last| last < owner);
-                behind
-                    .then(|| (owner.clone(), *stake))
-                    .into_iter()
-                    .collect()
-            }
+            // A second page follows a full one only.
+            Holdings::One(owner, stake) => vec![(owner.clone(), *stake)],
             Holdings::Many(readers) => readers.with(|readers| readers.page(last, len)),
         }
     }
@@ -129,7 +124,7 @@ impl Lock {
     fn live_reads(&self, now: Instant) -> u64 {
         match &self.0 {
             Holdings::Free => 0,
-            Holdings::One(_, stake) if stake.is_over(now) => 0,
+            // A lock is opened without a single hold whose lease is over.
             Holdings::One(_, stake) => u64::from(stake.reads()),
             Holdings::Many(readers) => readers.with(|readers| readers.live(now).reads),
         }

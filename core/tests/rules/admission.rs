@@ -56,6 +56,22 @@ fn in_the_grace_the_owner_of_a_revoked_hold_learns_that() {
 }
 
 #[test]
+fn in_the_grace_a_token_that_no_hold_has_is_told() {
+    let write = Sharing::from(Mode::Write);
+    let mut lock = Lock::free();
+    assert!(acquire(&mut lock, NOW, &request(b"a", write, 1)));
+    let token = lock.hold(owner(b"a")).expect("held").token;
+    let live = lock.at(NOW, |_, _| {});
+    let by = |token| {
+        let mut again = request(b"a", write, 1);
+        again.terms.token = Some(token);
+        live.refuse_in_grace(&again)
+    };
+    assert_eq!(by(token), AcquireError::Busy(Busy::Held));
+    assert_eq!(by(Token::MAX), AcquireError::NotHeldByToken);
+}
+
+#[test]
 fn a_lock_is_held_until_its_lease_is_over_and_by_one_token() {
     let (read, name) = (Sharing::from(Mode::Read), owner(b"a"));
     let mut lock = Lock::free();

@@ -6,6 +6,7 @@ mod allocations;
 mod codec;
 mod crowds;
 mod deadlock;
+mod keys;
 mod lease_order;
 mod lease_tables;
 mod locks;
