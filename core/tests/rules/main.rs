@@ -17,3 +17,4 @@ mod random;
 mod requests;
 mod several;
 mod steps;
+mod undelivered;

@@ -174,3 +174,12 @@ fn the_connection_id_is_not_encoded() {
     let back = decode_effect(&bytes, Arrival::Live, &WRITTEN).expect("bytes of an effect");
     assert_eq!(back.0, Effect::Put(owner(b"a"), READER.stake()));
 }
+
+#[test]
+fn a_loaded_hold_is_not_taken_for_one_that_was_just_granted() {
+    let mut loaded = Touched::of_loaded();
+    for changes in 0..65_536 {
+        assert_ne!(loaded, Touched::by(loaded.client()), "{changes} changes");
+        loaded = loaded.again(None);
+    }
+}

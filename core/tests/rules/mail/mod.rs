@@ -100,6 +100,7 @@ fn a_request_for_several_keys_counts_once_for_each_until_it_is_answered() {
         )
     };
     mail.expect(WaiterId(1), id, 2);
+    assert_eq!((mail.letters(), mail.requests()), (0, 1));
     assert_eq!((mail.len(), mail.box_len(id)), (3, 2), "once for each key");
     mail.post(WaiterId(1), 2, refusal, &Homes::default());
     assert_eq!((mail.letters(), mail.requests()), (1, 0));
@@ -166,6 +167,23 @@ fn a_closed_box_leaves_until_it_is_empty() {
         while mail.next_leaving().is_some() {}
         assert!(mail.is_empty());
     }
+}
+
+#[test]
+fn a_box_whose_letters_were_deleted_is_empty_when_it_is_closed() {
+    let mut mail = Mail::new();
+    let never = Instant::NEVER;
+    let id = mail.make(b"box", b"", 1, never);
+    for number in [2, 3] {
+        post(&mut mail, id, number, letter(GRANTED, number));
+    }
+    assert!(mail.has_letters_after(id, Some(2)) && !mail.has_letters_after(id, Some(3)));
+    assert_eq!(mail.deliver(id, 1, never, &Homes::default()).count(), 1);
+    let undelivered = mail.ask(id, Some(3), never, never);
+    assert_eq!(undelivered, [WaiterId(3)], "the first was delivered");
+    assert!(!mail.is_empty());
+    mail.close(id);
+    assert!(mail.is_empty());
 }
 
 #[test]

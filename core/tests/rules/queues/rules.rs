@@ -203,6 +203,8 @@ fn a_walk_over_the_keys_continues_after_the_last_key() {
     while let Some((visited, key)) = queues.waiting_keys().after(last) {
         let key = key.clone();
         assert!(seen.insert(key.clone()), "each once");
+        let found = queues.waiting_keys().find(key.as_ref());
+        assert_eq!(found.map(|(_, key)| key), Some(&key));
         let queue = queues.get(key.as_ref());
         let id = queue.and_then(|queue| queue.iter().next()).map(|it| it.id);
         assert!(queues.remove(id.expect("somebody waits")).is_some());
