@@ -148,9 +148,7 @@ impl Waiters {
         let waiter = &mut waiting.waiter;
         let before = std::mem::replace(&mut waiter.terms, terms);
         let limit = std::mem::replace(&mut waiter.until, until);
-        if limit < Instant::NEVER {
-            self.limits.remove(&(limit, id));
-        }
+        self.limits.remove(&(limit, id));
         if until < Instant::NEVER {
             self.limits.insert((until, id));
         }

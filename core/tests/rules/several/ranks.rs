@@ -1,7 +1,7 @@
 //! Tests that call the queues directly: where requests stand that were moved, and which requests move.
 
 use mortise_core::{
-    Count, Instant, KeyId, Lock, Micros, Mode, PendingRequest, Queues, Request, Sharing,
+    Busy, Count, Instant, KeyId, Lock, Micros, Mode, PendingRequest, Queues, Request, Sharing,
     TokenClock, Turn,
 };
 
@@ -207,9 +207,72 @@ fn a_request_that_is_due_is_not_granted_a_key_that_is_held_by_then() {
     queues.settle(keys[0].as_ref(), live, &mut tokens, Micros(0), 9);
     let due = queues.next_due().expect("both keys are free");
     assert!(queues.is_grantable(keys[0].as_ref(), due, live));
+    assert!(!queues.any_due());
+    // The attempt settles its keys.
+    queues.settle(keys[0].as_ref(), live, &mut tokens, Micros(0), 9);
+    assert!(queues.any_due());
+    queues.set_tried(due);
+    assert!(!queues.any_due());
     let mut renamed = held("holder", Mode::Write, NOW);
     let live = renamed.at(NOW, |_, _| {});
     assert!(!queues.is_grantable(keys[1].as_ref(), due, &live));
     let elsewhere = key_id(2);
     assert!(!queues.is_grantable(elsewhere.as_ref(), due, &live));
+}
+
+#[test]
+fn a_request_that_is_decided_at_one_key_names_the_others_that_it_has_left() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    push_both(&mut queues, "both");
+    let (mut lock, mut tokens) = (held("both", Mode::Write, NOW), TokenClock::new());
+    queues.came_to_hold(first.as_ref(), named("both").as_ref());
+    let mut live = lock.at(NOW, |_, _| {});
+    let settled = queues.settle(first.as_ref(), &mut live, &mut tokens, Micros(0), 9);
+    assert_eq!((settled.decided.len(), settled.left), (1, vec![second]));
+}
+
+#[test]
+fn every_upgrade_whose_hold_has_ended_is_denied_in_slices_of_one() {
+    let (mut queues, key) = (Queues::new(), key_id(0));
+    for owner in ["a", "b", "c"] {
+        queues.push(&PendingRequest {
+            busy: Busy::Upgrade,
+            ..one(&key, owner, Mode::Write)
+        });
+    }
+    let mut slice = || queues.settle_lost(key.as_ref(), &Lock::free(), NOW, 1);
+    for more in [true, true] {
+        let settled = slice();
+        assert_eq!((settled.decided.len(), settled.more), (1, more));
+    }
+    assert_eq!(slice().decided.len(), 1, "the last one");
+}
+
+#[test]
+fn a_granted_request_leaves_its_keys_from_the_last_to_the_first() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    push_both(&mut queues, "both");
+    push_both(&mut queues, "next");
+    let len = |queues: &Queues, key: &KeyId| queues.get(key.as_ref()).map(|it| it.len());
+    let mut tokens = TokenClock::new();
+    let (mut one, mut other) = (Lock::free(), Lock::free());
+    let live = &mut one.at(NOW, |_, _| {});
+    queues.settle(first.as_ref(), live, &mut tokens, Micros(0), 9);
+    let due = queues.next_due().expect("both keys are free");
+    let token = tokens.next(Micros(1), None).expect("a token");
+    let too_early = queues.grant_last_key(first.as_ref(), due, live, token);
+    assert!(too_early.is_err(), "the second key comes first");
+    let last = &mut other.at(NOW, |_, _| {});
+    let granted = queues.grant_last_key(second.as_ref(), due, last, token);
+    assert_eq!(granted.expect("it is free").token, token);
+    assert_eq!(
+        (len(&queues, &first), len(&queues, &second)),
+        (Some(2), Some(1))
+    );
+    let granted = queues.grant_last_key(first.as_ref(), due, live, token);
+    assert_eq!(granted.expect("it is free").token, token);
+    assert_eq!(
+        (len(&queues, &first), len(&queues, &second)),
+        (Some(1), Some(1))
+    );
 }
