@@ -1,10 +1,11 @@
 //! Grants whose owners may not know of them yet.
 
 use mortise_core::{
-    Db, HomeKey, Homes, KeyRef, Mode, Stake, Touched, Undelivered, UndeliveredGrant, Undo, WaiterId,
+    Db, HomeKey, Homes, KeyId, KeyRef, Lock, Mode, PendingRequest, Queues, Stake, TokenClock,
+    Touched, Turn, Undelivered, UndeliveredGrant, Undo, WaiterId,
 };
 
-use crate::requests::{self, NOW, owner};
+use crate::requests::{self, NOW, named, owner, terms};
 
 fn key(name: &[u8]) -> HomeKey {
     Homes::default().home_key(KeyRef { db: Db(0), name })
@@ -16,7 +17,7 @@ fn undo(granted: u64, before: Option<u64>) -> Undo {
     let read = requests::request(b"a", Mode::Read, 100);
     let mut clock = mortise_core::TokenClock::new();
     let mut live = lock.at(NOW, |_, _| {});
-    let grant = live.acquire(&read, mortise_core::Turn::First, &mut clock, requests::WALL);
+    let grant = live.acquire(&read, Turn::First, &mut clock, requests::WALL);
     let stake = grant.expect("free").stake();
     let touched = |client| Stake {
         touched: Touched::by(client),
@@ -61,5 +62,24 @@ fn a_later_grant_undoes_an_earlier_one_that_it_has_changed_too() {
         let later = undelivered.take(WaiterId(2)).expect("not taken yet");
         let found = later.undo.before.map(|stake| stake.touched.client());
         assert_eq!(found, undoes, "it found a hold that {before} had touched");
+    }
+}
+
+#[test]
+fn only_a_request_that_was_granted_can_be_undone() {
+    let key = KeyId {
+        db: Db(0),
+        name: b"k".as_slice().into(),
+    };
+    let (mut queues, mut lock, mut clock) = (Queues::new(), Lock::free(), TokenClock::new());
+    for until in [NOW.after(5), NOW] {
+        let wait = requests::for_one(&key, named("a"), terms(Mode::Read, 100), Lock::free(), NOW);
+        queues.push(&PendingRequest { until, ..wait });
+        let mut live = lock.at(NOW, |_, _| {});
+        let settled = queues.settle(key.as_ref(), &mut live, &mut clock, requests::WALL, 9);
+        let undo = Undo::of(&settled.decided[0]);
+        assert_eq!(undo.is_some(), until > NOW);
+        let held = lock.hold(owner(b"a")).expect("since the first");
+        assert!(undo.is_none_or(|it| it.token == held.token && it.granted == held.touched));
     }
 }
