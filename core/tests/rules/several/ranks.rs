@@ -276,3 +276,25 @@ fn a_granted_request_leaves_its_keys_from_the_last_to_the_first() {
         (Some(1), Some(1))
     );
 }
+
+#[test]
+fn of_two_requests_that_move_the_first_stays_ahead() {
+    let (mut queues, [first, second]) = (Queues::new(), [key_id(0), key_id(1)]);
+    push_both(&mut queues, "both");
+    let mut readers = held("one##1", Mode::Read, NOW);
+    acquire(&mut readers, "two##1", Mode::Read, NOW);
+    queues.observe(second.as_ref(), readers.observe());
+    // "both" waits for the two tasks, each of which is about to wait behind it.
+    for owner in ["one##0", "two##0"] {
+        let mut wait = one(&first, owner, Mode::Read);
+        wait.keys[0].held = held("holder", Mode::Write, NOW).observe();
+        let enqueued = queues.enqueue(&wait).expect("no deadlock");
+        assert_eq!(enqueued.moved, [first.clone()], "{owner}");
+    }
+    let queue = queues.get(first.as_ref()).expect("some wait there");
+    let owners: Vec<_> = queue.iter().map(|it| it.owner.text().to_vec()).collect();
+    assert_eq!(
+        owners,
+        ["one##0", "two##0", "both"].map(|it| it.as_bytes().to_vec())
+    );
+}
