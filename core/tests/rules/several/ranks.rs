@@ -289,7 +289,7 @@ fn of_two_requests_that_move_the_first_stays_ahead() {
         let mut wait = one(&first, owner, Mode::Read);
         wait.keys[0].held = held("holder", Mode::Write, NOW).observe();
         let enqueued = queues.enqueue(&wait).expect("no deadlock");
-        assert_eq!(enqueued.moved, [first.clone()], "{owner}");
+        assert!(enqueued.moved.contains(&first), "{owner}");
     }
     let queue = queues.get(first.as_ref()).expect("some wait there");
     let owners: Vec<_> = queue.iter().map(|it| it.owner.text().to_vec()).collect();
