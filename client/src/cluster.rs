@@ -5,16 +5,15 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, Value};
 
 use crate::connect::{Connect, at};
 use crate::error::{Error, Failed};
 use crate::name::Bytes;
 use crate::node::{Node, Place};
-use crate::runtime::Runtime;
+use crate::runtime::{Promise, Runtime, promise};
 use crate::settings::Settings;
 use crate::sync::lock;
 
@@ -27,10 +26,8 @@ pub(crate) struct Cluster {
     runtime: Runtime,
     map: Mutex<Map>,
     /// The nodes are being asked.
-    asking: Mutex<Option<Asking>>,
+    asking: Mutex<Option<Promise<()>>>,
 }
-
-type Asking = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 /// What is known of the cluster.
 #[derive(Default)]
@@ -148,15 +145,14 @@ impl Cluster {
     /// Asks the nodes, or awaits the answer if they are being asked. A task does it: a caller may be polled no more.
     async fn refresh(self: &Arc<Self>) -> Result<(), Error> {
         let begin = || {
-            let (sender, asked) = tokio::sync::oneshot::channel();
+            let (keep, asking) = promise();
             let cluster = self.clone();
             self.runtime.spawn(async move {
                 let asked = cluster.ask_all().await;
                 *lock(&cluster.asking) = None;
-                let _ = sender.send(asked);
+                let _ = keep.send(asked);
             });
-            let asked = asked.map(|asked| asked.unwrap_or(Err(Error::RuntimeGone)));
-            asked.boxed().shared()
+            asking
         };
         let asking = lock(&self.asking).get_or_insert_with(begin).clone();
         asking.await

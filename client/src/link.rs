@@ -7,19 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
 use crate::connect::Connect;
 use crate::error::{Error, Failed};
-use crate::runtime::Runtime;
+use crate::runtime::{Promise, Runtime, promise};
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::time::BootInstant;
 
-type Opening = Shared<BoxFuture<'static, Result<MultiplexedConnection, Error>>>;
+type Opening = Promise<MultiplexedConnection>;
 
 pub(crate) struct Link {
     connect: Connect,
@@ -169,9 +167,7 @@ impl Link {
         if let Some(opening) = &*current {
             return opening.clone();
         }
-        let (sender, opened) = tokio::sync::oneshot::channel();
-        let opened = opened.map(|opened| opened.unwrap_or(Err(Error::RuntimeGone)));
-        let opening = opened.boxed().shared();
+        let (keep, opening) = promise();
         *current = Some(opening.clone());
         let (link, this) = (self.clone(), opening.clone());
         self.runtime.spawn(async move {
@@ -181,7 +177,7 @@ impl Link {
             if opened.is_err() {
                 link.close(&this);
             }
-            let _ = sender.send(opened.map_err(|error| link.unopened(error)));
+            let _ = keep.send(opened.map_err(|error| link.unopened(error)));
         });
         opening
     }

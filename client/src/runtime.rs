@@ -7,7 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+
+/// What a task in the background will come to. Several may await it, and each may stop.
+pub(crate) type Promise<T> = Shared<BoxFuture<'static, Result<T, Error>>>;
+
+/// A promise, and what keeps it. A task that is dropped with its runtime breaks it.
+pub(crate) fn promise<T: Clone + Send + 'static>() -> (oneshot::Sender<Result<T, Error>>, Promise<T>)
+{
+    let (keep, kept) = oneshot::channel();
+    let kept = kept.map(|kept| kept.unwrap_or(Err(Error::RuntimeGone)));
+    (keep, kept.boxed().shared())
+}
 
 /// Clones are the same runtime. It has I/O and time enabled.
 #[derive(Debug, Clone)]

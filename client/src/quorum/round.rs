@@ -210,8 +210,8 @@ pub(crate) async fn acquire(
         core.check_open()?;
         let began = BootInstant::now();
         let mut round = Round::new(core, keys, names.next(), terms);
-        let queue: Option<Arc<Node>> = queues_on.take();
-        let waits = queue.and_then(|node| round.ballot.number(&node));
+        let queue = queues_on.take();
+        let waits = queue.and_then(|node: Arc<Node>| round.ballot.number(&node));
         let won = match waits {
             None => round.ask_all(0, None).await,
             Some(first) => round.queue(first, &tries).await,
