@@ -13,9 +13,8 @@ fn key(name: &[u8]) -> HomeKey {
 
 /// What undoes a grant that left a hold touched by `granted`, and found it as `before`.
 fn undo(granted: u64, before: Option<u64>) -> Undo {
-    let mut lock = mortise_core::Lock::free();
+    let (mut lock, mut clock) = (Lock::free(), TokenClock::new());
     let read = requests::request(b"a", Mode::Read, 100);
-    let mut clock = mortise_core::TokenClock::new();
     let mut live = lock.at(NOW, |_, _| {});
     let grant = live.acquire(&read, Turn::First, &mut clock, requests::WALL);
     let stake = grant.expect("free").stake();
