@@ -78,7 +78,8 @@
 //!
 //! Every future here may be dropped at any await point, as `select!` and timeouts do. A dropped acquisition
 //! leaves neither a lock nor a place in the queue behind. Each has a name of its own on the server. When the outcome of its request is
-//! unknown, the client *leaves* the name (`LOCK.LEAVE`), repeats that until the server confirms it or nothing can be left, and never uses the name again.
+//! unknown, the client *leaves* the name (`LOCK.LEAVE`), repeats that until the server confirms it or nothing can be left, and
+//! never uses the name again.
 //! A dropped guard releases its lock in the background: nothing blocks or panics, inside a runtime or not.
 //! [`Guard::release`] waits for the release, and fails if the lock was not held to the end.
 //!
@@ -102,7 +103,8 @@
 //!
 //! What is tried again is what a restart, a failover or a migration explains: a connection that fails or is silent, and the errors
 //! `UNBLOCKED`, `READONLY`, `MOVED`, `ASK`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`, `NOREPLICAS` and `BUSY`.
-//! So is an acquisition that too few replicas have confirmed, or whose hold was lost before its guard was there. Every other error is reported at once. A request that waits in the server's queue stays there while only the
+//! The client also tries again if too few replicas have confirmed an acquisition, or if its hold was lost before its guard was
+//! there. Every other error is reported at once. A request that waits in the server's queue stays there while only the
 //! client's connections fail, and is sent again once the server says that it has lost it. An acquisition with a limit ends by the
 //! limit and one `response_timeout`.
 //!
