@@ -2,11 +2,11 @@
 //! down no lock on another one.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use redis::cluster_routing::Slot;
 use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, Value};
 
 use crate::connect::{Connect, at};
@@ -16,8 +16,6 @@ use crate::node::{Node, Place};
 use crate::runtime::{Promise, Runtime, promise};
 use crate::settings::Settings;
 use crate::sync::lock;
-
-const SLOTS: u16 = 16384;
 
 pub(crate) struct Cluster {
     /// At least one. User, password and TLS of all nodes are those of the first.
@@ -33,8 +31,8 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct Map {
     nodes: HashMap<String, Arc<Node>>,
-    /// The primary of each slot; nothing while it is not known, or a request has failed there.
-    slots: Vec<Option<Arc<Node>>>,
+    /// The primary of each slot, unless it is not known, or a request has failed there.
+    slots: HashMap<Slot, Arc<Node>>,
 }
 
 impl Cluster {
@@ -54,19 +52,20 @@ impl Cluster {
     }
 
     /// Every primary that is known.
-    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn primaries(&self) -> Vec<Arc<Node>> {
         let map = lock(&self.map);
-        let has_slots = |node: &&Arc<Node>| {
-            let mut slots = map.slots.iter().flatten();
-            slots.any(|it| Arc::ptr_eq(it, node))
-        };
+        let has_slots = |node: &&Arc<Node>| map.slots.values().any(|it| Arc::ptr_eq(it, node));
         map.nodes.values().filter(has_slots).cloned().collect()
+    }
+
+    /// Every node that may have something of this client.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        lock(&self.map).nodes.values().cloned().collect()
     }
 
     /// Where a key is, as far as is known.
     pub(crate) fn home(&self, key: &[u8]) -> Option<Arc<Node>> {
-        let map = lock(&self.map);
-        map.slots.get(usize::from(slot(key)))?.clone()
+        lock(&self.map).slots.get(&Slot::for_key(key)).cloned()
     }
 
     /// Where a key is. Asks the cluster if that is not known.
@@ -76,8 +75,7 @@ impl Cluster {
         }
         let refreshed = self.refresh().await;
         let nobody = || {
-            let (slot, key) = (slot(key), String::from_utf8_lossy(key));
-            let text = format!("no node has slot {slot} of {key:?}");
+            let text = format!("no node has the slot of {:?}", String::from_utf8_lossy(key));
             Error::of_line("the cluster", "CLUSTERDOWN", &text)
         };
         let home = self.home(key).map(|node| Place::new(node, key.clone()));
@@ -99,12 +97,9 @@ impl Cluster {
             _ => ("", ""),
         };
         let is_asking = code == "ASK";
-        if error.passes()
-            && !is_asking
-            && let Some(home) = lock(&self.map).slots.get_mut(usize::from(slot(&place.key)))
-        {
+        if error.passes() && !is_asking {
             // The next request asks the cluster.
-            *home = None;
+            lock(&self.map).slots.remove(&Slot::for_key(&place.key));
         }
         if !is_own || code != "MOVED" && !is_asking {
             return None;
@@ -149,8 +144,9 @@ impl Cluster {
             let cluster = self.clone();
             self.runtime.spawn(async move {
                 let asked = cluster.ask_all().await;
+                let learned = asked.map(|ranges| cluster.learn(&ranges));
                 *lock(&cluster.asking) = None;
-                let _ = keep.send(asked);
+                let _ = keep.send(learned);
             });
             asking
         };
@@ -159,7 +155,7 @@ impl Cluster {
     }
 
     /// The first answer counts, because others may hang.
-    async fn ask_all(&self) -> Result<(), Error> {
+    async fn ask_all(&self) -> Result<Vec<Range>, Error> {
         let mut names = self.seeds();
         names.extend(lock(&self.map).nodes.keys().cloned());
         let mut command = redis::cmd("CLUSTER");
@@ -173,11 +169,8 @@ impl Cluster {
         let mut answers: FuturesUnordered<_> = nodes.map(ask).collect();
         let mut error = Error::Invalid("no node of the cluster has an address".into());
         while let Some((node, answer)) = answers.next().await {
-            match answer.map(|reply| ranges(reply.value)) {
-                Ok(Some(ranges)) if !ranges.is_empty() => {
-                    self.learn(&ranges, &node.name);
-                    return Ok(());
-                }
+            match answer.map(|reply| ranges(reply.value, &node.name)) {
+                Ok(Some(ranges)) if !ranges.is_empty() => return Ok(ranges),
                 Ok(_) => error = Error::of_line(&node.name, "CLUSTERDOWN", "no node has slots"),
                 Err(failed) => error = failed.error(error),
             }
@@ -185,41 +178,22 @@ impl Cluster {
         Err(error)
     }
 
-    fn learn(&self, ranges: &[Range], asked: &str) {
-        let (mut slots, mut names) = (vec![None; SLOTS.into()], self.seeds());
-        for (range, primary) in ranges {
-            let name = with_host(primary, asked);
-            let node = self.node(&name);
-            names.push(name);
-            if let Some(slots) = slots.get_mut(range.clone()) {
-                slots.fill(node);
+    fn learn(&self, ranges: &[Range]) {
+        let (mut slots, mut names) = (HashMap::new(), self.seeds());
+        for range in ranges {
+            if let Some(node) = self.node(&range.primary) {
+                let there = (range.from..=range.to).filter_map(Slot::new);
+                slots.extend(there.map(|slot| (slot, node.clone())));
             }
+            names.push(range.primary.clone());
         }
         let mut map = lock(&self.map);
         map.slots = slots;
-        // Closes the connections to nodes that have left, or have no slots any more.
-        map.nodes.retain(|name, _| names.contains(name));
+        // Closes the connections to nodes that have left, or have no slots any more, once nothing waits there.
+        let is_used = |node: &Arc<Node>| Arc::strong_count(node) > 1;
+        map.nodes
+            .retain(|name, node| names.contains(name) || is_used(node));
     }
-}
-
-/// Returns the slot of a key. Only the bytes between its first `{` and the next `}` count, if there are any.
-pub(crate) fn slot(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|it| *it == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let close = rest.iter().position(|it| *it == b'}')?;
-        (close > 0).then(|| &rest[..close])
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS
-}
-
-/// CRC16 in its XMODEM flavour.
-fn crc16(bytes: &[u8]) -> u16 {
-    let shift = |crc: u16, _| match crc & 0x8000 {
-        0 => crc << 1,
-        _ => (crc << 1) ^ 0x1021,
-    };
-    let add = |crc: u16, byte: &u8| (0..8).fold(crc ^ (u16::from(*byte) << 8), shift);
-    bytes.iter().fold(0, add)
 }
 
 /// A host without the brackets of an address of IP version 6.
@@ -236,11 +210,17 @@ fn with_host(node: &str, named_by: &str) -> String {
     }
 }
 
-/// The slots that one primary has, and its `host:port`; the host is empty where the node does not know its own.
-type Range = (RangeInclusive<usize>, String);
+/// The slots that one primary has.
+#[derive(Debug, PartialEq)]
+struct Range {
+    from: u16,
+    to: u16,
+    /// `host:port`.
+    primary: String,
+}
 
-/// The primaries in a reply to `CLUSTER SLOTS`: `[[from, to, [host, port, …], …], …]`.
-fn ranges(reply: Value) -> Option<Vec<Range>> {
+/// The primaries in this node's reply to `CLUSTER SLOTS`: `[[from, to, [host, port, …], …], …]`.
+fn ranges(reply: Value, node: &str) -> Option<Vec<Range>> {
     let range = |range: Vec<Value>| {
         let [from, to, Value::Array(primary), ..] = &range[..] else {
             return None;
@@ -248,13 +228,11 @@ fn ranges(reply: Value) -> Option<Vec<Range>> {
         let [host, Value::Int(port), ..] = &primary[..] else {
             return None;
         };
-        let slot = |it: &Value| {
-            let slot = u16::from_redis_value_ref(it).ok();
-            slot.filter(|it| *it < SLOTS).map(usize::from)
-        };
+        let slot = |it: &Value| u16::from_redis_value_ref(it).ok();
         let host = Option::<String>::from_redis_value_ref(host).ok()?;
-        let primary = format!("{}:{port}", host.unwrap_or_default());
-        Some((slot(from)?..=slot(to)?, primary))
+        let (from, to) = (slot(from)?, slot(to)?);
+        let primary = with_host(&format!("{}:{port}", host.unwrap_or_default()), node);
+        Some(Range { from, to, primary })
     };
     let ranges = Vec::<Vec<Value>>::from_redis_value(reply).ok()?;
     ranges.into_iter().map(range).collect()
@@ -263,14 +241,6 @@ fn ranges(reply: Value) -> Option<Vec<Range>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_has_the_same_slot_as_on_the_servers() {
-        assert_eq!(slot(b"123456789"), 0x31c3);
-        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
-        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
-        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-    }
 
     #[test]
     fn an_address_of_any_ip_version_keeps_its_host_and_port() {
@@ -293,12 +263,8 @@ mod tests {
             range(0, 99, vec![node("a", 1), node("b", 2)]),
             range(100, 16383, vec![node("", 3)]),
         ]);
-        let found = ranges(reply).unwrap();
-        assert_eq!(found[0], (0..=99, "a:1".to_owned()));
-        assert_eq!(found[1].1, ":3");
-        assert_eq!(
-            ranges(Value::Array(vec![range(0, 16384, vec![node("a", 1)])])),
-            None
-        );
+        let found = ranges(reply, "c:4").unwrap();
+        assert_eq!((found[0].from, found[0].to), (0, 99));
+        assert_eq!((&*found[0].primary, &*found[1].primary), ("a:1", "c:3"));
     }
 }

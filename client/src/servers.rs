@@ -26,7 +26,7 @@ pub(crate) enum Servers {
 pub(crate) const REDIRECTIONS: u32 = 5;
 
 impl Servers {
-    /// Every server that is known.
+    /// Every server that may have something of this client.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         match self {
             Servers::One(node) => vec![node.clone()],
@@ -131,7 +131,7 @@ impl Servers {
         }
     }
 
-    /// Sends a command to every server, and awaits all answers.
+    /// Sends a command to every server, of a cluster to every primary, and awaits all answers.
     pub(crate) async fn call_all(
         &self,
         command: &Cmd,
@@ -141,7 +141,12 @@ impl Servers {
             let answer = node.link.call(command, limit).await;
             (node, answer)
         };
-        join_all(self.nodes().into_iter().map(call)).await
+        let nodes = match self {
+            #[cfg(feature = "cluster")]
+            Servers::Cluster(cluster) => cluster.primaries(),
+            _ => self.nodes(),
+        };
+        join_all(nodes.into_iter().map(call)).await
     }
 }
 
