@@ -154,6 +154,7 @@ impl Mail {
         };
         // The server's clock may have run faster than this one.
         let written = sent + Duration::from_millis(waited - waited / 100);
+        let mut decided = Vec::new();
         let mut state = lock(&self.state);
         if state.since.replace(since) != Some(since) {
             state.read = 0;
@@ -166,15 +167,24 @@ impl Mail {
             // A request that was given up is not in the table, and its name has been left.
             if let Some(request) = state.requests.remove(owner.as_slice()) {
                 let decision = decision(letter, self.link.server(), written);
-                let _ = request.decided.send(decision);
+                decided.push((request.decided, decision));
             }
         }
         // What was queued in an earlier box waits no more, or was granted and given back.
-        let is_there = |request: &Pending| match request.queued {
-            Some((queued, learned)) => queued == since || learned > sent,
-            None => true,
+        let is_gone = |request: &Pending| match request.queued {
+            Some((queued, learned)) => queued != since && learned <= sent,
+            None => false,
         };
-        state.requests.retain(|_, request| is_there(request));
+        let gone = state.requests.iter().filter(|(_, it)| is_gone(it));
+        let gone: Vec<Bytes> = gone.map(|(owner, _)| owner.clone()).collect();
+        let gone = gone.iter().map(|owner| state.requests.remove(owner));
+        let gone: Vec<_> = gone.collect();
+        drop(state);
+        // Whoever is woken may enter another request.
+        for (request, decision) in decided {
+            let _ = request.send(decision);
+        }
+        drop(gone);
     }
 }
 
