@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::{Error, Failed};
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::name::{Bytes, Names};
+use crate::name::Bytes;
 use crate::node::Place;
 use crate::request::{self, Terms};
 use crate::retry::Tries;
@@ -24,10 +24,8 @@ pub(crate) struct Claim {
     core: Arc<Core>,
     /// Where the first of the keys is.
     pub(crate) place: Place,
-    /// 1 to 16 keys.
-    keys: Arc<[Bytes]>,
     pub(crate) owner: Bytes,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Arc<Terms>,
     /// The server may have something of it.
     pub(crate) is_open: bool,
     /// Has [`Core::close`] wait for it.
@@ -47,19 +45,12 @@ impl Drop for Claim {
 
 impl Claim {
     /// What a name asks for that the server has nothing of yet.
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        place: Place,
-        keys: &Arc<[Bytes]>,
-        owner: Bytes,
-        terms: &Terms,
-    ) -> Claim {
+    pub(crate) fn new(core: &Arc<Core>, place: Place, owner: Bytes, terms: &Arc<Terms>) -> Claim {
         Claim {
             core: core.clone(),
             place,
-            keys: keys.clone(),
             owner,
-            terms: *terms,
+            terms: terms.clone(),
             is_open: false,
             _pending: core.pending(),
         }
@@ -68,7 +59,7 @@ impl Claim {
     /// Its keys on the server.
     fn places(&self) -> Vec<Place> {
         let place = |key: &Bytes| Place::new(self.place.node.clone(), key.clone());
-        self.keys.iter().map(place).collect()
+        self.terms.keys.iter().map(place).collect()
     }
 
     /// Nothing is left of it, or the caller now owns what is. Returns its keys on the server.
@@ -92,7 +83,7 @@ impl Claim {
 
     /// The request for what it asks for.
     pub(crate) fn request(&self) -> Cmd {
-        request::acquire(&self.keys, &self.owner, &self.terms)
+        request::acquire(&self.owner, &self.terms)
     }
 
     /// Sends the request, which may wait, and follows it through a cluster. With a token it concerns only a hold by that. Returns what the
@@ -149,7 +140,7 @@ impl Claim {
     /// Turns what the server has granted into a hold.
     pub(crate) async fn held(self, grant: Grant) -> Result<Guard, Error> {
         let _pending = self.core.pending();
-        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms);
+        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms.clone());
         let places = self.settle();
         let parts = vec![Part::new(grant, terms.lease); places.len()];
         let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
@@ -158,18 +149,13 @@ impl Claim {
 }
 
 /// Acquires a lock from one server, or a cluster: tries until it is granted, or the wait is over.
-pub(crate) async fn acquire(
-    core: &Arc<Core>,
-    names: &Names,
-    keys: &Arc<[Bytes]>,
-    terms: &Terms,
-) -> Result<Guard, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, terms: &Arc<Terms>) -> Result<Guard, Error> {
     let mut tries = Tries::new(terms.wait, BootInstant::now());
     loop {
         core.check_open()?;
-        let failed = match core.servers.route(&keys[0]).await {
+        let failed = match core.servers.route(&terms.keys[0]).await {
             Ok(place) => {
-                let claim = Claim::new(core, place, keys, names.next(), terms);
+                let claim = Claim::new(core, place, terms.owner.next(), terms);
                 let won = claim.win(tries.to_queue(BootInstant::now())).await;
                 core.check_open()?;
                 match won {

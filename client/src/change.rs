@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::name::{Bytes, Mode, Names};
+use crate::name::{Bytes, Mode};
 use crate::node::Place;
 use crate::request::{self, Terms};
 use crate::retry::Tries;
@@ -54,10 +54,9 @@ impl Hold {
         let terms = Terms {
             mode,
             lease,
-            ..self.terms
+            ..(*self.terms).clone()
         };
-        let keys = [place.key.clone()].into();
-        Claim::new(&self.core, place.clone(), &keys, owner.clone(), &terms)
+        Claim::new(&self.core, place.clone(), owner.clone(), &Arc::new(terms))
     }
 
     /// Awaits the outcome of a change. Unless that is known, the hold is over.
@@ -181,16 +180,15 @@ impl Hold {
 /// that name nor the hold.
 pub(crate) async fn take_over(
     core: &Arc<Core>,
-    names: &Names,
-    keys: &Arc<[Bytes]>,
-    terms: &Terms,
+    terms: &Arc<Terms>,
     owner: &Bytes,
     token: Token,
 ) -> Result<Guard, Error> {
     let mut tries = Tries::new(terms.wait, BootInstant::now());
-    let place = core.servers.route(&keys[0]).await?;
-    let mut claim = Claim::new(core, place, keys, names.next(), terms);
-    let pass = request::pass(&keys[0], owner, &claim.owner, terms.lease);
+    let key = &terms.keys[0];
+    let place = core.servers.route(key).await?;
+    let mut claim = Claim::new(core, place, terms.owner.next(), terms);
+    let pass = request::pass(key, owner, &claim.owner, terms.lease);
     let pass = request::by(token, pass);
     let limit = core.settings.reply;
     let grant = loop {
@@ -210,8 +208,8 @@ pub(crate) async fn take_over(
         }
     };
     // It has the mode that it had. This crate's holds write once.
-    let lower = request::by(grant.token, request::writes(&keys[0], &claim.owner, 1));
-    claim.terms.mode = match core.number(&claim.place, &lower).await {
+    let lower = request::by(grant.token, request::writes(key, &claim.owner, 1));
+    Arc::make_mut(&mut claim.terms).mode = match core.number(&claim.place, &lower).await {
         Ok(_) => Mode::Write,
         Err(Failed::Denied) => Mode::Read,
         Err(failed) => return Err(gone(failed)),

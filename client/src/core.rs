@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use crate::belief::Grant;
 use crate::error::{Error, Failed, Loss, NodeFailure};
 use crate::keeper::Keeper;
-use crate::name::{Bytes, Names};
+use crate::name::{Bytes, Owner};
 use crate::node::Place;
 use crate::quorum::votes::majority;
 use crate::request;
@@ -27,7 +27,8 @@ use crate::trace;
 
 pub(crate) struct Core {
     pub(crate) servers: Servers,
-    pub(crate) names: Names,
+    /// Whose names are used where no task is named.
+    pub(crate) owner: Owner,
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     is_closed: AtomicBool,
@@ -48,7 +49,7 @@ impl Core {
         runtime: Runtime,
     ) -> Result<Arc<Core>, Error> {
         let core = Arc::new(Core {
-            names: Names::of_client(settings.name.as_deref())?,
+            owner: Owner::of_client(settings.name.as_deref())?,
             keeper: Keeper::default(),
             servers,
             runtime,

@@ -24,7 +24,7 @@ pub(crate) struct Hold {
     /// The first of its keys.
     pub(crate) key: Bytes,
     pub(crate) owner: Bytes,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Arc<Terms>,
     state: Mutex<State>,
     /// It may have ended.
     changed: Notify,
@@ -72,7 +72,7 @@ impl Hold {
     pub(crate) fn keep(
         core: &Arc<Core>,
         owner: Bytes,
-        terms: &Terms,
+        terms: &Arc<Terms>,
         mut belief: Belief,
         places: Vec<Place>,
     ) -> Arc<Hold> {
@@ -83,7 +83,7 @@ impl Hold {
             core: core.clone(),
             key: places[0].key.clone(),
             owner,
-            terms: *terms,
+            terms: terms.clone(),
             state: Mutex::new(State {
                 belief,
                 places,
@@ -279,7 +279,7 @@ impl Hold {
 
     /// Keeps the lock taken for `lease` from now: by a name that nobody works under.
     pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
-        let (core, nobody) = (&self.core, &self.core.names.next());
+        let (core, nobody) = (&self.core, &self.core.owner.next());
         self.give_up(|place, token| async move {
             let pass = request::pass(&place.key, &self.owner, nobody, lease);
             let passed = core.number(&place, &request::by(token, pass)).await?;
@@ -306,15 +306,9 @@ impl Hold {
             let parts: Vec<_> = state.places.iter().cloned().zip(tokens).collect();
             (parts, state.belief.needed)
         };
-        let answers = match <[_; 1]>::try_from(parts) {
-            // Mostly there is one, and no room for its future has to be allocated.
-            Ok([(place, token)]) => vec![call(place, token).await],
-            Err(parts) => {
-                join_all(parts.into_iter().map(|(place, token)| call(place, token))).await
-            }
-        };
+        let calls = parts.into_iter().map(|(place, token)| call(place, token));
         let (mut done, mut failed, mut is_left) = (0, None, true);
-        for answer in answers {
+        for answer in join_all(calls).await {
             match answer {
                 Ok(()) => done += 1,
                 Err(why) => {

@@ -9,17 +9,12 @@ use crate::change::take_over;
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::name::{Bytes, Mode, Names, Owner, text};
+use crate::name::{Bytes, Mode, Owner, text};
 use crate::quorum::round;
 use crate::request::Terms;
 use crate::servers::not_over_quorum;
 use crate::time::Lease;
 use crate::token::Token;
-
-/// The most keys that can be taken together.
-const MOST_KEYS: usize = 16;
-/// The most permits.
-const MOST_PERMITS: u32 = i32::MAX as u32;
 
 /// A lock, or several that are taken together, and on what terms. Nothing is sent before one of its futures is polled.
 ///
@@ -45,8 +40,6 @@ const MOST_PERMITS: u32 = i32::MAX as u32;
 #[must_use = "a lock is not acquired before it is asked for"]
 pub struct Lock {
     core: Arc<Core>,
-    keys: Arc<[Bytes]>,
-    owner: Option<Owner>,
     lease: Duration,
     terms: Terms,
 }
@@ -55,10 +48,10 @@ impl Lock {
     pub(crate) fn new(core: &Arc<Core>, keys: Vec<Bytes>) -> Lock {
         Lock {
             core: core.clone(),
-            keys: keys.into(),
-            owner: None,
             lease: core.settings.lease,
             terms: Terms {
+                keys: keys.into(),
+                owner: core.owner.clone(),
                 mode: Mode::Write,
                 lease: Lease::default(),
                 wait: core.settings.wait,
@@ -130,7 +123,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn owner(mut self, owner: &Owner) -> Lock {
-        self.owner = Some(owner.clone());
+        self.terms.owner = owner.clone();
         self
     }
 
@@ -160,7 +153,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn key(&self) -> &[u8] {
-        self.keys.first().map_or(b"", |key| key)
+        self.terms.keys.first().map_or(b"", |key| key)
     }
 
     /// Acquires the lock: alone, or so many [`permits`](Lock::permits). Waits in the server's queue, first come, first served.
@@ -282,33 +275,25 @@ impl Lock {
     /// ```
     pub async fn take_over(self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
         let terms = self.terms(Mode::Write)?;
-        if self.keys.len() > 1 {
+        if terms.keys.len() > 1 {
             return invalid("several keys are taken over one by one".into());
         }
-        let (core, owner) = (&self.core, owner.as_ref().into());
-        take_over(core, self.names(), &self.keys, &terms, &owner, token).await
-    }
-
-    fn names(&self) -> &Names {
-        self.owner.as_ref().map_or(&self.core.names, Owner::names)
+        take_over(&self.core, &terms, &owner.as_ref().into(), token).await
     }
 
     async fn take(self, mode: Mode) -> Result<Guard, Error> {
         let (core, terms) = (&self.core, self.terms(mode)?);
         match core.settings.is_quorum() {
-            true => round::acquire(core, self.names(), &self.keys, &terms).await,
-            false => acquire(core, self.names(), &self.keys, &terms).await,
+            true => round::acquire(core, &terms).await,
+            false => acquire(core, &terms).await,
         }
     }
 
-    /// What is asked for, if that is possible.
-    fn terms(&self, mode: Mode) -> Result<Terms, Error> {
-        let (terms, given) = (&self.terms, self.keys.len());
-        let is_twice = |number: usize| self.keys[..number].contains(&self.keys[number]);
-        if !(1..=MOST_KEYS).contains(&given) || (1..given).any(is_twice) {
-            return invalid(format!(
-                "1 to {MOST_KEYS} different keys can be taken together, not {given}: {self:?}"
-            ));
+    /// What is asked for, if that is possible. The server checks the rest: how many keys and permits.
+    fn terms(&self, mode: Mode) -> Result<Arc<Terms>, Error> {
+        let (terms, given) = (&self.terms, self.terms.keys.len());
+        if given == 0 {
+            return invalid("a lock has at least one key".into());
         }
         if given > 1 && (mode == Mode::Read || self.core.settings.is_quorum()) {
             return invalid("several keys are taken together to write, and on one server".into());
@@ -318,12 +303,6 @@ impl Lock {
                 "majorities overlap in one server, which is enough for one holder, but not for a number of permits",
             ));
         }
-        let (count, of) = (terms.count, terms.of.unwrap_or(1));
-        if !(1..=of).contains(&count) || of > MOST_PERMITS {
-            return invalid(format!(
-                "1 to {MOST_PERMITS} permits, and no more than there are, not {count} of {of}"
-            ));
-        }
         let lease = Lease::new(self.lease)?;
         let lease = match terms.max_hold {
             Some(limit) if limit < Duration::from_millis(1) => {
@@ -331,11 +310,11 @@ impl Lock {
             }
             limit => limit.map_or(lease, |limit| lease.limited(limit)),
         };
-        Ok(Terms {
+        Ok(Arc::new(Terms {
             mode,
             lease,
-            ..*terms
-        })
+            ..terms.clone()
+        }))
     }
 }
 
@@ -353,7 +332,7 @@ fn unless_busy(taken: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.keys.iter().map(|key| text(key)).collect();
+        let keys: Vec<_> = self.terms.keys.iter().map(|key| text(key)).collect();
         f.debug_struct("Lock")
             .field("keys", &keys)
             .field("lease", &self.lease)

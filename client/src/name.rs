@@ -22,68 +22,6 @@ const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 /// A key, or an owner on the wire.
 pub(crate) type Bytes = Arc<[u8]>;
 
-/// Makes names: `prefix`, a UUID, a mark, and a counter.
-///
-/// The UUID is another one in each process, because a fork copies this value: the process id, read when a name is made, is mixed in.
-#[derive(Debug)]
-pub(crate) struct Names {
-    /// The name of the task whose names they are; empty for those of a client.
-    task: Vec<u8>,
-    prefix: Box<[u8]>,
-    uuid: u128,
-    mark: &'static [u8],
-    next: AtomicU64,
-}
-
-impl Names {
-    /// The names of a client: `<uuid>:<counter>`, each an owner by itself; `<name>:<uuid>:<counter>` if it has a name.
-    pub(crate) fn of_client(name: Option<&str>) -> Result<Names, Error> {
-        let is_printable = |it: &str| it.bytes().all(|byte| byte.is_ascii_graphic());
-        match name {
-            Some(name) if !(1..=LONGEST_CLIENT).contains(&name.len()) || !is_printable(name) => {
-                Err(Error::Invalid(format!(
-                    "a client's name is 1 to {LONGEST_CLIENT} printable characters without spaces, not {name:?}"
-                )))
-            }
-            Some(name) => Ok(Names::new(format!("{name}:").as_bytes(), b":")),
-            None => Ok(Names::new(b"", b":")),
-        }
-    }
-
-    fn new(prefix: &[u8], mark: &'static [u8]) -> Names {
-        let uuid = random_uuid().as_u128();
-        Names {
-            task: Vec::new(),
-            prefix: prefix.into(),
-            uuid,
-            mark,
-            next: AtomicU64::new(0),
-        }
-    }
-
-    /// Makes a name that nobody has had.
-    pub(crate) fn next(&self) -> Bytes {
-        let mut name = Vec::with_capacity(self.prefix.len() + SUFFIX);
-        name.extend_from_slice(&self.prefix);
-        let mut text = Uuid::encode_buffer();
-        let uuid = self.uuid();
-        name.extend_from_slice(uuid.hyphenated().encode_lower(&mut text).as_bytes());
-        name.extend_from_slice(self.mark);
-        let mut number = self.next.fetch_add(1, Ordering::Relaxed);
-        loop {
-            name.push(DIGITS[(number % 62) as usize]);
-            number /= 62;
-            if number == 0 {
-                return name.into();
-            }
-        }
-    }
-
-    fn uuid(&self) -> Uuid {
-        Uuid::from_u128(self.uuid ^ u128::from(std::process::id()))
-    }
-}
-
 /// A UUID; in the simulation one that the seed decides.
 pub(crate) fn random_uuid() -> Uuid {
     #[cfg(simulated)]
@@ -113,7 +51,15 @@ pub(crate) fn random_uuid() -> Uuid {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Owner(Arc<Names>);
+pub struct Owner {
+    /// Its name; empty for what has none.
+    task: Bytes,
+    prefix: Bytes,
+    /// Another one in each process, because a fork copies this value: the process id, read when a name is made, is mixed in.
+    uuid: u128,
+    mark: &'static [u8],
+    next: Arc<AtomicU64>,
+}
 
 impl Owner {
     /// Makes a task with a name that nobody else has.
@@ -125,9 +71,9 @@ impl Owner {
     /// ```
     #[allow(clippy::new_without_default, reason = "two of them differ")]
     pub fn new() -> Owner {
-        let mut names = Names::new(b"", b"##");
-        names.task = names.uuid().to_string().into_bytes();
-        Owner(Arc::new(names))
+        let owner = Owner::making(b"", b"##");
+        let task = owner.uuid().to_string().into_bytes().into();
+        Owner { task, ..owner }
     }
 
     /// Makes a task with this name.
@@ -150,9 +96,9 @@ impl Owner {
                 name.len()
             )));
         }
-        let mut names = Names::new(&[&name, b"##".as_slice()].concat(), b".");
-        names.task = name;
-        Ok(Owner(Arc::new(names)))
+        let owner = Owner::making(&[&name, b"##".as_slice()].concat(), b".");
+        let task = name.into();
+        Ok(Owner { task, ..owner })
     }
 
     /// Returns the task's name.
@@ -164,11 +110,54 @@ impl Owner {
     /// # }
     /// ```
     pub fn name(&self) -> &[u8] {
-        &self.0.task
+        &self.task
     }
 
-    pub(crate) fn names(&self) -> &Names {
-        &self.0
+    /// Makes the names of a client: `<uuid>:<counter>`, each an owner by itself; `<name>:<uuid>:<counter>` if it has a name.
+    pub(crate) fn of_client(name: Option<&str>) -> Result<Owner, Error> {
+        let is_printable = |it: &str| it.bytes().all(|byte| byte.is_ascii_graphic());
+        match name {
+            Some(name) if !(1..=LONGEST_CLIENT).contains(&name.len()) || !is_printable(name) => {
+                Err(Error::Invalid(format!(
+                    "a client's name is 1 to {LONGEST_CLIENT} printable characters without spaces, not {name:?}"
+                )))
+            }
+            Some(name) => Ok(Owner::making(format!("{name}:").as_bytes(), b":")),
+            None => Ok(Owner::making(b"", b":")),
+        }
+    }
+
+    /// Makes names of `prefix`, a UUID, `mark` and a counter.
+    fn making(prefix: &[u8], mark: &'static [u8]) -> Owner {
+        Owner {
+            task: [].into(),
+            prefix: prefix.into(),
+            uuid: random_uuid().as_u128(),
+            mark,
+            next: Arc::default(),
+        }
+    }
+
+    /// Makes a name that nobody has had.
+    pub(crate) fn next(&self) -> Bytes {
+        let mut name = Vec::with_capacity(self.prefix.len() + SUFFIX);
+        name.extend_from_slice(&self.prefix);
+        let mut text = Uuid::encode_buffer();
+        let uuid = self.uuid();
+        name.extend_from_slice(uuid.hyphenated().encode_lower(&mut text).as_bytes());
+        name.extend_from_slice(self.mark);
+        let mut number = self.next.fetch_add(1, Ordering::Relaxed);
+        loop {
+            name.push(DIGITS[(number % 62) as usize]);
+            number /= 62;
+            if number == 0 {
+                return name.into();
+            }
+        }
+    }
+
+    fn uuid(&self) -> Uuid {
+        Uuid::from_u128(self.uuid ^ u128::from(std::process::id()))
     }
 }
 
@@ -222,41 +211,39 @@ mod tests {
     #[test]
     fn no_two_names_are_alike_and_all_fit_on_the_wire() {
         let owner = Owner::named(vec![b'x'; LONGEST_TASK]).unwrap();
-        let names = owner.names();
-        let made: std::collections::HashSet<_> = (0..10_000).map(|_| names.next()).collect();
+        let made: std::collections::HashSet<_> = (0..10_000).map(|_| owner.next()).collect();
         assert_eq!(made.len(), 10_000);
-        names.next.store(u64::MAX, Ordering::Relaxed);
-        assert!(names.next().len() <= LONGEST);
+        owner.next.store(u64::MAX, Ordering::Relaxed);
+        assert!(owner.next().len() <= LONGEST);
     }
 
     #[test]
     fn the_names_of_a_task_are_the_same_up_to_their_last_double_hash() {
         for owner in [Owner::named("a##b").unwrap(), Owner::new()] {
-            let name = owner.names().next();
+            let name = owner.next();
             let name = std::str::from_utf8(&name).unwrap();
             let (task, _) = name.rsplit_once("##").unwrap();
             assert_eq!(task.as_bytes(), owner.name());
         }
-        let named = || Owner::named("a").unwrap().names().next();
+        let named = || Owner::named("a").unwrap().next();
         assert_ne!(named(), named(), "another process may have the same name");
     }
 
     #[test]
     fn the_name_of_a_client_is_readable() {
-        let name = Names::of_client(Some("billing-7")).unwrap().next();
+        let name = Owner::of_client(Some("billing-7")).unwrap().next();
         assert!(name.starts_with(b"billing-7:"), "{}", text(&name));
         for name in ["", "a b", "ü", &"x".repeat(LONGEST_CLIENT + 1)] {
-            assert!(Names::of_client(Some(name)).is_err(), "{name:?}");
+            assert!(Owner::of_client(Some(name)).is_err(), "{name:?}");
         }
     }
 
     #[test]
     fn the_names_of_clients_and_tasks_without_a_name_are_a_uuid_and_at_most_six_bytes() {
-        let owner = Owner::new();
-        for names in [&Names::of_client(None).unwrap(), owner.names()] {
-            names.next.store(62_u64.pow(4) - 1, Ordering::Relaxed);
+        for owner in [Owner::of_client(None).unwrap(), Owner::new()] {
+            owner.next.store(62_u64.pow(4) - 1, Ordering::Relaxed);
             assert!(
-                names.next().len() <= 36 + 6,
+                owner.next().len() <= 36 + 6,
                 "the server keeps these in few bytes"
             );
         }

@@ -1,5 +1,6 @@
 //! The commands, a function for each, and what their replies mean.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -7,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::belief::Grant;
 use crate::error::{Error, Failed};
 use crate::link::Reply;
-use crate::name::{Bytes, Mode};
+use crate::name::{Bytes, Mode, Owner};
 use crate::time::Lease;
 use crate::token::Token;
 
@@ -18,8 +19,12 @@ const ARGUMENTS: usize = 16;
 const BYTES: usize = 160;
 
 /// What an acquisition asks for, and how its hold is kept.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Terms {
+    /// At least one.
+    pub(crate) keys: Arc<[Bytes]>,
+    /// Whose names are used.
+    pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
     /// How long it may wait: not at all if that is zero, without limit if `None`.
@@ -46,13 +51,13 @@ fn empty(verb: &str, names: usize) -> Cmd {
 }
 
 /// Takes the lock, or the locks.
-pub(crate) fn acquire(keys: &[Bytes], owner: &Bytes, terms: &Terms) -> Cmd {
+pub(crate) fn acquire(owner: &Bytes, terms: &Terms) -> Cmd {
     let lease = terms.lease.as_millis();
-    let [key] = keys else {
-        let names: usize = keys.iter().map(|key| key.len()).sum();
+    let [key] = &*terms.keys else {
+        let names: usize = terms.keys.iter().map(|key| key.len()).sum();
         let mut acquire = empty("LOCK.MACQUIRE", owner.len() + names);
-        acquire.arg(&**owner).arg(lease).arg(keys.len());
-        for key in keys {
+        acquire.arg(&**owner).arg(lease).arg(terms.keys.len());
+        for key in &*terms.keys {
             acquire.arg(&**key);
         }
         return acquire;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
+use redis::{ErrorKind, FromRedisValue, InfoDict, RedisError, RedisResult};
 
 use crate::connect::Connect;
 use crate::node::Node;
@@ -41,9 +41,8 @@ async fn identify(
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let info = connection.send_packed_command(&command).await?;
-    let info = String::from_redis_value(info).unwrap_or_default();
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let run_id = run_id.map(|run_id| run_id.trim().to_owned());
+    let info = InfoDict::from_redis_value(info).ok();
+    let run_id = info.and_then(|info| info.get::<String>("run_id"));
     lock(&run_ids[number]).clone_from(&run_id);
     let same = run_ids.iter().filter(|id| *lock(id) == run_id);
     match run_id.is_some() && same.count() > 1 {

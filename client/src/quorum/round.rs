@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::error::{Error, Failed, Loss};
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::name::{Bytes, Names, random_uuid};
+use crate::name::{Bytes, random_uuid};
 use crate::node::{Node, Place};
 use crate::quorum::ballot::{Ballot, Vote};
 use crate::quorum::votes::{Outcome, majority};
@@ -31,8 +31,7 @@ type Voted = (usize, Vote);
 /// One round: asks servers for a lock under one name, and counts what they say.
 struct Round<'a> {
     core: &'a Arc<Core>,
-    terms: &'a Terms,
-    keys: &'a Arc<[Bytes]>,
+    terms: &'a Arc<Terms>,
     owner: Bytes,
     ballot: Ballot,
     /// What is on its way: to each server one at a time.
@@ -41,17 +40,11 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(
-        core: &'a Arc<Core>,
-        keys: &'a Arc<[Bytes]>,
-        owner: Bytes,
-        terms: &'a Terms,
-    ) -> Round<'a> {
+    fn new(core: &'a Arc<Core>, terms: &'a Arc<Terms>) -> Round<'a> {
         Round {
             core,
             terms,
-            keys,
-            owner,
+            owner: terms.owner.next(),
             ballot: Ballot::new(core.servers.nodes()),
             asking: FuturesUnordered::new(),
             started: BootInstant::now(),
@@ -59,10 +52,10 @@ impl<'a> Round<'a> {
     }
 
     fn ask(&mut self, server: usize, wait: Option<u64>) {
-        let (node, key) = (&self.ballot.nodes[server], &self.keys[0]);
+        let (node, key) = (&self.ballot.nodes[server], &self.terms.keys[0]);
         let place = Place::new(node.clone(), key.clone());
         let owner = self.owner.clone();
-        let claim = Claim::new(self.core, place, self.keys, owner, self.terms);
+        let claim = Claim::new(self.core, place, owner, self.terms);
         self.ballot.votes[server] = Vote::Pending;
         let asking = async move {
             let vote = match claim.win(wait).await {
@@ -159,7 +152,7 @@ impl<'a> Round<'a> {
     async fn won(mut self, token: Token) -> Result<Guard, Error> {
         let _pending = self.core.pending();
         let ahead = self.ballot.ahead();
-        let Terms { mode, lease, .. } = *self.terms;
+        let Terms { mode, lease, .. } = **self.terms;
         let (mut parts, mut places) = (Vec::new(), Vec::new());
         for (server, vote) in std::mem::take(&mut self.ballot.votes)
             .into_iter()
@@ -197,19 +190,14 @@ async fn join_late(hold: Arc<Hold>, mut late: FuturesUnordered<BoxFuture<'static
 const SHARE: u32 = 4;
 
 /// Acquires a lock from a majority: tries until it is granted, or the wait is over.
-pub(crate) async fn acquire(
-    core: &Arc<Core>,
-    names: &Names,
-    keys: &Arc<[Bytes]>,
-    terms: &Terms,
-) -> Result<Guard, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, terms: &Arc<Terms>) -> Result<Guard, Error> {
     check(core, terms)?;
     let mut queues_on = None;
     let tries = Tries::new(terms.wait, BootInstant::now());
     loop {
         core.check_open()?;
         let began = BootInstant::now();
-        let mut round = Round::new(core, keys, names.next(), terms);
+        let mut round = Round::new(core, terms);
         let queue = queues_on.take();
         let waits = queue.and_then(|node: Arc<Node>| round.ballot.number(&node));
         let won = match waits {
