@@ -30,9 +30,9 @@ pub(crate) struct Replicas {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// A renewal without an answer.
+/// A renewal without an answer, or what precedes it.
 struct Pending {
-    renewal: Cmd,
+    command: Cmd,
     answered: oneshot::Sender<Result<Reply, Failed>>,
 }
 
@@ -49,10 +49,23 @@ impl Replicas {
         }
     }
 
-    /// Sends a renewal. Returns its reply once enough replicas have it.
-    pub(crate) async fn confirm(self: &Arc<Self>, renewal: Cmd) -> Result<Reply, Failed> {
+    /// Sends a renewal, after `ASKING` where its slot is on its way here. Returns its reply once enough replicas have it.
+    pub(crate) async fn confirm(
+        self: &Arc<Self>,
+        renewal: Cmd,
+        is_asking: bool,
+    ) -> Result<Reply, Failed> {
         let (answered, answer) = oneshot::channel();
-        lock(&self.pending).push(Pending { renewal, answered });
+        {
+            let mut pending = lock(&self.pending);
+            if is_asking {
+                // Nobody waits for its reply.
+                let (command, (answered, _)) = (redis::cmd("ASKING"), oneshot::channel());
+                pending.push(Pending { command, answered });
+            }
+            let command = renewal;
+            pending.push(Pending { command, answered });
+        }
         let replicas = self.clone();
         let runtime = &self.link.runtime;
         runtime.spawn(async move { replicas.send().await });
@@ -70,8 +83,8 @@ impl Replicas {
             return;
         }
         let mut commands = Pipeline::new();
-        for Pending { renewal, .. } in &pending {
-            commands.add_command(renewal.clone());
+        for Pending { command, .. } in &pending {
+            commands.add_command(command.clone());
         }
         commands.add_command(wait(&self.link.settings));
         let limit = LONGEST.saturating_add(self.link.settings.reply);

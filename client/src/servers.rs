@@ -90,15 +90,7 @@ impl Servers {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let (mut moved, mut redirections) = (self.home(place).await, 0..REDIRECTIONS);
-        loop {
-            let place = moved.as_ref().unwrap_or(place);
-            let called = place.call(command, limit).await;
-            match self.next(place, &called).map_err(Failed::Refused)? {
-                Some(next) if redirections.next().is_some() => moved = Some(next),
-                _ => return called,
-            }
-        }
+        self.send(place, command, limit, false).await
     }
 
     /// Sends a renewal. Returns its reply once replicas have it, if they have to.
@@ -108,15 +100,30 @@ impl Servers {
         renewal: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let home = self.home(place).await;
-        let place = home.as_ref().unwrap_or(place);
-        let Some(replicas) = &place.node.replicas else {
-            return self.call(place, renewal, limit).await;
-        };
-        let confirmed = replicas.confirm(renewal.clone()).await;
-        // Its next renewal goes elsewhere.
-        self.next(place, &confirmed).map_err(Failed::Refused)?;
-        confirmed
+        self.send(place, renewal, limit, true).await
+    }
+
+    async fn send(
+        &self,
+        place: &Place,
+        command: &Cmd,
+        limit: Duration,
+        is_confirmed: bool,
+    ) -> Result<Reply, Failed> {
+        let (mut moved, mut redirections) = (self.home(place).await, 0..REDIRECTIONS);
+        loop {
+            let place = moved.as_ref().unwrap_or(place);
+            let answer = match &place.node.replicas {
+                Some(replicas) if is_confirmed => {
+                    replicas.confirm(command.clone(), place.is_asking).await
+                }
+                _ => place.call(command, limit).await,
+            };
+            match self.next(place, &answer).map_err(Failed::Refused)? {
+                Some(next) if redirections.next().is_some() => moved = Some(next),
+                _ => return answer,
+            }
+        }
     }
 
     /// Where a place's key is now, in a cluster that knows.

@@ -3,7 +3,7 @@
 use mortise_client::{Client, Error, Mode};
 use mortise_harness::{
     Builder, Cluster, Resharding, Server, begin_migration, cmd, end_migration, eventually_within,
-    migrate, node_id, queue_of, text,
+    migrate, node_id, queue_of, text, wait_for_sync,
 };
 
 use crate::failover::{KEY, Scene};
@@ -188,4 +188,29 @@ async fn an_upgrade_follows_its_key_while_its_slot_migrates_and_after() {
         upgraded.expect("it learns where the key is").unwrap();
         assert_eq!(guard.mode(), Mode::Write);
     }
+}
+
+/// Until the slot has moved, `ASK` sends everything about the key to a node whose replica does not have the slot either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_confirms_a_lock_while_its_slot_migrates() {
+    let moving = Resharding::within(Cluster::start_with_replicas(3, node), KEY);
+    let cluster = &moving.cluster;
+    for (primary, replica) in cluster.primaries.iter().zip(&cluster.replicas) {
+        wait_for_sync(primary, replica);
+    }
+    let seeds = cluster.primaries.iter().map(Server::url);
+    let builder = Client::cluster(seeds).unwrap().response_timeout(PATIENCE);
+    let client = builder.replicas(1).connect().await.unwrap();
+    let lock = client.lock(KEY).lease(ms(60_000)).wait(PATIENCE);
+    let guard = lock.clone().acquire().await.unwrap();
+    moving.begin();
+    moving.migrate();
+    let waits = moving.to().calls("wait");
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert!(moving.to().calls("wait") > waits, "a replica confirms it");
+    moving.end();
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
 }
