@@ -60,6 +60,10 @@ impl Runtime {
             return;
         }
         let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
+        // A thread that ends can poll nothing any more.
+        if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+            return self.spawn(task);
+        }
         let _entered = self.handle.enter();
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context).is_pending() {

@@ -1,8 +1,9 @@
 //! Futures and guards that are dropped, at any point and on any thread.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use mortise_client::{Client, Error, Loss, Owner};
+use mortise_client::{Client, Error, Guard, Loss, Owner};
 use mortise_harness::{Server, cmd, eventually};
 
 use crate::support::dropping::{Point, drop_at, points, poll_once};
@@ -110,6 +111,25 @@ async fn a_guard_dropped_outside_of_any_runtime_releases_in_the_background() {
     })
     .join()
     .unwrap();
+    await_free(&client, "k").await;
+}
+
+/// A thread that ends drops its variables after what tokio keeps for it, if they were used before that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_guard_in_a_variable_of_a_thread_is_released_when_the_thread_ends() {
+    thread_local! {
+        static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+    let (_server, client) = start().await;
+    let (runtime, lock) = (
+        tokio::runtime::Handle::current(),
+        client.lock("k").lease(LONG),
+    );
+    let ended = std::thread::spawn(move || {
+        KEPT.set(None);
+        KEPT.set(Some(runtime.block_on(lock.acquire()).unwrap()));
+    });
+    ended.join().unwrap();
     await_free(&client, "k").await;
 }
 
