@@ -161,7 +161,7 @@ impl Lock {
     /// Dropped before it is ready, the future leaves neither a lock nor a place in the queue behind.
     ///
     /// # Errors
-    /// [`Error::Busy`] after [`wait`](Lock::wait); [`Error::Deadlock`]; [`Error::Invalid`] for terms that cannot be. What a restart or
+    /// [`Error::Busy`] after [`wait`](Lock::wait); [`Error::Deadlock`]; [`Error::Invalid`] or [`Error::Refused`] for terms that cannot be. What a restart or
     /// a failover explains is tried again until the wait is over.
     ///
     /// ```no_run
