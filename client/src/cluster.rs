@@ -189,7 +189,7 @@ impl Cluster {
         }
         let mut map = lock(&self.map);
         map.slots = slots;
-        // Closes the connections to nodes that have left, or have no slots any more, once nothing waits there.
+        // Closes the connections to nodes that have left, or have no slots any more, once nothing waits or is held there.
         let is_used = |node: &Arc<Node>| Arc::strong_count(node) > 1;
         map.nodes
             .retain(|name, node| names.contains(name) || is_used(node));
@@ -211,7 +211,6 @@ fn with_host(node: &str, named_by: &str) -> String {
 }
 
 /// The slots that one primary has.
-#[derive(Debug, PartialEq)]
 struct Range {
     from: u16,
     to: u16,
