@@ -152,7 +152,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Whether the owner waits for the task of `to`, and not only for requests for several keys; `is_own`: for the search's own `owner` at its
-    /// own key. False if no step is left.
+    /// own key. Once no step is left, the answer is of no use.
     pub(super) fn is_firm(
         &mut self,
         stand: &Stand,
@@ -164,7 +164,6 @@ impl<'a> Graph<'a> {
         let (held, reach) = (self.held(stand.key), self.reach_of(stand, Follow::Firm));
         let holds = match reach.holders {
             ReachedHolders::None => false,
-            ReachedHolders::Only if held.only_reader(self.now).is_none() => false,
             _ if is_own => self.holds(stand.key, owner),
             _ => held.is_held_for_task(owner, waiter, self.now),
         };
@@ -176,6 +175,6 @@ impl<'a> Graph<'a> {
             false => self.first_of_task(to.task, stand.key, Follow::Firm),
         };
         let stands = first.is_some_and(|first| first.position < reach.ahead_of);
-        (holds || stands) && !self.is_spent()
+        holds || stands
     }
 }

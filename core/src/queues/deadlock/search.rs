@@ -202,18 +202,14 @@ impl<'a> Search<'a> {
         }
         self.followed.insert(stand.key, after);
         if reach.holders > before.holders && !self.is_over() {
-            self.reach_holders(node, reach.holders);
+            self.reach_holders(node);
         }
         if reach.ahead_of > before.ahead_of && !self.is_over() {
             self.reach_queue(node, reach.ahead_of);
         }
     }
 
-    fn reach_holders(&mut self, node: usize, holders: ReachedHolders) {
-        let held = self.graph.held(self.nodes[node].stand.key);
-        if holders == ReachedHolders::Only && held.only_reader(self.graph.now).is_none() {
-            return;
-        }
+    fn reach_holders(&mut self, node: usize) {
         match self.closes_at_holders(node) {
             true => self.closed = Some(node),
             false => self.follow_holders(node, None),
