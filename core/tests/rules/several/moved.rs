@@ -2,7 +2,8 @@
 //!
 //! The owners 5 and 6 are one task, 7 and 8 another one, and 9, 10 and 11 a third.
 
-use super::check;
+use super::server::{Answer, Server};
+use super::{check, program_of};
 
 #[test]
 fn requests_for_several_keys_do_not_overtake_each_other_until_the_search_gives_up() {
@@ -69,4 +70,30 @@ fn a_request_was_overtaken_by_one_that_moved_or_not() {
         "9 reads 0; 4 reads 3; 4 reads 0; 5 writes 3; 7 wants 23; 3 wants 02; 9 reads 3; 6 reads 2; 10 writes 2",
         "3 reads 3; 9 writes 3; 4 wants 13; 8 reads 3; 5 wants 1; 6 writes 3; 10 wants 1; 7 reads 1",
     ]);
+}
+
+#[test]
+fn nobody_waits_for_a_request_right_behind_the_last_writer_ahead() {
+    // 7 stands behind 5 only because of 0, which wants two keys: so 7 moves.
+    check(&["4 writes 0; 8 writes 2; 3 writes 0; 5 reads 0; 0 wants 01; 7 reads 0; 6 writes 2"]);
+}
+
+#[test]
+fn a_request_is_not_refused_for_a_deadlock_of_others_that_a_request_is_in_that_moves() {
+    // 0 waits for 1, and 1 for 0 since 0 was passed its hold. 4 waits for 1, which waits for 3 and so for 4, until it moves ahead of 3.
+    let mut server = Server::new(false);
+    let before =
+        "2 writes 0; 1 writes 1; 4 writes 2; 0 writes 1; 3 wants 02; 1 writes 0; 2 passes 0 to 0";
+    for op in program_of(before) {
+        server.run(op);
+    }
+    assert_eq!(
+        (server.holders(0), server.queue(0)),
+        (vec![(0, true)], vec![3, 1])
+    );
+    let [ask] = program_of("4 writes 1")[..] else {
+        unreachable!("one step");
+    };
+    assert_eq!(server.run(ask), Answer::Waits);
+    assert_eq!(server.queue(0), [1, 3]);
 }

@@ -172,6 +172,39 @@ fn only_a_request_with_a_limit_waits_for_the_limit() {
 }
 
 #[test]
+fn nobody_waits_for_the_limit_of_a_request_right_behind() {
+    let mut queues = Queues::new();
+    push_both(&mut queues, "both");
+    push(&mut queues, &key_id(0), "ahead##0", Mode::Read);
+    let one_of_one = terms(Sharing::within(Count::new(1).expect("not 0")));
+    let last = named("last");
+    queues.push(&for_one(&key_id(0), last, one_of_one, Lock::free(), NOW));
+    observe(&mut queues, &key_id(0), "task##1", Mode::Read);
+    // The task asks for a lock that "ahead" holds. "ahead" waits for the task only because it stands behind "both". "last" waits for the limit.
+    let mut wait = one(&key_id(2), "task##0", Mode::Write);
+    wait.keys[0].held = held("ahead##1", Mode::Write, NOW).observe();
+    let enqueued = queues.enqueue(&wait).expect("no deadlock");
+    assert_eq!(enqueued.moved, [key_id(0)]);
+}
+
+#[test]
+fn a_request_that_waits_for_the_limit_of_the_only_reader_does_not_move() {
+    let mut queues = Queues::new();
+    push_several(&mut queues, [key_id(3), key_id(4)], "both");
+    push(&mut queues, &key_id(3), "behind##0", Mode::Read);
+    let one_of_one = terms(Sharing::within(Count::new(1).expect("not 0")));
+    let limited = named("limited##0");
+    queues.push(&for_one(&key_id(0), limited, one_of_one, Lock::free(), NOW));
+    observe(&mut queues, &key_id(0), "behind##1", Mode::Read);
+    observe(&mut queues, &key_id(4), "task##1", Mode::Write);
+    // The task is about to wait for "limited", which waits for "behind". Only that one stands behind "both", which waits for the task.
+    let mut wait = one(&key_id(2), "task##0", Mode::Write);
+    wait.keys[0].held = held("limited##1", Mode::Write, NOW).observe();
+    let enqueued = queues.enqueue(&wait).expect("no deadlock");
+    assert_eq!(enqueued.moved, [key_id(3)]);
+}
+
+#[test]
 fn once_the_searches_for_a_request_have_taken_too_long_nobody_is_moved_any_more() {
     const BEHIND: usize = 100;
     let (mut queues, mut asked_for) = (Queues::new(), Lock::free());
