@@ -299,8 +299,12 @@ fn a_hold_that_was_alive_when_the_old_primary_stopped_can_be_renewed_without_lim
     assert!(is_nil(&renewal(&pair.replica, "short", "a", lease)));
     let mut conn = pair.replica.connect();
     eventually_within(PATIENCE, "the grace is over", || {
-        let renewed = cmd!(conn, "LOCK.RENEW", "key", "a", lease, "TOKEN", token);
-        assert_eq!(int(&renewed), token);
+        match try_cmd!(conn, "LOCK.RENEW", "key", "a", lease, "TOKEN", token) {
+            Ok(renewed) => assert_eq!(int(&renewed), token),
+            // The machine stood still, and the server renews nothing for a while after that.
+            Err(_) if pair.replica.log().contains("the event loop was away") => return false,
+            Err(refused) => panic!("{refused}"),
+        }
         cmd!(conn, "LOCK.GUARD", "key", "a", token, "INCR", "data");
         pair.replica.gauge("grace_left_ms") == 0
     });
