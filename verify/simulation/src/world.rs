@@ -225,6 +225,8 @@ impl World {
 
     fn come_up(&mut self, number: NodeId, data: Data, grace: u64, now: Micros) {
         self.note(|| format!("node {number} comes up with data: {data:?}"));
+        // It may run already: of two restarts the second one began while it was down.
+        self.cut_all_of(number);
         let run_id = self.names.next();
         let node = &mut self.nodes[number];
         let local = node.server.clock.at(now);
