@@ -81,8 +81,8 @@ func IsDeadlock(err error) bool { return isRefused(err, "DEADLOCK") }
 
 // isRefused reports whether the server replied an error, of that code if one is given.
 func isRefused(err error, code string) bool {
-	var refused *Refused
-	return errors.As(err, &refused) && (code == "" || refused.Code == code)
+	refused, ok := errors.AsType[*Refused](err)
+	return ok && (code == "" || refused.Code == code)
 }
 
 // isUnknown says that this is no reply: what became of the command is unknown.
@@ -106,8 +106,8 @@ func isFailure(reply any) bool {
 
 // passing reports whether an error may be over soon: a failover, a slot that moves, a broken connection.
 func passing(err error) bool {
-	var refused *Refused
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*Refused](err)
+	if !ok {
 		return err != ErrBusy && err != ErrLost && !errors.Is(err, errNoMail)
 	}
 	switch refused.Code {

@@ -17,7 +17,6 @@ type Lock struct {
 	node   *node         // that granted it, or where it has moved to
 	until  time.Duration // it counts as held until then
 	next   time.Duration // when it is to be renewed
-	keeper *time.Timer   // calls keep
 	passes bool          // it is being passed on: nobody may rely on it
 	over   error         // ErrLost, ErrUnlocked or ErrPassed
 	cancel context.CancelCauseFunc
@@ -66,7 +65,7 @@ func (k *Lock) Unlock() error {
 	} else if over != nil {
 		return nil
 	}
-	replies := n.commands.callAll(k.locks.stopped, k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", k.token)...)
+	replies := n.commands.callAll(k.locks.stopped, k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
 	if slices.ContainsFunc(replies, isFailure) {
 		k.locks.leave(k.keys, k.owner)
 	}
@@ -77,18 +76,12 @@ func (k *Lock) Unlock() error {
 }
 
 // each is a command for each of the keys.
-func (k *Lock) each(command string, more ...any) [][]string {
+func (k *Lock) each(command string, more ...string) [][]string {
 	commands := make([][]string, len(k.keys))
 	for i, key := range k.keys {
-		commands[i] = append(words(command, key), words(more...)...)
+		commands[i] = append([]string{command, key}, more...)
 	}
 	return commands
-}
-
-// granted takes the server's answer: the token, and when the lease began at the earliest.
-func (k *Lock) granted(token int64, begun time.Duration) {
-	k.token, k.limit = token, now()+k.maxHold
-	k.extend(begun)
 }
 
 // start makes the lock the caller's, if there was no error and the locks are not closed.
@@ -106,7 +99,7 @@ func (l *Locks) start(ctx context.Context, k *Lock, err error) context.Context {
 	k.cancel = cancel
 	l.job(+1)
 	l.holds[k] = struct{}{}
-	k.keeper = time.AfterFunc(k.pause(), k.keep)
+	k.watch()
 	return held
 }
 
@@ -140,15 +133,17 @@ func (k *Lock) finish(why error) {
 	}
 	k.over = why
 	k.cancel(why)
-	k.keeper.Stop()
 	delete(k.locks.holds, k)
 	k.locks.job(-1)
 }
 
-// confirm asks once more where replicas have to confirm the lock, or where more than half of the lease has gone by the time the grant is
-// known.
-func (k *Lock) confirm(ctx context.Context) error {
-	if k.locks.replicas == 0 && (k.until-now() > k.lease/2 || k.until == k.limit) {
+// granted takes the server's answer: the token, and when the lease began at the earliest. It asks once more where replicas have to confirm
+// the lock, or where more than half of the lease has gone by now.
+func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) error {
+	at := now()
+	k.token, k.limit = token, at+k.maxHold
+	k.extend(begun)
+	if k.locks.replicas == 0 && (k.until-at > k.lease/2 || k.until == k.limit) {
 		return nil
 	}
 	sent := now()
@@ -165,25 +160,41 @@ func (k *Lock) confirm(ctx context.Context) error {
 }
 
 func (k *Lock) renewal() [][]string {
-	return k.each("LOCK.RENEW", k.owner, k.lease, "TOKEN", k.token)
+	return k.each("LOCK.RENEW", k.owner, ms(k.lease), "TOKEN", number(k.token))
 }
 
-// keep renews the lock when that is due, and notices that it was lost.
+// keep renews all locks for which that is due, and notices which were lost.
+func (l *Locks) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = forever
+	for k := range l.holds {
+		k.keep()
+	}
+}
+
+// keep does so for one lock. The mutex is held.
 func (k *Lock) keep() {
-	k.locks.mu.Lock()
-	defer k.locks.mu.Unlock()
 	if k.state() != nil {
 		return
 	}
 	if sent := now(); sent >= k.next {
 		k.next = forever
-		k.node.renewals.send(func(replies []any) { k.renewed(sent, replies) }, k.renewal()...)
+		p, commands := k.node.renewals, k.renewal()
+		go func() { k.renewed(sent, p.callAll(k.locks.stopped, commands...)) }()
 	}
-	k.keeper.Reset(k.pause())
+	k.watch()
 }
 
-// pause is for how long there is nothing to do: a second at most, because time in which the machine slept counts.
-func (k *Lock) pause() time.Duration { return min(min(k.next, k.until)-now(), time.Second) }
+// watch has the locks kept as soon as there is something to do for this one: within a second, because time in which the machine slept
+// counts. One timer does that for all: to start one wakes a processor. The mutex is held.
+func (k *Lock) watch() {
+	l, at := k.locks, now()
+	if due := min(k.next, k.until, at+time.Second); due < l.due {
+		l.due = due
+		l.keeper.Reset(due - at)
+	}
+}
 
 // renewed acts on the replies to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost.
 func (k *Lock) renewed(sent time.Duration, replies []any) {
@@ -204,7 +215,7 @@ func (k *Lock) renewed(sent time.Duration, replies []any) {
 	default:
 		k.extend(sent)
 	}
-	k.keeper.Reset(k.pause())
+	k.watch()
 }
 
 // follow finds the lock's node: in a cluster its slot may move.

@@ -46,6 +46,8 @@ func (n *node) grant(ctx context.Context, request []string, p *pending) (a answe
 		case a = <-p.answer:
 		case <-ctx.Done():
 			a.err = ended(ctx)
+		case <-n.locks.ended.Done():
+			a.err = ErrClosed
 		}
 		a.queued = true
 	}
@@ -144,7 +146,7 @@ func (n *node) collect() []string {
 	if !n.listens {
 		return nil
 	}
-	return words("LOCK.MAIL", n.box, "WAIT", mailWait, "AFTER", n.since, n.last)
+	return []string{"LOCK.MAIL", n.box, "WAIT", ms(mailWait), "AFTER", number(n.since), number(n.last)}
 }
 
 // giveUp ends all waits for letters, and makes the next one wait at another box.

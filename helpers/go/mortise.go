@@ -134,9 +134,11 @@ type Locks struct {
 	stopped context.Context // nothing is sent any more
 	stop    context.CancelFunc
 
-	mu    sync.Mutex // of all below, of every node and of every lock
-	nodes map[string]*node
-	holds map[*Lock]struct{}
+	mu     sync.Mutex // of all below, of every node and of every lock
+	nodes  map[string]*node
+	holds  map[*Lock]struct{}
+	keeper *time.Timer   // calls keep
+	due    time.Duration // when it does
 }
 
 // New makes locks over the client. Close ends them, and the client.
@@ -147,18 +149,19 @@ func New(client Client, settings ...Setting) *Locks {
 	}
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(context.Background())
+	l.keeper = time.AfterFunc(0, l.keep)
 	return l
 }
 
 // Lock takes the lock to write, exclusively. The context that it returns is cancelled when the lock is lost or unlocked, and when ctx ends.
 // Ending ctx also ends the wait; nothing stays behind then.
 func (l *Locks) Lock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.takeOne(ctx, "LOCK.WLOCK", key, options, "HOLDS", 1)
+	return l.takeOne(ctx, "LOCK.WLOCK", key, options, "HOLDS", "1")
 }
 
 // RLock takes the lock to read, beside other readers.
 func (l *Locks) RLock(ctx context.Context, key string, options ...Option) (*Lock, context.Context, error) {
-	return l.takeOne(ctx, "LOCK.RLOCK", key, options, "HOLDS", 1)
+	return l.takeOne(ctx, "LOCK.RLOCK", key, options, "HOLDS", "1")
 }
 
 // TryLock takes the lock to write if that is possible at once, else it returns ErrBusy.
@@ -179,7 +182,7 @@ func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (
 	}
 	r := newRequest(slices.Clone(keys), options)
 	r.words = func(owner string) []string {
-		return append(words("LOCK.MACQUIRE", owner, r.lease, len(keys)), r.keys...)
+		return append([]string{"LOCK.MACQUIRE", owner, ms(r.lease), strconv.Itoa(len(keys))}, r.keys...)
 	}
 	return l.take(ctx, r)
 }
@@ -229,10 +232,10 @@ func (l *Locks) job(more int64) {
 }
 
 // takeOne takes one lock; more is how many holds of it.
-func (l *Locks) takeOne(ctx context.Context, command, key string, options []Option, more ...any) (*Lock, context.Context, error) {
+func (l *Locks) takeOne(ctx context.Context, command, key string, options []Option, more ...string) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
 	r.words = func(owner string) []string {
-		return append(words(command, key, owner, r.lease), words(more...)...)
+		return append([]string{command, key, owner, ms(r.lease)}, more...)
 	}
 	return l.take(ctx, r)
 }
@@ -248,9 +251,8 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	end := began + r.wait
 	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
 	defer cancel()
-	defer context.AfterFunc(l.ended, cancel)()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		lock, err := l.attempt(waiting, r, max(end-now(), 0))
+		lock, err := l.attempt(waiting, r, end)
 		if held := l.start(ctx, lock, err); held != nil {
 			return lock, held, nil
 		}
@@ -271,7 +273,7 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 }
 
 // attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.
-func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*Lock, error) {
+func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lock, error) {
 	n, err := l.node(ctx, r.keys[0])
 	if err != nil {
 		return nil, err
@@ -279,12 +281,12 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	k := &Lock{locks: l, node: n, request: r, owner: cmp.Or(r.owner, l.name(r))}
 	command := r.words(k.owner)
 	var letter *pending
-	if r.queues && left > 0 {
+	sent := now()
+	if left := end - sent; r.queues && left > 0 {
 		letter = n.expect(k.owner)
 		defer letter.forget()
-		command = append(command, words("WAIT", left, "MAIL", letter.box)...)
+		command = append(command, "WAIT", ms(left), "MAIL", letter.box)
 	}
-	sent := now()
 	answer := n.grant(ctx, command, letter)
 	if answer.token == 0 && (answer.queued || answer.err == nil) {
 		r.said = ErrBusy
@@ -295,10 +297,9 @@ func (l *Locks) attempt(ctx context.Context, r *request, left time.Duration) (*L
 	case isRefused(err, ""):
 		return nil, err // an error changes nothing
 	case err == nil:
-		k.granted(answer.token, max(sent, answer.begun))
-		err = k.confirm(ctx)
+		err = k.granted(ctx, answer.token, max(sent, answer.begun))
 	}
-	if few := (*Unconfirmed)(nil); errors.As(err, &few) {
+	if few, ok := errors.AsType[*Unconfirmed](err); ok {
 		r.said = few
 	}
 	if err != nil && r.owner == "" {

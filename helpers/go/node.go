@@ -59,11 +59,10 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		return n
 	}
 	n = &node{locks: l, name: name, pending: map[string]*pending{}}
-	n.commands, n.letters = n.pipeline(n.link(0).do), n.link(0)
+	n.commands, n.letters = n.pipeline(0), n.link(0)
 	n.renewals = n.commands
 	if l.replicas > 0 {
-		confirming := n.link(l.replicas)
-		n.renewals = n.pipeline(func(ctx context.Context, renewals [][]string) []any { return n.confirm(ctx, confirming, renewals) })
+		n.renewals = n.pipeline(l.replicas)
 	}
 	n.box = n.newBox(ctx)
 	l.mu.Lock()
@@ -84,20 +83,19 @@ func (l *Locks) lookForServers(ctx context.Context) {
 
 // confirm sends renewals and then WAIT, in one write: WAIT is about what its connection has written. The reply to each renewal that too few
 // replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead.
-func (n *node) confirm(ctx context.Context, confirming *link, renewals [][]string) []any {
-	needed := n.locks.replicas
-	replies := confirming.do(ctx, append(renewals, words("WAIT", needed, confirmLimit)))
+func (k *link) confirm(ctx context.Context, renewals [][]string) []any {
+	replies := k.do(ctx, append(renewals, []string{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}))
 	had, counted := replies[len(renewals)].(int64)
 	replies = replies[:len(renewals)]
-	if counted && int(had) >= needed {
+	if counted && int(had) >= k.replicas {
 		return replies
 	}
-	for _, k := range n.links {
-		k.stale.Store(true)
+	for _, each := range k.node.links {
+		each.stale.Store(true)
 	}
 	for i, reply := range replies {
 		if _, failed := reply.(error); !failed && reply != nil {
-			replies[i] = &Unconfirmed{needed, int(had)}
+			replies[i] = &Unconfirmed{k.replicas, int(had)}
 		}
 	}
 	return replies
@@ -108,9 +106,9 @@ type link struct {
 	node     *node
 	replicas int // that have to be attached to the server when it opens
 	open     Conn
-	forget   func() bool   // ends that it is closed when all is
-	used     time.Duration // when the last reply came
-	stale    atomic.Bool   // it shall open anew
+	forget   func() bool // ends that it is closed when all is
+	used     time.Time   // when the last reply came
+	stale    atomic.Bool // it shall open anew
 }
 
 func (n *node) link(replicas int) *link {
@@ -119,12 +117,15 @@ func (n *node) link(replicas int) *link {
 	return k
 }
 
+// isWhole is whether it is open, and a reply came within the last second.
+func (k *link) isWhole() bool { return k.open != nil && !k.stale.Load() && time.Since(k.used) <= idle }
+
 // do sends the commands in one write. There is one call at a time. A connection that was not used for a second may be gone: PING shows that,
 // and costs no command its reply.
 func (k *link) do(ctx context.Context, commands [][]string) []any {
 	if k.open != nil && k.stale.Swap(false) {
 		k.close()
-	} else if k.open != nil && now() > k.used+idle {
+	} else if k.open != nil && !k.isWhole() {
 		k.ask(ctx, [][]string{{"PING"}})
 	}
 	if k.open == nil {
@@ -137,7 +138,7 @@ func (k *link) do(ctx context.Context, commands [][]string) []any {
 
 func (k *link) ask(ctx context.Context, commands [][]string) []any {
 	replies := k.open.Do(ctx, commands)
-	k.used = now()
+	k.used = time.Now()
 	if slices.ContainsFunc(replies, isUnknown) {
 		k.close()
 	} else {
@@ -157,7 +158,7 @@ func (k *link) connect(ctx context.Context) error {
 	if k.replicas == 0 {
 		return nil
 	}
-	reply := k.ask(ctx, [][]string{words("WAIT", k.replicas, confirmLimit)})[0]
+	reply := k.ask(ctx, [][]string{{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}})[0]
 	had, counted := reply.(int64)
 	if int(had) >= k.replicas {
 		return nil
@@ -177,54 +178,41 @@ func (k *link) close() {
 	}
 }
 
-// pipeline sends what is queued in one write, and then what was queued meanwhile.
+// pipeline sends what is queued in one write, and then what was queued meanwhile. One of those who wait for replies sends for all.
 type pipeline struct {
-	node  *node
-	do    func(ctx context.Context, commands [][]string) []any
+	*link
 	queue []group
-	more  chan struct{} // has something if there is more in the queue
+	turn  chan struct{} // is full while somebody sends
 }
 
 // group is commands that are sent one after the other.
 type group struct {
 	commands [][]string
-	reply    func([]any)
+	replies  chan []any
 }
 
-func (n *node) pipeline(do func(ctx context.Context, commands [][]string) []any) *pipeline {
-	p := &pipeline{node: n, do: do, more: make(chan struct{}, 1)}
-	go p.pump()
-	return p
+func (n *node) pipeline(replicas int) *pipeline {
+	return &pipeline{link: n.link(replicas), turn: make(chan struct{}, 1)}
 }
 
-// send queues the commands, and delivers their replies, or errors where the server has none. The mutex is held.
-func (p *pipeline) send(reply func([]any), commands ...[]string) {
-	p.queue = append(p.queue, group{commands, reply})
-	select {
-	case p.more <- struct{}{}:
-	default:
-	}
-}
-
-// pump sends what is queued, until nothing may be sent any more. A goroutine of its own for each time would have to grow its stack each time.
-func (p *pipeline) pump() {
+// send sends what is queued, if anything is. The caller has the turn, and gives it back here.
+func (p *pipeline) send() {
 	l := p.node.locks
-	for {
-		select {
-		case <-p.more:
-		case <-l.stopped.Done():
-			return
-		}
-		l.mu.Lock()
-		batch := p.queue
-		p.queue = nil
-		l.mu.Unlock()
-		var commands [][]string
-		for _, queued := range batch {
+	l.mu.Lock()
+	batch := p.queue
+	p.queue = nil
+	l.mu.Unlock()
+	if len(batch) > 0 {
+		commands := batch[0].commands
+		for _, queued := range batch[1:] {
 			commands = append(commands, queued.commands...)
 		}
-		ctx, cancel := context.WithTimeout(l.stopped, timeout)
-		replies := p.do(ctx, commands)
+		do := p.do
+		if p.replicas > 0 {
+			do = p.confirm
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		replies := do(ctx, commands)
 		cancel()
 		for _, queued := range batch {
 			n := len(queued.commands)
@@ -232,6 +220,7 @@ func (p *pipeline) pump() {
 			replies = replies[n:]
 		}
 	}
+	<-p.turn
 }
 
 // deliver hands the replies out. Commands whose slot is moving are repeated where it moves to; of renewals that replicas confirm, none is.
@@ -250,22 +239,33 @@ func (p *pipeline) deliver(queued group, replies []any) {
 		}()
 		return
 	}
-	queued.reply(replies)
+	queued.replies <- replies
 }
 
 // callAll sends the commands, one after the other, and waits for their replies until ctx ends.
 func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
-	arrived := make(chan []any, 1)
-	p.node.locks.mu.Lock()
-	p.send(func(replies []any) { arrived <- replies }, commands...)
-	p.node.locks.mu.Unlock()
-	select {
-	case replies := <-arrived:
-		return replies
-	case <-ctx.Done():
-		return slices.Repeat([]any{ended(ctx)}, len(commands))
-	case <-p.node.locks.stopped.Done():
-		return slices.Repeat([]any{ErrClosed}, len(commands))
+	l, arrived := p.node.locks, make(chan []any, 1)
+	l.mu.Lock()
+	p.queue = append(p.queue, group{commands, arrived})
+	l.mu.Unlock()
+	turn := p.turn
+	for {
+		select {
+		case turn <- struct{}{}:
+			turn = nil // its own commands are among those
+			if p.isWhole() {
+				p.send() // from this goroutine: to wake another takes long
+			} else {
+				go p.send() // because to open a connection may take longer than ctx lasts
+			}
+		case replies := <-arrived:
+			return replies
+		case <-ctx.Done():
+			go func() { p.turn <- struct{}{}; p.send() }() // now, or they might be sent much later
+			return slices.Repeat([]any{ended(ctx)}, len(commands))
+		case <-l.stopped.Done():
+			return slices.Repeat([]any{ErrClosed}, len(commands))
+		}
 	}
 }
 
@@ -293,7 +293,7 @@ func (l *Locks) leaveOne(key, owner string) {
 	for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
 		n, err := l.node(l.stopped, key)
 		if err == nil {
-			reply := n.commands.callAll(l.stopped, words("LOCK.LEAVE", key, owner, "FOR", away))[0]
+			reply := n.commands.callAll(l.stopped, []string{"LOCK.LEAVE", key, owner, "FOR", ms(away)})[0]
 			if err, _ = reply.(error); err == nil || !passing(err) {
 				return
 			}
@@ -310,18 +310,7 @@ func sleep(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// words are those of a command; times in milliseconds, rounded up: a wait of 0 would be one without limit.
-func words(args ...any) []string {
-	words := make([]string, len(args))
-	for i, arg := range args {
-		switch arg := arg.(type) {
-		case string:
-			words[i] = arg
-		case time.Duration:
-			words[i] = strconv.FormatInt(int64((arg+time.Millisecond-1)/time.Millisecond), 10)
-		default:
-			words[i] = fmt.Sprint(arg)
-		}
-	}
-	return words
-}
+// ms is a time in milliseconds, rounded up: a wait of 0 would be one without limit.
+func ms(d time.Duration) string { return number(int64((d + time.Millisecond - 1) / time.Millisecond)) }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }

@@ -11,7 +11,9 @@ import (
 func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
 	r.wait, r.queues, r.none = patience, false, ErrLost
-	r.words = func(own string) []string { return words("LOCK.PASS", key, owner, own, r.lease, "TOKEN", token) }
+	r.words = func(own string) []string {
+		return []string{"LOCK.PASS", key, owner, own, ms(r.lease), "TOKEN", number(token)}
+	}
 	return l.take(ctx, r)
 }
 
@@ -20,7 +22,9 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
 	r.wait, r.queues, r.none, r.owner = patience, false, ErrLost, owner
-	r.words = func(own string) []string { return words("LOCK.RENEW", key, own, r.lease, "TOKEN", token) }
+	r.words = func(own string) []string {
+		return []string{"LOCK.RENEW", key, own, ms(r.lease), "TOKEN", number(token)}
+	}
 	return l.take(ctx, r)
 }
 
@@ -55,7 +59,7 @@ func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, e
 
 // holders asks the server who holds the lock.
 func (l *Locks) holders(ctx context.Context, key string) ([]map[string]any, error) {
-	reply, err := l.ask(ctx, key, "LOCK.INFO", key, "COUNT", math.MaxInt32)
+	reply, err := l.ask(ctx, key, "LOCK.INFO", key, "COUNT", number(math.MaxInt32))
 	if err != nil || reply == nil {
 		return nil, err
 	}
@@ -68,7 +72,7 @@ func (l *Locks) holders(ctx context.Context, key string) ([]map[string]any, erro
 }
 
 // ask sends a command about the key once.
-func (l *Locks) ask(ctx context.Context, key string, command ...any) (any, error) {
+func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, error) {
 	if l.ended.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -76,7 +80,7 @@ func (l *Locks) ask(ctx context.Context, key string, command ...any) (any, error
 	if err != nil {
 		return nil, err
 	}
-	reply := n.commands.callAll(ctx, words(command...))[0]
+	reply := n.commands.callAll(ctx, command)[0]
 	if err, failed := reply.(error); failed {
 		l.lookForServers(ctx)
 		return nil, err

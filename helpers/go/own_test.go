@@ -45,7 +45,7 @@ func BenchmarkOwnTime(b *testing.B) {
 	}
 }
 
-func TestTheGoroutineThatSendsEndsWithClose(t *testing.T) {
+func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	locks := New(promptClient{})
 	for range 3 {

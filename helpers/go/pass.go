@@ -22,7 +22,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	if err != nil || k.locks.replicas == 0 {
 		return err
 	}
-	for _, reply := range k.node.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, d)...) {
+	for _, reply := range k.node.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, ms(d))...) {
 		failed, _ := reply.(error)
 		err = errors.Join(err, failed)
 	}
@@ -40,7 +40,7 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 	if over != nil {
 		return 0, over
 	}
-	replies := n.commands.callAll(ctx, k.each("LOCK.PASS", k.owner, owner, lease, "TOKEN", k.token)...)
+	replies := n.commands.callAll(ctx, k.each("LOCK.PASS", k.owner, owner, ms(lease), "TOKEN", number(k.token))...)
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
 	k.passes = false
@@ -67,7 +67,7 @@ func (k *Lock) passed(replies []any, owner string, why error) (token int64, err 
 		return token, nil
 	case token == 0 && !slices.ContainsFunc(replies, isUnknown) && k.over == nil: // it has changed nothing
 		k.next = min(k.next, now())
-		k.keeper.Reset(0)
+		k.watch()
 		return 0, err
 	}
 	k.finish(ErrLost)

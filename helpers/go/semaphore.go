@@ -1,6 +1,9 @@
 package mortise
 
-import "context"
+import (
+	"context"
+	"strconv"
+)
 
 // Semaphore limits the number of permits that are out at the same time, in all programs together. A permit is a shared hold: Lock of
 // the same key drains the pool. All users of a key pass the same limit; the server stores none.
@@ -17,7 +20,7 @@ func (l *Locks) Semaphore(key string, limit int) *Semaphore {
 
 // Acquire takes n permits at once, or none. Unlock of the returned lock gives all of them back.
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Lock, context.Context, error) {
-	return s.locks.takeOne(ctx, "LOCK.RLOCK", s.key, options, "HOLDS", n, "LIMIT", s.limit)
+	return s.locks.takeOne(ctx, "LOCK.RLOCK", s.key, options, "HOLDS", strconv.Itoa(n), "LIMIT", strconv.Itoa(s.limit))
 }
 
 // TryAcquire takes n permits if that is possible at once, else it returns ErrBusy.

@@ -392,3 +392,19 @@ func TestAnUnreachableServerIsAnErrorAtOnce(t *testing.T) {
 	defer cancel()
 	_ = locks.Close(ctx)
 }
+
+func TestWhatIsAskedForIsSentAtOnceThoughTheContextHasEnded(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "k")
+		if err != nil || lock.Unlock() != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		for range 10 {
+			_, _ = locks.Revoke(ctx, "k", "nobody")
+		}
+		eventually(t, "all are sent", func() bool { return s.calls("lock.revoke") == 10 })
+	})
+}

@@ -124,14 +124,14 @@ func reply(cmd *redis.Cmd, pipeline error) any {
 	value, err := cmd.Result()
 	var refused redis.Error
 	switch {
+	case err == nil && value == nil:
+		return pipeline
+	case err == nil:
+		return value
 	case err == redis.Nil:
 		return nil
 	case errors.As(err, &refused):
 		return mortise.NewRefused(refused.Error())
-	case err != nil:
-		return err
-	case value == nil:
-		return pipeline
 	}
-	return value
+	return err
 }

@@ -118,6 +118,9 @@ func (c conn) Do(ctx context.Context, commands [][]string) []any {
 	return replies
 }
 
+// Close lets nobody wait: rueidis opens another connection before it returns, which a silent server delays by its time-out.
+func (c conn) Close() { go c.DedicatedClient.Close() }
+
 func reply(result rueidis.RedisResult) any {
 	value, err := result.ToAny()
 	refused, ok := rueidis.IsRedisErr(err)
