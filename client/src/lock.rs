@@ -161,8 +161,8 @@ impl Lock {
     /// Dropped before it is ready, the future leaves neither a lock nor a place in the queue behind.
     ///
     /// # Errors
-    /// [`Error::Busy`] after [`wait`](Lock::wait); [`Error::Deadlock`]; [`Error::Invalid`] or [`Error::Refused`] for terms that cannot be. What a restart or
-    /// a failover explains is tried again until the wait is over.
+    /// [`Error::Busy`] after [`wait`](Lock::wait); [`Error::Deadlock`]; [`Error::Invalid`] or [`Error::Refused`] for terms that
+    /// cannot be. What a restart or a failover explains is tried again until the wait is over.
     ///
     /// ```no_run
     /// # async fn example(client: mortise_client::Client) -> Result<(), mortise_client::Error> {
@@ -274,23 +274,25 @@ impl Lock {
     /// # }
     /// ```
     pub async fn take_over(self, owner: impl AsRef<[u8]>, token: Token) -> Result<Guard, Error> {
+        let core = self.core.clone();
         let terms = self.terms(Mode::Write)?;
         if terms.keys.len() > 1 {
             return invalid("several keys are taken over one by one".into());
         }
-        take_over(&self.core, &terms, &owner.as_ref().into(), token).await
+        take_over(&core, &terms, &owner.as_ref().into(), token).await
     }
 
     async fn take(self, mode: Mode) -> Result<Guard, Error> {
-        let (core, terms) = (&self.core, self.terms(mode)?);
+        let core = self.core.clone();
+        let terms = self.terms(mode)?;
         match core.settings.is_quorum() {
-            true => round::acquire(core, &terms).await,
-            false => acquire(core, &terms).await,
+            true => round::acquire(&core, &terms).await,
+            false => acquire(&core, &terms).await,
         }
     }
 
     /// What is asked for, if that is possible. The server checks the rest: how many keys and permits.
-    fn terms(&self, mode: Mode) -> Result<Arc<Terms>, Error> {
+    fn terms(self, mode: Mode) -> Result<Arc<Terms>, Error> {
         let (terms, given) = (&self.terms, self.terms.keys.len());
         if given == 0 {
             return invalid("a lock has at least one key".into());
@@ -313,7 +315,7 @@ impl Lock {
         Ok(Arc::new(Terms {
             mode,
             lease,
-            ..terms.clone()
+            ..self.terms
         }))
     }
 }

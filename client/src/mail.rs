@@ -180,7 +180,7 @@ impl Mail {
         let gone = gone.iter().map(|owner| state.requests.remove(owner));
         let gone: Vec<_> = gone.collect();
         drop(state);
-        // Whoever is woken may enter another request.
+        // A task that wakes may lock the table to enter another request.
         for (request, decision) in decided {
             let _ = request.send(decision);
         }

@@ -52,7 +52,7 @@ pub(crate) fn random_uuid() -> Uuid {
 /// ```
 #[derive(Clone)]
 pub struct Owner {
-    /// Its name; empty for what has none.
+    /// The task's name; empty for the names of a client.
     task: Bytes,
     prefix: Bytes,
     /// Another one in each process, because a fork copies this value: the process id, read when a name is made, is mixed in.

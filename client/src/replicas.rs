@@ -59,12 +59,16 @@ impl Replicas {
         {
             let mut pending = lock(&self.pending);
             if is_asking {
-                // Nobody waits for its reply.
-                let (command, (answered, _)) = (redis::cmd("ASKING"), oneshot::channel());
-                pending.push(Pending { command, answered });
+                pending.push(Pending {
+                    command: redis::cmd("ASKING"),
+                    // Nobody waits for its reply.
+                    answered: oneshot::channel().0,
+                });
             }
-            let command = renewal;
-            pending.push(Pending { command, answered });
+            pending.push(Pending {
+                command: renewal,
+                answered,
+            });
         }
         let replicas = self.clone();
         let runtime = &self.link.runtime;

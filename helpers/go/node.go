@@ -182,7 +182,7 @@ func (k *link) close() {
 type pipeline struct {
 	*link
 	queue []group
-	turn  chan struct{} // is full while somebody sends
+	turn  chan struct{} // holds a value while a goroutine sends
 }
 
 // group is commands that are sent one after the other.

@@ -29,6 +29,13 @@ fn push_several(queues: &mut Queues, keys: [KeyId; 2], owner: &str) {
     queues.push(&for_several(keys, named(owner), terms, NOW));
 }
 
+/// Queues a request for the one permit of a lock.
+fn push_limited(queues: &mut Queues, key: &KeyId, owner: &str) {
+    let one_of_one = terms(Sharing::within(Count::new(1).expect("not 0")));
+    let request = for_one(key, named(owner), one_of_one, Lock::free(), NOW);
+    queues.push(&request);
+}
+
 /// A lock that `owner` has taken.
 fn held(owner: &str, mode: Mode, now: Instant) -> Lock {
     let mut lock = Lock::free();
@@ -176,9 +183,7 @@ fn nobody_waits_for_the_limit_of_a_request_right_behind() {
     let mut queues = Queues::new();
     push_both(&mut queues, "both");
     push(&mut queues, &key_id(0), "ahead##0", Mode::Read);
-    let one_of_one = terms(Sharing::within(Count::new(1).expect("not 0")));
-    let last = named("last");
-    queues.push(&for_one(&key_id(0), last, one_of_one, Lock::free(), NOW));
+    push_limited(&mut queues, &key_id(0), "last");
     observe(&mut queues, &key_id(0), "task##1", Mode::Read);
     // The task asks for a lock that "ahead" holds. "ahead" waits for the task only because it stands behind "both". "last" waits for the limit.
     let mut wait = one(&key_id(2), "task##0", Mode::Write);
@@ -192,9 +197,7 @@ fn a_request_that_waits_for_the_limit_of_the_only_reader_does_not_move() {
     let mut queues = Queues::new();
     push_several(&mut queues, [key_id(3), key_id(4)], "both");
     push(&mut queues, &key_id(3), "behind##0", Mode::Read);
-    let one_of_one = terms(Sharing::within(Count::new(1).expect("not 0")));
-    let limited = named("limited##0");
-    queues.push(&for_one(&key_id(0), limited, one_of_one, Lock::free(), NOW));
+    push_limited(&mut queues, &key_id(0), "limited##0");
     observe(&mut queues, &key_id(0), "behind##1", Mode::Read);
     observe(&mut queues, &key_id(4), "task##1", Mode::Write);
     // The task is about to wait for "limited", which waits for "behind". Only that one stands behind "both", which waits for the task.
