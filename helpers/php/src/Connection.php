@@ -8,6 +8,8 @@ declare(strict_types=1);
 
 namespace Mortise;
 
+use function hrtime;
+
 /** Everything that this library throws, except for wrong arguments (\InvalidArgumentException). */
 abstract class LockException extends \RuntimeException
 {
@@ -60,36 +62,43 @@ final class Deadlock extends Refused
 {
 }
 
-/** Milliseconds that do not step with the wall clock. */
+/** Milliseconds that go on while the machine sleeps, as leases do, and do not step with the wall clock. */
 final class Clock
 {
-    /** Leases count while the machine sleeps, and hrtime() stands still then. /proc/uptime does not; it counts in 10 ms. */
-    private const BOOT = '/proc/uptime';
-    private const STEP = 10;
+    /** What may have passed beyond the difference of two times of this clock: two counts of the uptime, and two exactnesses. */
+    public const ERROR = 11;
 
-    /** @var resource|false|null the open file, which costs a third of opening it each time; false where there is none */
-    private static $file = null;
-    private static ?int $process = null;
+    private const UPTIME = '/proc/uptime'; // counts in 10 ms
+    private const EXACT = 0.5; // ms within which two clocks are read at once
+    private const TRIES = 100; // to read them so, on a busy machine
 
-    /** What may have passed beyond the difference of two times of this clock. */
-    public static function error(): int
-    {
-        return self::$file ? self::STEP : 0;
-    }
+    /** For how long the machine has slept since it began: hrtime() stands still then. */
+    private static float $slept = 0.0;
+    /** The wall clock less hrtime(), when the above was read. */
+    private static ?float $wall = null;
 
+    /** To read the uptime takes longer than all else here. It is read only if the machine may have slept: the wall clock shows that, too. */
     public static function now(): float
     {
-        if (self::$process !== getmypid()) { // a child of fork() would move the position at which its parent reads
-            self::$process = getmypid();
-            self::$file = self::$file === false ? false : @fopen(self::BOOT, 'r');
-            self::$file && stream_set_read_buffer(self::$file, 0);
+        $wall = microtime(true) * 1000;
+        $now = hrtime(true) / 1e6;
+        if (self::$wall === null || abs($wall - $now - self::$wall) > self::EXACT) {
+            self::look($wall - $now);
         }
-        if (!self::$file) {
-            return hrtime(true) / 1e6;
-        }
-        // Where it cannot be read any more, all leases are over.
-        $text = rewind(self::$file) ? fread(self::$file, 32) : false;
-        return $text ? (float) $text * 1000 : INF;
+        return $now + self::$slept;
+    }
+
+    /** Whether the machine slept or somebody has set the wall clock, only the uptime tells; without one, a clock set forward is a sleep. */
+    private static function look(float $wall): void
+    {
+        $try = 0;
+        do {
+            $before = hrtime(true) / 1e6;
+            $uptime = @file_get_contents(self::UPTIME);
+            $now = hrtime(true) / 1e6;
+        } while ($now - $before > self::EXACT && ++$try < self::TRIES);
+        self::$slept = $uptime ? (float) $uptime * 1000 - $now : self::$slept + max(0.0, $wall - (self::$wall ?? $wall));
+        self::$wall = $wall;
     }
 }
 
@@ -190,7 +199,8 @@ final class Connection
      */
     public function call(array $words, float $seconds, ?bool &$sent = null): mixed
     {
-        [$before, $this->used] = [$this->used, hrtime(true)];
+        $before = $this->used;
+        $this->used = hrtime(true);
         if ($this->busy) {
             $this->client = null; // a reply to something else will come there
         } elseif ($this->client !== null && $this->used > $before + self::IDLE) {
@@ -202,9 +212,11 @@ final class Connection
         $sent = false;
         $this->busy = true;
         try {
-            $this->connect($seconds);
+            $this->client ??= $this->open($seconds);
             $sent = true;
-            $reply = $this->client instanceof \Redis ? self::askPhpredis($this->client, $words) : self::askPredis($this->client, $words);
+            $reply = $this->client instanceof \Redis
+                ? self::askPhpredis($this->client, $words, $seconds)
+                : self::askPredis($this->client, $words, $seconds);
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();
             $this->busy = false;
@@ -218,28 +230,24 @@ final class Connection
         return $reply;
     }
 
-    /** Makes sure that there is a connection on which a read fails after so many seconds. */
-    private function connect(float $seconds): void
+    private function open(float $seconds): object
     {
-        if ($this->client === null) {
-            $this->client = ($this->connect)($seconds);
-            if ($this->client instanceof \Redis) {
-                $this->client->setOption(\Redis::OPT_MAX_RETRIES, 0);
-                $this->client->setOption(\Redis::OPT_REPLY_LITERAL, true);
-                $this->client->setOption(\Redis::OPT_TCP_KEEPALIVE, true);
-            }
-        }
-        if ($this->client instanceof \Redis) {
-            $this->client->setOption(\Redis::OPT_READ_TIMEOUT, $seconds);
+        $client = ($this->connect)($seconds);
+        if ($client instanceof \Redis) {
+            $client->clearLastError(); // of connecting
+            $client->setOption(\Redis::OPT_MAX_RETRIES, 0);
+            $client->setOption(\Redis::OPT_REPLY_LITERAL, true);
+            $client->setOption(\Redis::OPT_TCP_KEEPALIVE, true);
         } else {
-            stream_set_timeout($this->client->getConnection()->getResource(), (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
+            $client->connect();
         }
+        return $client;
     }
 
-    /** The reply, or the error in its place. */
-    private static function askPhpredis(\Redis $client, array $words): mixed
+    /** The reply, or the error in its place, after so many seconds at most. */
+    private static function askPhpredis(\Redis $client, array $words, float $seconds): mixed
     {
-        $client->clearLastError();
+        $client->setOption(\Redis::OPT_READ_TIMEOUT, $seconds);
         $reply = $trouble = null;
         try {
             $reply = $client->rawCommand(...$words);
@@ -247,13 +255,15 @@ final class Connection
         }
         $error = $client->getLastError();
         if ($error !== null) {
+            $client->clearLastError();
             return self::refusal($error);
         }
         return $trouble ? throw $trouble : ($reply === false ? null : $reply);
     }
 
-    private static function askPredis(\Predis\Client $client, array $words): mixed
+    private static function askPredis(\Predis\Client $client, array $words, float $seconds): mixed
     {
+        stream_set_timeout($client->getConnection()->getResource(), (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
         $reply = $client->executeRaw(array_map(strval(...), $words), $error);
         return $error ? self::refusal($reply) : $reply;
     }

@@ -8,6 +8,8 @@ declare(strict_types=1);
 
 namespace Mortise;
 
+use function getmypid, in_array, max, min;
+
 final class Hold
 {
     private const PATIENCE = 10.0; // seconds for which a refresh bears a server that answers nothing
@@ -34,7 +36,7 @@ final class Hold
         ?float $sent = null,
     ) {
         $this->name = $names[0];
-        $this->process = getmypid();
+        $this->process = $locks->process();
         if ($sent !== null) {
             $this->believe($sent, $lease);
         }
@@ -73,7 +75,7 @@ final class Hold
     /** @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. */
     public function confirm(): void
     {
-        if ($this->left() < $this->lease / 2) {
+        if ($this->until - Clock::now() < $this->lease * 500) {
             $this->until = null;
             $this->refresh();
         }
@@ -87,7 +89,7 @@ final class Hold
 
     private function believe(float $sent, float $lease): void
     {
-        $this->until = max($this->until ?? 0.0, $sent + $lease * 990 - 2 - Clock::error());
+        $this->until = max($this->until ?? 0.0, $sent + $lease * 990 - 2 - Clock::ERROR);
     }
 
     /** Refuses a hold that is over, before it sends any command. */
@@ -96,7 +98,7 @@ final class Hold
         if (!$this->isOwn()) {
             throw new \LogicException("Cannot $what the lock $this->name: it was released or passed on, or another process holds it");
         }
-        if ($this->lost || ($this->until !== null && !$this->held())) {
+        if ($this->lost || ($this->until !== null && $this->until <= Clock::now())) {
             throw $this->lose("it was over before its $what");
         }
     }
@@ -126,7 +128,7 @@ final class Hold
         $end = $sent + 1000 * min(self::PATIENCE, $this->until === null ? INF : $this->left());
         foreach ($this->names as $name) {
             $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
-            if ($this->locks->insist(fn () => $this->locks->call($words), $end) !== $this->token) {
+            if ($this->locks->insist(fn () => $this->locks->send($words), $end) !== $this->token) {
                 throw $this->lose('the server knows it no longer');
             }
         }
@@ -217,7 +219,7 @@ final class Hold
         $replies = [];
         try {
             foreach ($this->names as $name) {
-                $replies[] = $this->locks->call([$command, $name, ...$more]);
+                $replies[] = $this->locks->send([$command, $name, ...$more]);
             }
             return $replies;
         } catch (\Throwable $trouble) {
@@ -242,7 +244,7 @@ final class Hold
     {
         $this->mine('use');
         try {
-            return $this->locks->call(['LOCK.GUARD', $this->name, $this->owner, $this->token, ...$command]);
+            return $this->locks->send(['LOCK.GUARD', $this->name, $this->owner, $this->token, ...$command]);
         } catch (Refused $refused) {
             throw $refused->reason === 'NOTHELD' ? $this->lose('the server knows it no longer') : $refused;
         }

@@ -13,13 +13,14 @@ declare(strict_types=1);
 
 namespace Mortise;
 
+use function count, getmypid, max, min;
+
 /** All locks of one process on one server. They share one connection of their own. */
 final class Locks
 {
     private const REPLY = 2.0; // seconds in which the server has to answer
     private const LATE = 1.0; // seconds after the end of a wait in which its answer may still come
     private const LEAVE = 0.5; // seconds in which a LEAVE has to be answered, or is sent again later
-    private const SLICE = 600.0; // seconds of a wait without a limit after which it is asked for anew, so that a dead network shows
     private const PATIENCE = 10.0; // seconds for which a wait without a limit bears a server that answers nothing
     private const PAUSE = 50_000; // µs between attempts of which the server has answered nothing useful
     private const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that has left changes nothing
@@ -123,6 +124,7 @@ final class Locks
     /** What another process holds, to be released here or asked about; nothing is asked now. */
     public function hold(string $name, string $owner, int $token, float $lease = 30.0): Hold
     {
+        $this->here();
         return new Hold($this, [$name], $owner, $token, $lease);
     }
 
@@ -154,6 +156,12 @@ final class Locks
         return array_is_list($map) ? array_column(array_chunk($map, 2), 1, 0) : $map;
     }
 
+    /** @internal The process whose names and connection these are. */
+    public function process(): int
+    {
+        return $this->process;
+    }
+
     /** @internal A name that was never used before. */
     public function owner(string $prefix = ''): string
     {
@@ -165,7 +173,13 @@ final class Locks
     public function call(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
     {
         $this->here();
-        $this->sendLeaves();
+        return $this->send($words, $seconds, $sent);
+    }
+
+    /** @internal As `call()`, where this process is known to be the one that used the connection last: to ask for it is a system call. */
+    public function send(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
+    {
+        $this->leaves === [] || $this->sendLeaves();
         return $this->connection->call($words, $seconds, $sent);
     }
 
@@ -236,30 +250,16 @@ final class Locks
         }
     }
 
-    /** @internal What `Lock::acquire()` does. */
-    public function acquire(Lock $lock, float $wait): ?Hold
+    /** @internal One request, under one name, of which `$sent` is the time. */
+    public function attempt(Lock $lock, float $wait, float $sent): ?Hold
     {
-        $now = Clock::now();
-        $end = $now + 1000 * max(0, $wait);
-        do {
-            $left = INF;
-            $hold = $this->insist(function (float $sent) use ($lock, $end, &$left) {
-                $left = max(0, $end - $sent) / 1000;
-                return $this->attempt($lock, min($left, self::SLICE), $sent);
-            }, $end, $now);
-            $now = null;
-        } while ($hold === null && $left > self::SLICE);
-        return $hold;
-    }
-
-    /** One request, under one name, of which `$sent` is the time. */
-    private function attempt(Lock $lock, float $wait, float $sent): ?Hold
-    {
-        [$owner, $isSent, $hold] = [$this->owner($lock->prefix), false, null];
+        $owner = $this->owner($lock->prefix);
+        $isSent = false;
+        $hold = null;
         $waits = (int) ($wait * 1000);
         try {
             $this->asked[$owner] = $lock->names;
-            $token = $this->call($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
+            $token = $this->send($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
             if ($token !== null) {
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
                 $hold->confirm();
@@ -279,6 +279,10 @@ final class Locks
 /** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
 final class Lock
 {
+    private const SLICE = 600.0; // seconds of a wait without a limit after which it is asked for anew, so that a dead network shows
+
+    private readonly int $milliseconds;
+
     /**
      * @internal `$prefix` is what each name begins with, `$options` the command's.
      *
@@ -292,7 +296,7 @@ final class Lock
         public readonly string $prefix = '',
         private readonly array $options = [],
     ) {
-        self::milliseconds($lease);
+        $this->milliseconds = self::milliseconds($lease);
     }
 
     /** @internal To the server, owners that are the same up to their last ## are one task. */
@@ -320,10 +324,9 @@ final class Lock
     {
         // WAIT 0 would be without a limit.
         $options = $wait > 0 ? [...$this->options, 'WAIT', $wait] : $this->options;
-        $lease = self::milliseconds($this->lease);
         return $this->command === 'LOCK.MACQUIRE'
-            ? [$this->command, $owner, $lease, count($this->names), ...$this->names, ...$options]
-            : [$this->command, $this->names[0], $owner, $lease, ...$options];
+            ? [$this->command, $owner, $this->milliseconds, count($this->names), ...$this->names, ...$options]
+            : [$this->command, $this->names[0], $owner, $this->milliseconds, ...$options];
     }
 
     /**
@@ -334,7 +337,17 @@ final class Lock
      */
     public function acquire(float $wait = 0.0): ?Hold
     {
-        return $this->locks->acquire($this, $wait);
+        $now = Clock::now();
+        $end = $now + 1000 * max(0, $wait);
+        do {
+            $left = INF;
+            $hold = $this->locks->insist(function (float $sent) use ($end, &$left) {
+                $left = max(0, $end - $sent) / 1000;
+                return $this->locks->attempt($this, min($left, self::SLICE), $sent);
+            }, $end, $now);
+            $now = null;
+        } while ($hold === null && $left > self::SLICE);
+        return $hold;
     }
 
     /**

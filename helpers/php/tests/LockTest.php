@@ -234,7 +234,21 @@ final class LockTest extends TestCase
 
     public function testABeliefIsShorterThanTheLeaseByTheErrorOfTheClock(): void
     {
-        $this->assertLessThanOrEqual(0.99 * 5 - 0.012, $this->locks('phpredis')->lock('stock', lease: 5)->acquire()->left());
+        $this->assertLessThanOrEqual(0.99 * 5 - 0.013, $this->locks('phpredis')->lock('stock', lease: 5)->acquire()->left());
+    }
+
+    /** @dataProvider sights */
+    public function testALeaseGoesOnWhileTheMachineSleepsAndNotWithTheWallClock(string $sight, string $setForward): void
+    {
+        $run = proc_open([PHP_BINARY, __DIR__ . '/sleeper.php', (string) self::$server->port, $sight], [1 => ['pipe', 'w']], $pipes);
+        $this->assertSame("at first: held, set back: held, after half: held, at the end: held, after all: over, set forward: $setForward, ", stream_get_contents($pipes[1]));
+        proc_close($run);
+    }
+
+    /** Who does not see the uptime takes a clock that is set forward for a sleep. */
+    public static function sights(): array
+    {
+        return [['sees', 'held'], ['blind', 'over']];
     }
 
     /** @dataProvider libraries */

@@ -78,11 +78,9 @@ final class ReadmeTest extends TestCase
 
     public function testWithoutTheMachinesUptimeLocksWorkByAnotherClock(): void
     {
-        $code = str_replace('6379', (string) self::$server->port, self::blocks('php')[0]) . "echo Mortise\\Clock::error();\n";
-        file_put_contents(self::$project . '/stock.php', $code);
+        file_put_contents(self::$project . '/stock.php', str_replace('6379', (string) self::$server->port, self::blocks('php')[0]));
         $places = implode(':', [self::$project, dirname(__DIR__)]);
-        $this->assertStringEndsWith("\n0", self::shell([PHP_BINARY, '-d', "open_basedir=$places", 'stock.php']));
-        $this->assertStringEndsWith("\n10", self::shell([PHP_BINARY, 'stock.php']));
+        $this->assertMatchesRegularExpression('/^inside, with the fencing token \d+$/', self::shell([PHP_BINARY, '-d', "open_basedir=$places", 'stock.php']));
     }
 
     public function testTheLicencesAreThoseOfTheRepository(): void

@@ -23,7 +23,7 @@ final class MortiseLock extends LaravelLock
 
     private ?Hold $hold = null;
 
-    public function __construct(private readonly Locks $locks, string $name, int $seconds, ?string $owner, private readonly ?string $connection)
+    public function __construct(private readonly Locks $locks, string $name, int $seconds, string $owner, private readonly ?string $connection)
     {
         parent::__construct($name, $seconds, $owner);
     }

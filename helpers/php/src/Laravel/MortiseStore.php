@@ -18,7 +18,9 @@ class MortiseStore extends RedisStore
 
     public function lock($name, $seconds = 0, $owner = null)
     {
-        return new MortiseLock($this->locks(), $this->lockName($name), (int) $seconds, $owner === null ? null : (string) $owner, $this->lockConnection()->getName());
+        $locks = $this->locks();
+        $owner = $owner === null ? $locks->owner() : (string) $owner; // Laravel's would ask the system for random bytes each time
+        return new MortiseLock($locks, $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
     }
 
     public function restoreLock($name, $owner)

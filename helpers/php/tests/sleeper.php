@@ -1,0 +1,55 @@
+<?php
+
+/*
+ * What a program believes of its lock while the machine sleeps and while somebody sets the clock: both are played, by the functions through
+ * which the library sees them. `blind` cannot read the uptime.
+ */
+
+declare(strict_types=1);
+
+namespace Mortise;
+
+foreach (['Connection', 'Locks', 'Hold'] as $file) {
+    require __DIR__ . "/../src/$file.php";
+}
+
+final class Machine
+{
+    public static float $slept = 0.0; // seconds
+    public static float $set = 0.0;
+    public static bool $isBlind = false;
+}
+
+function microtime(): float
+{
+    return \microtime(true) + Machine::$slept + Machine::$set;
+}
+
+function file_get_contents(string $file): string|false
+{
+    return Machine::$isBlind ? false : (string) ((float) \file_get_contents($file) + Machine::$slept);
+}
+
+[, $port, $sight] = $argv;
+Machine::$isBlind = $sight === 'blind';
+$locks = new Locks(function () use ($port) {
+    $redis = new \Redis();
+    $redis->connect('127.0.0.1', (int) $port);
+    return $redis;
+});
+$holds = [$locks->lock('stock', lease: 3600)->acquire()];
+$say = function (string $when) use (&$holds): void {
+    echo $when, end($holds)->held() ? ': held, ' : ': over, ';
+};
+$say('at first');
+Machine::$set -= 7200;
+$say('set back');
+Machine::$slept += 1800;
+$say('after half');
+Machine::$slept += 1700;
+$say('at the end');
+Machine::$slept += 100;
+$say('after all');
+$holds[] = $locks->lock('other', lease: 3600)->acquire();
+Machine::$set += 7200;
+$say('set forward');
