@@ -63,7 +63,7 @@ impl Claim {
     }
 
     /// Nothing is left of it, or the caller now owns what is. Returns its keys on the server.
-    pub(crate) fn settle(mut self) -> Vec<Place> {
+    pub(crate) fn settle(&mut self) -> Vec<Place> {
         self.is_open = false;
         self.places()
     }
@@ -138,13 +138,13 @@ impl Claim {
     }
 
     /// Turns what the server has granted into a hold.
-    pub(crate) async fn held(self, grant: Grant) -> Result<Guard, Error> {
-        let _pending = self.core.pending();
-        let (core, owner, terms) = (self.core.clone(), self.owner.clone(), self.terms.clone());
+    pub(crate) async fn held(mut self, grant: Grant) -> Result<Guard, Error> {
         let places = self.settle();
-        let parts = vec![Part::new(grant, terms.lease); places.len()];
-        let belief = Belief::new(grant.token, terms.mode, terms.lease, parts.len(), parts);
-        Guard::new(Hold::keep(&core, owner, &terms, belief, places)).await
+        let (mode, lease) = (self.terms.mode, self.terms.lease);
+        let parts = vec![Part::new(grant, lease); places.len()];
+        let belief = Belief::new(grant.token, mode, lease, parts.len(), parts);
+        let owner = self.owner.clone();
+        Guard::new(Hold::keep(&self.core, owner, &self.terms, belief, places)).await
     }
 }
 

@@ -8,11 +8,12 @@ use futures_util::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisError, RedisResult, Value,
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    Value,
 };
 
 use crate::error::Error;
+use crate::open::open;
 
 /// What errors call a server whose address only the application knows.
 pub(crate) const SOME_SERVER: &str = "the server";
@@ -54,16 +55,8 @@ impl Connect {
             }
             _ => "",
         };
-        let connect = Connect::new(address.addr().to_string(), move || {
-            let client = redis::Client::open(address.clone());
-            async move {
-                let opening = client?;
-                let config = config();
-                opening
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await
-            }
-        });
+        let server = address.addr().to_string();
+        let connect = Connect::new(server, move || open(address.clone()));
         let connect = connect.then(|connection| greet(connection, greetings()));
         Connect { advice, ..connect }
     }
@@ -181,27 +174,6 @@ pub(crate) fn at(address: &ConnectionInfo, host: String, port: u16) -> Connectio
         other => *other = ConnectionAddr::Tcp(host, port),
     }
     address.clone().set_addr(addr)
-}
-
-/// How this crate opens connections: every call has a limit of its own.
-fn config() -> AsyncConnectionConfig {
-    #[cfg(feature = "tls")]
-    choose_crypto_provider();
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        // However many tasks ask at once, none of them waits for another one to be sent.
-        .set_pipeline_buffer_size(10_000)
-}
-
-/// `redis` takes the one that is the process's default. If the application has chosen none, and its build has several,
-/// there would be none.
-#[cfg(feature = "tls")]
-fn choose_crypto_provider() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
 }
 
 /// What a connection of this crate says of itself.

@@ -35,8 +35,10 @@ struct Held(Arc<Hold>);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.end(Loss::Released);
-        self.0.leave();
+        if !self.0.is_left() {
+            self.0.end(Loss::Released);
+            self.0.leave();
+        }
     }
 }
 

@@ -221,6 +221,7 @@ mod lock;
 mod mail;
 mod name;
 mod node;
+mod open;
 mod quorum;
 mod replicas;
 mod request;

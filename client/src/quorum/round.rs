@@ -158,7 +158,7 @@ impl<'a> Round<'a> {
             .into_iter()
             .enumerate()
         {
-            if let Vote::Held(claim, grant) = vote
+            if let Vote::Held(mut claim, grant) = vote
                 && !ahead.contains(&server)
             {
                 parts.push(Part::new(grant, lease));
@@ -178,7 +178,7 @@ impl<'a> Round<'a> {
 /// Takes in the servers that grant a lock after it was won without them.
 async fn join_late(hold: Arc<Hold>, mut late: FuturesUnordered<BoxFuture<'static, Voted>>) {
     while let Ok(Some((_, vote))) = hold.unless_lost(late.next()).await {
-        if let Vote::Held(claim, grant) = vote
+        if let Vote::Held(mut claim, grant) = vote
             && hold.join(claim.place.clone(), grant)
         {
             claim.settle();

@@ -131,6 +131,8 @@ mod name;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/node.rs"]
 mod node;
+#[path = "../../../client/src/open.rs"]
+mod open;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/quorum/mod.rs"]
