@@ -25,6 +25,7 @@ pub(crate) async fn open(address: ConnectionInfo) -> RedisResult<MultiplexedConn
     let stream = dial(host, *port, address.tcp_settings()).await?;
     let stream = Gathering {
         stream,
+        is_answered: true,
         gathered: 0,
     };
     let settings = address.redis_settings();
@@ -54,15 +55,19 @@ async fn dial(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpSt
     Err(error)
 }
 
-/// Writes once no other task is ready, or enough has been gathered. Without it each request would be a write of its own, which wakes the
-/// server for it and costs more than all else here.
+/// A stream that gathers requests: one write sends what several tasks request. Otherwise tokio has each request written before the next task
+/// runs, and each write wakes the server, which costs more than all else here.
+///
+/// The first request after an answer is written at once. Those that follow wait until no other task is ready, or there are enough.
 struct Gathering {
     stream: TcpStream,
-    /// How many bytes were there when it was last asked to write.
+    /// Something was read since the last write.
+    is_answered: bool,
+    /// How many bytes there were when it was last asked to write.
     gathered: usize,
 }
 
-/// So many bytes, some twelve requests, are enough: the server works on them while other tasks send theirs.
+/// So many bytes, some twelve requests, are enough: the server works on them while other tasks request more.
 const ENOUGH: usize = 2_048;
 
 impl AsyncWrite for Gathering {
@@ -72,12 +77,13 @@ impl AsyncWrite for Gathering {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let nothing_came = self.gathered == bytes.len();
-        if bytes.len() < ENOUGH && !nothing_came {
+        if !self.is_answered && !nothing_came && bytes.len() < ENOUGH {
             self.gathered = bytes.len();
-            // Has this be asked again after the tasks that are ready, if not before by one of them.
+            // It is asked again once no other task is ready, or one of them requests something.
             let _ = pin!(yield_now()).poll(context);
             return Poll::Pending;
         }
+        self.is_answered = false;
         self.gathered = 0;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -97,7 +103,9 @@ impl AsyncRead for Gathering {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.is_answered |= read.is_ready();
+        read
     }
 }
 
