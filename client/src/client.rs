@@ -88,7 +88,7 @@ impl Client {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
     {
-        let connect = Connect::new(SOME_SERVER, connect).without_limit();
+        let connect = Connect::new(SOME_SERVER, move |_| connect()).without_limit();
         Builder::new(Source::Server(connect), Client)
     }
 

@@ -13,7 +13,7 @@ use redis::{
 };
 
 use crate::error::Error;
-use crate::open::open;
+use crate::open::{Asking, open};
 
 /// What errors call a server whose address only the application knows.
 pub(crate) const SOME_SERVER: &str = "the server";
@@ -29,17 +29,17 @@ pub(crate) struct Connect {
 }
 
 pub(crate) type Open =
-    Arc<dyn Fn() -> BoxFuture<'static, RedisResult<MultiplexedConnection>> + Send + Sync>;
+    Arc<dyn Fn(Asking) -> BoxFuture<'static, RedisResult<MultiplexedConnection>> + Send + Sync>;
 
 impl Connect {
     pub(crate) fn new<F, C>(server: impl Into<Arc<str>>, open: F) -> Connect
     where
-        F: Fn() -> C + Send + Sync + 'static,
+        F: Fn(Asking) -> C + Send + Sync + 'static,
         C: Future<Output = RedisResult<MultiplexedConnection>> + Send + 'static,
     {
         Connect {
             server: server.into(),
-            open: Arc::new(move || open().boxed()),
+            open: Arc::new(move |asking| open(asking).boxed()),
             advice: "",
         }
     }
@@ -56,7 +56,7 @@ impl Connect {
             _ => "",
         };
         let server = address.addr().to_string();
-        let connect = Connect::new(server, move || open(address.clone()));
+        let connect = Connect::new(server, move |asking| open(address.clone(), asking));
         let connect = connect.then(|connection| greet(connection, greetings()));
         Connect { advice, ..connect }
     }
@@ -68,8 +68,8 @@ impl Connect {
         P: Future<Output = RedisResult<()>> + Send + 'static,
     {
         let (open, prepare) = (self.open.clone(), Arc::new(prepare));
-        let open = move || {
-            let (opening, prepare) = (open(), prepare.clone());
+        let open = move |asking| {
+            let (opening, prepare) = (open(asking), prepare.clone());
             let opening = async move {
                 let connection = opening.await?;
                 prepare(connection.clone()).await?;
@@ -88,7 +88,7 @@ impl Connect {
             connection.set_response_timeout(Duration::MAX);
             connection
         };
-        let open = Arc::new(move || open().map_ok(lifted).boxed());
+        let open = Arc::new(move |asking| open(asking).map_ok(lifted).boxed());
         Connect { open, ..self }
     }
 
@@ -107,13 +107,13 @@ impl Connect {
         };
         let (sentinels, name): (Arc<[ConnectionInfo]>, Arc<str>) = (sentinels.into(), name.into());
         let server = format!("the primary {name:?} that Sentinel names");
-        Ok(Connect::new(server, move || {
+        Ok(Connect::new(server, move |asking| {
             let (first, sentinels, name) = (first.clone(), sentinels.clone(), name.clone());
             async move {
                 // The first answer counts, because others may be silent.
-                let asking = sentinels.iter().map(|it| primary(it, &name).boxed());
-                let ((host, port), _) = select_ok(asking).await?;
-                (Connect::to(at(&first, host, port)).open)().await
+                let answers = sentinels.iter().map(|it| primary(it, &name).boxed());
+                let ((host, port), _) = select_ok(answers).await?;
+                (Connect::to(at(&first, host, port)).open)(asking).await
             }
         }))
     }
@@ -124,7 +124,7 @@ async fn primary(sentinel: &ConnectionInfo, name: &str) -> RedisResult<(String, 
     // Sentinel has no databases.
     let settings = sentinel.redis_settings().clone().set_db(0);
     let sentinel = sentinel.clone().set_redis_settings(settings);
-    let mut connection = (Connect::to(sentinel).open)().await?;
+    let mut connection = (Connect::to(sentinel).open)(Asking::default()).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let address: Option<(String, u16)> = command.query_async(&mut connection).await?;

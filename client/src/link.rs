@@ -12,6 +12,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
 use crate::connect::Connect;
 use crate::error::{Error, Failed};
+use crate::open::Asking;
 use crate::runtime::{Promise, Runtime, promise};
 use crate::settings::Settings;
 use crate::sync::lock;
@@ -28,6 +29,7 @@ pub(crate) struct Link {
     /// When a connection to a server that is no primary was last given up.
     demoted: Mutex<BootInstant>,
     is_silent: AtomicBool,
+    asking: Asking,
 }
 
 /// A reply, and when its request was sent.
@@ -52,6 +54,7 @@ impl Link {
             current: Mutex::default(),
             demoted: Mutex::default(),
             is_silent: AtomicBool::default(),
+            asking: Asking::default(),
         })
     }
 
@@ -66,7 +69,7 @@ impl Link {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Reply, Failed> {
-        let opening = self.opening();
+        let (opening, _asking) = (self.opening(), self.asking.subscribe());
         let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
         let answer = pin!(connection.send_packed_command(command));
@@ -172,7 +175,10 @@ impl Link {
         let (link, this) = (self.clone(), opening.clone());
         self.runtime.spawn(async move {
             let limit = link.settings.connect;
-            let opened = link.runtime.limited(limit, (link.connect.open)()).await;
+            let opened = link
+                .runtime
+                .limited(limit, (link.connect.open)(link.asking.clone()))
+                .await;
             let opened = opened.unwrap_or_else(|| Err(late("connection", limit)));
             if opened.is_err() {
                 link.close(&this);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
@@ -12,10 +13,17 @@ use redis::io::tcp::socket2::SockRef;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::watch;
 use tokio::task::yield_now;
 
+/// What each request over a connection subscribes to until it is answered.
+pub(crate) type Asking = Arc<watch::Sender<()>>;
+
 /// Opens a connection.
-pub(crate) async fn open(address: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+pub(crate) async fn open(
+    address: ConnectionInfo,
+    asking: Asking,
+) -> RedisResult<MultiplexedConnection> {
     let ConnectionAddr::Tcp(host, port) = address.addr() else {
         let client = redis::Client::open(address)?;
         return client
@@ -25,7 +33,7 @@ pub(crate) async fn open(address: ConnectionInfo) -> RedisResult<MultiplexedConn
     let stream = dial(host, *port, address.tcp_settings()).await?;
     let stream = Gathering {
         stream,
-        is_answered: true,
+        asking,
         gathered: 0,
     };
     let settings = address.redis_settings();
@@ -55,20 +63,20 @@ async fn dial(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpSt
     Err(error)
 }
 
-/// A stream that gathers requests: one write sends what several tasks request. Otherwise tokio has each request written before the next task
-/// runs, and each write wakes the server, which costs more than all else here.
-///
-/// The first request after an answer is written at once. Those that follow wait until no other task is ready, or there are enough.
+/// A stream that gathers requests, where many tasks share it: one write sends what several of them request. Otherwise tokio has each request
+/// written before the next task runs, and each write wakes the server, which costs more than all else here.
 struct Gathering {
     stream: TcpStream,
-    /// Something was read since the last write.
-    is_answered: bool,
+    asking: Asking,
     /// How many bytes there were when it was last asked to write.
     gathered: usize,
 }
 
-/// So many bytes, some twelve requests, are enough: the server works on them while other tasks request more.
-const ENOUGH: usize = 2_048;
+/// How many requests are under way where gathering saves more time than it takes.
+const MANY: usize = 12;
+
+/// So many bytes, some six requests, are enough: the server works on them while other tasks request more.
+const ENOUGH: usize = 1_024;
 
 impl AsyncWrite for Gathering {
     fn poll_write(
@@ -77,13 +85,13 @@ impl AsyncWrite for Gathering {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let nothing_came = self.gathered == bytes.len();
-        if !self.is_answered && !nothing_came && bytes.len() < ENOUGH {
+        let are_many = self.asking.receiver_count() >= MANY;
+        if are_many && !nothing_came && bytes.len() < ENOUGH {
             self.gathered = bytes.len();
             // It is asked again once no other task is ready, or one of them requests something.
             let _ = pin!(yield_now()).poll(context);
             return Poll::Pending;
         }
-        self.is_answered = false;
         self.gathered = 0;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -103,9 +111,7 @@ impl AsyncRead for Gathering {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.is_answered |= read.is_ready();
-        read
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
