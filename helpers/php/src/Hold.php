@@ -36,7 +36,7 @@ final class Hold
         ?float $sent = null,
     ) {
         $this->name = $names[0];
-        $this->process = $locks->process();
+        $this->process = $locks->process;
         if ($sent !== null) {
             $this->believe($sent, $lease);
         }

@@ -27,7 +27,8 @@ final class Locks
 
     private Connection $connection;
     private string $id;
-    private ?int $process = null;
+    /** @internal The process whose names and connection these are. */
+    public ?int $process = null;
     private int $count = 0;
     /** @var array<string, list<string|int>> the LEAVEs that the server has not answered yet, by the name that leaves and the lock's */
     private array $leaves = [];
@@ -154,12 +155,6 @@ final class Locks
     public static function fields(array $map): array
     {
         return array_is_list($map) ? array_column(array_chunk($map, 2), 1, 0) : $map;
-    }
-
-    /** @internal The process whose names and connection these are. */
-    public function process(): int
-    {
-        return $this->process;
     }
 
     /** @internal A name that was never used before. */

@@ -59,20 +59,21 @@ final class MortiseLock extends LaravelLock
     /** False where it was lost, or was another's. */
     public function release()
     {
-        return $this->on(fn (Hold $hold) => $hold->release());
+        try {
+            $hold = $this->hold();
+            $hold?->release();
+            return $hold !== null;
+        } catch (Lost) {
+            return false;
+        }
     }
 
     /** `$seconds` from now on, or what is left if that is more; false where it was lost, or is another's. */
     public function refresh($seconds = null)
     {
-        return $this->on(fn (Hold $hold) => $hold->refresh(self::lease($seconds ?? $this->seconds)));
-    }
-
-    private function on(\Closure $act): bool
-    {
-        $hold = $this->hold();
         try {
-            $hold === null || $act($hold);
+            $hold = $this->hold();
+            $hold?->refresh(self::lease($seconds ?? $this->seconds));
             return $hold !== null;
         } catch (Lost) {
             return false;

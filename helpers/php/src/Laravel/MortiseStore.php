@@ -7,6 +7,7 @@ declare(strict_types=1);
 namespace Mortise\Laravel;
 
 use Illuminate\Cache\RedisStore;
+use Illuminate\Redis\Connections\Connection;
 use Illuminate\Redis\RedisManager;
 use Mortise\Lock;
 use Mortise\Locks;
@@ -20,7 +21,8 @@ class MortiseStore extends RedisStore
     {
         $locks = $this->locks();
         $owner = $owner === null ? $locks->owner() : (string) $owner; // Laravel's would ask the system for random bytes each time
-        return new MortiseLock($locks, $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
+        $connection = $this->lockConnection();
+        return new MortiseLock($locks, $this->nameOn($connection, $name), (int) $seconds, $owner, $connection->getName());
     }
 
     public function restoreLock($name, $owner)
@@ -43,7 +45,12 @@ class MortiseStore extends RedisStore
     /** The name by which the server knows a lock: with both prefixes, as Laravel's own. */
     public function lockName(string $name): string
     {
-        $client = $this->lockConnection()->client();
+        return $this->nameOn($this->lockConnection(), $name);
+    }
+
+    private function nameOn(Connection $connection, string $name): string
+    {
+        $client = $connection->client();
         $name = $this->prefix . $name;
         return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
     }
