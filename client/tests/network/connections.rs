@@ -1,7 +1,13 @@
 //! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use mortise_client::Client;
 use mortise_harness::{Server, cmd, eventually, text};
+use tokio::task::JoinSet;
 
 use crate::support::{self, ms};
 
@@ -123,4 +129,56 @@ async fn the_next_sentinel_names_the_primary_when_the_first_is_silent() {
     let is_up = async || client.info("k").await.is_ok();
     support::eventually("a Sentinel names the primary", is_up).await;
     exercise(&client, "k").await;
+}
+
+/// Passes a client's connections on to a server, and counts how often one had something to read.
+fn counting_relay(server: &Server) -> (String, Arc<AtomicUsize>) {
+    let (listener, port) = (TcpListener::bind("127.0.0.1:0").unwrap(), server.port());
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let arrivals = Arc::<AtomicUsize>::default();
+    let counted = arrivals.clone();
+    let pass_on = |mut from: TcpStream, mut to: TcpStream, count: Arc<AtomicUsize>| {
+        std::thread::spawn(move || {
+            let mut bytes = [0; 65_536];
+            while let Ok(length @ 1..) = from.read(&mut bytes) {
+                count.fetch_add(1, Ordering::Relaxed);
+                to.write_all(&bytes[..length]).unwrap();
+            }
+        });
+    };
+    std::thread::spawn(move || {
+        for near in listener.incoming().map(Result::unwrap) {
+            let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            near.set_nodelay(true).unwrap();
+            let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            pass_on(from, to, counted.clone());
+            pass_on(far, near, Arc::default());
+        }
+    });
+    (url, arrivals)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_many_tasks_request_at_the_same_time_is_sent_together() {
+    const TASKS: usize = 32;
+    const LOCKS: usize = 30;
+    let server = Server::start();
+    let (url, arrivals) = counting_relay(&server);
+    let client = Client::connect(url).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let lock = client.lock(format!("k{task}"));
+        tasks.spawn(async move {
+            for _ in 0..LOCKS {
+                let guard = lock.clone().acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    let (arrivals, requests) = (arrivals.load(Ordering::Relaxed), 2 * TASKS * LOCKS);
+    assert!(
+        arrivals < requests / 4,
+        "{arrivals} for {requests} requests"
+    );
 }
