@@ -35,10 +35,8 @@ struct Held(Arc<Hold>);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.0.is_left() {
-            self.0.end(Loss::Released);
-            self.0.leave();
-        }
+        self.0.end(Loss::Released);
+        self.0.leave();
     }
 }
 

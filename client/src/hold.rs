@@ -201,10 +201,6 @@ impl Hold {
         }
     }
 
-    pub(crate) fn is_left(&self) -> bool {
-        lock(&self.state).is_left
-    }
-
     /// Nothing is left to be released: it was, or it belongs to another name. Returns whether that is new.
     pub(crate) fn set_left(&self) -> bool {
         let mut state = lock(&self.state);
