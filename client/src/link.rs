@@ -83,7 +83,7 @@ impl Link {
         commands: &Pipeline,
         limit: Duration,
     ) -> Result<Vec<Result<Reply, Failed>>, Failed> {
-        let opening = self.opening();
+        let (opening, _asking) = (self.opening(), self.asking.subscribe());
         let mut connection = self.opened(&opening, limit).await?;
         let sent = BootInstant::now();
         let answer = pin!(connection.send_packed_commands(commands, 0, commands.len()));

@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 
-/// What each request over a connection subscribes to until it is answered.
+/// Counts the requests under way over a link: each call subscribes until it returns.
 pub(crate) type Asking = Arc<watch::Sender<()>>;
 
 /// Opens a connection.
@@ -63,16 +63,16 @@ async fn dial(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpSt
     Err(error)
 }
 
-/// A stream that gathers requests, where many tasks share it: one write sends what several of them request. Otherwise tokio has each request
-/// written before the next task runs, and each write wakes the server, which costs more than all else here.
+/// Holds requests back while many tasks share the connection, so that one write sends several. Without it tokio runs the connection's task after
+/// each of theirs, and each request is a write that wakes the server: most of the client's processor time.
 struct Gathering {
     stream: TcpStream,
     asking: Asking,
-    /// How many bytes there were when it was last asked to write.
+    /// How many bytes it held back when it last did; 0 after a write.
     gathered: usize,
 }
 
-/// How many requests are under way where gathering saves more time than it takes.
+/// With so many requests under way holding them back saves time. (With 8 it costs some.)
 const MANY: usize = 12;
 
 /// So many bytes, some six requests, are enough: the server works on them while other tasks request more.
@@ -88,7 +88,7 @@ impl AsyncWrite for Gathering {
         let are_many = self.asking.receiver_count() >= MANY;
         if are_many && !nothing_came && bytes.len() < ENOUGH {
             self.gathered = bytes.len();
-            // It is asked again once no other task is ready, or one of them requests something.
+            // It is asked again once this worker of the runtime has no other task to run, or has run 61, and at each further request or reply.
             let _ = pin!(yield_now()).poll(context);
             return Poll::Pending;
         }

@@ -109,7 +109,7 @@ def idle_after_a_kill(place):
     behind.send("LOCK.ACQUIRE", "k", "behind", 60_000, "WAIT", 0)
     soon(lambda: server.waiters("k") == 2, "nobody waits behind the worker")
     victim.kill()
-    # The worker's own child may wait for it. Its death takes a moment, and until its connection ends it is a waiter like any other.
+    # The waiter may be a child of the worker. It dies a moment later, and is a waiter until its connection closes.
     soon(lambda: len(server.ask("CLIENT", "LIST").splitlines()) == 2, "the killed worker's connections stay open")
     killed = time.monotonic()
     server.ask("LOCK.RELEASE", "k", "holder", "ALL")

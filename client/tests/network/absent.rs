@@ -54,7 +54,11 @@ async fn an_error_names_the_server_that_closes_the_connection() {
     let quotes = |error: &Error| error.to_string().contains("max number of clients");
     // It quotes the server, unless that was faster than the client's first command.
     while !errors.iter().any(quotes) {
-        let error = Client::connect(server.url()).await.unwrap_err();
+        server.stop_signal();
+        let connecting = tokio::spawn(Client::connect(server.url()));
+        tokio::time::sleep(ms(20)).await;
+        server.cont_signal();
+        let error = connecting.await.unwrap().unwrap_err();
         assert!(error.to_string().contains(&server.addr()), "{error}");
         errors.push(error);
         assert!(errors.len() < 20, "{errors:?}");

@@ -131,7 +131,7 @@ async fn the_next_sentinel_names_the_primary_when_the_first_is_silent() {
     exercise(&client, "k").await;
 }
 
-/// Passes a client's connections on to a server, and counts how often one had something to read.
+/// Passes a client's connections on to a server, and counts the reads of what the client sends.
 fn counting_relay(server: &Server) -> (String, Arc<AtomicUsize>) {
     let (listener, port) = (TcpListener::bind("127.0.0.1:0").unwrap(), server.port());
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -142,7 +142,9 @@ fn counting_relay(server: &Server) -> (String, Arc<AtomicUsize>) {
             let mut bytes = [0; 65_536];
             while let Ok(length @ 1..) = from.read(&mut bytes) {
                 count.fetch_add(1, Ordering::Relaxed);
-                to.write_all(&bytes[..length]).unwrap();
+                if to.write_all(&bytes[..length]).is_err() {
+                    return;
+                }
             }
         });
     };

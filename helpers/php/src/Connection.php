@@ -65,19 +65,19 @@ final class Deadlock extends Refused
 /** Milliseconds that go on while the machine sleeps, as leases do, and do not step with the wall clock. */
 final class Clock
 {
-    /** What may have passed beyond the difference of two times of this clock: two counts of the uptime, and two exactnesses. */
+    /** By how many ms the difference of two times may be too small: a step of the uptime, and what two readings may be apart. */
     public const ERROR = 11;
 
-    private const UPTIME = '/proc/uptime'; // counts in 10 ms
-    private const EXACT = 0.5; // ms within which two clocks are read at once
-    private const TRIES = 100; // to read them so, on a busy machine
+    private const UPTIME = '/proc/uptime'; // in steps of 10 ms
+    private const EXACT = 0.5; // ms that the wall clock may move against hrtime() unnoticed
+    private const READINGS = 5; // of the uptime, of which the process may be interrupted in some
 
-    /** For how long the machine has slept since it began: hrtime() stands still then. */
-    private static float $slept = 0.0;
+    /** For how many ms the machine has slept, by the uptime less hrtime(), which stands still then. Null before it was read. */
+    private static ?float $slept = null;
     /** The wall clock less hrtime(), when the above was read. */
     private static ?float $wall = null;
 
-    /** To read the uptime takes longer than all else here. It is read only if the machine may have slept: the wall clock shows that, too. */
+    /** Reads the uptime, which is slow, only if the wall clock moved against hrtime(): then the machine slept, or somebody set the clock. */
     public static function now(): float
     {
         $wall = microtime(true) * 1000;
@@ -88,17 +88,25 @@ final class Clock
         return $now + self::$slept;
     }
 
-    /** Whether the machine slept or somebody has set the wall clock, only the uptime tells; without one, a clock set forward is a sleep. */
+    /** Asks the uptime which of the two it was. Where it cannot be read, a clock that was set forward counts as a sleep. */
     private static function look(float $wall): void
     {
-        $try = 0;
-        do {
-            $before = hrtime(true) / 1e6;
-            $uptime = @file_get_contents(self::UPTIME);
-            $now = hrtime(true) / 1e6;
-        } while ($now - $before > self::EXACT && ++$try < self::TRIES);
-        self::$slept = $uptime ? (float) $uptime * 1000 - $now : self::$slept + max(0.0, $wall - (self::$wall ?? $wall));
+        $slept = self::byUptime() ?? (self::$slept ?? 0.0) + max(0.0, $wall - (self::$wall ?? $wall));
+        self::$slept = max(self::$slept ?? $slept, $slept);
         self::$wall = $wall;
+    }
+
+    private static function byUptime(): ?float
+    {
+        for ($slept = -INF, $reading = 0; $reading < self::READINGS; $reading++) {
+            $uptime = @file_get_contents(self::UPTIME);
+            if ($uptime === false) {
+                return null;
+            }
+            // At least so much, whatever came between: the uptime is rounded down, and hrtime() is read after it.
+            $slept = max($slept, (float) $uptime * 1000 - hrtime(true) / 1e6);
+        }
+        return $slept;
     }
 }
 

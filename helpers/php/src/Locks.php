@@ -55,7 +55,7 @@ final class Locks
         }
         $this->connection = Connection::like($this->client);
         $this->process = getmypid();
-        $this->id = strtr(base64_encode(random_bytes(12)), '+/', '-_');
+        $this->id = self::random();
         $this->leaves = $this->asked = [];
     }
 
@@ -157,6 +157,12 @@ final class Locks
         return array_is_list($map) ? array_column(array_chunk($map, 2), 1, 0) : $map;
     }
 
+    /** @internal What nobody guesses. */
+    public static function random(): string
+    {
+        return strtr(base64_encode(random_bytes(12)), '+/', '-_');
+    }
+
     /** @internal A name that was never used before. */
     public function owner(string $prefix = ''): string
     {
@@ -171,7 +177,7 @@ final class Locks
         return $this->send($words, $seconds, $sent);
     }
 
-    /** @internal As `call()`, where this process is known to be the one that used the connection last: to ask for it is a system call. */
+    /** @internal `call()` without `here()`, for callers that have checked the process already: getmypid() is a system call. */
     public function send(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
     {
         $this->leaves === [] || $this->sendLeaves();

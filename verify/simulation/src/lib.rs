@@ -131,9 +131,9 @@ mod name;
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/node.rs"]
 mod node;
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/open.rs"]
 mod open;
-#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../client/src/quorum/mod.rs"]
 mod quorum;

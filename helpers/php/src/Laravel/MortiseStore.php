@@ -7,7 +7,6 @@ declare(strict_types=1);
 namespace Mortise\Laravel;
 
 use Illuminate\Cache\RedisStore;
-use Illuminate\Redis\Connections\Connection;
 use Illuminate\Redis\RedisManager;
 use Mortise\Lock;
 use Mortise\Locks;
@@ -19,10 +18,9 @@ class MortiseStore extends RedisStore
 
     public function lock($name, $seconds = 0, $owner = null)
     {
-        $locks = $this->locks();
-        $owner = $owner === null ? $locks->owner() : (string) $owner; // Laravel's would ask the system for random bytes each time
         $connection = $this->lockConnection();
-        return new MortiseLock($locks, $this->nameOn($connection, $name), (int) $seconds, $owner, $connection->getName());
+        $owner = $owner === null ? Locks::random() : (string) $owner;
+        return new MortiseLock($this->locks(), $this->nameOn($connection, $name), (int) $seconds, $owner, $connection->getName());
     }
 
     public function restoreLock($name, $owner)
@@ -48,7 +46,7 @@ class MortiseStore extends RedisStore
         return $this->nameOn($this->lockConnection(), $name);
     }
 
-    private function nameOn(Connection $connection, string $name): string
+    private function nameOn(object $connection, string $name): string
     {
         $client = $connection->client();
         $name = $this->prefix . $name;
