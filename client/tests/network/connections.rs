@@ -1,14 +1,10 @@
 //! The ways to reach a server: a connection that the application has, a Unix socket, Sentinel, Redis Cluster, TLS.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use mortise_client::Client;
 use mortise_harness::{Server, cmd, eventually, text};
 use tokio::task::JoinSet;
 
+use crate::support::proxy::Proxy;
 use crate::support::{self, ms};
 
 /// Acquires a lock, at once and after a wait, and releases it.
@@ -131,54 +127,33 @@ async fn the_next_sentinel_names_the_primary_when_the_first_is_silent() {
     exercise(&client, "k").await;
 }
 
-/// Passes a client's connections on to a server, and counts the reads of what the client sends.
-fn counting_relay(server: &Server) -> (String, Arc<AtomicUsize>) {
-    let (listener, port) = (TcpListener::bind("127.0.0.1:0").unwrap(), server.port());
-    let url = format!("redis://{}/", listener.local_addr().unwrap());
-    let arrivals = Arc::<AtomicUsize>::default();
-    let counted = arrivals.clone();
-    let pass_on = |mut from: TcpStream, mut to: TcpStream, count: Arc<AtomicUsize>| {
-        std::thread::spawn(move || {
-            let mut bytes = [0; 65_536];
-            while let Ok(length @ 1..) = from.read(&mut bytes) {
-                count.fetch_add(1, Ordering::Relaxed);
-                if to.write_all(&bytes[..length]).is_err() {
-                    return;
-                }
-            }
-        });
-    };
-    std::thread::spawn(move || {
-        for near in listener.incoming().map(Result::unwrap) {
-            let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            near.set_nodelay(true).unwrap();
-            let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            pass_on(from, to, counted.clone());
-            pass_on(far, near, Arc::default());
-        }
-    });
-    (url, arrivals)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[tokio::test]
 async fn what_many_tasks_request_at_the_same_time_is_sent_together() {
     const TASKS: usize = 32;
     const LOCKS: usize = 30;
     let server = Server::start();
-    let (url, arrivals) = counting_relay(&server);
-    let client = Client::connect(url).await.unwrap();
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let lock = client.lock(format!("k{task}"));
-        tasks.spawn(async move {
-            for _ in 0..LOCKS {
-                let guard = lock.clone().acquire().await.unwrap();
-                guard.release().await.unwrap();
-            }
-        });
-    }
-    tasks.join_all().await;
-    let (arrivals, requests) = (arrivals.load(Ordering::Relaxed), 2 * TASKS * LOCKS);
+    let proxy = Proxy::of(&server).await;
+    let url = proxy.url();
+    // The proxy has the test's thread, and the client one of its own.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let working = runtime.spawn(async move {
+        let client = Client::connect(url).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for task in 0..TASKS {
+            let lock = client.lock(format!("k{task}"));
+            tasks.spawn(async move {
+                for _ in 0..LOCKS {
+                    let guard = lock.clone().acquire().await.unwrap();
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        tasks.join_all().await;
+    });
+    working.await.unwrap();
+    runtime.shutdown_background();
+    let (arrivals, requests) = (proxy.requests_read(), 2 * TASKS * LOCKS);
     assert!(
         arrivals < requests / 4,
         "{arrivals} for {requests} requests"

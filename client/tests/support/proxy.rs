@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,6 +35,7 @@ pub(crate) struct Proxy {
     traffic: Arc<watch::Sender<Traffic>>,
     /// Signals each cut, even if connections flow again before their tasks run.
     cuts: Arc<watch::Sender<()>>,
+    requests_read: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -44,23 +46,30 @@ impl Proxy {
         let addr = listener.local_addr().unwrap();
         let traffic = Arc::new(watch::channel(Traffic::Flows).0);
         let cuts = Arc::new(watch::channel(()).0);
-        let (sender, cutter) = (traffic.clone(), cuts.clone());
+        let requests_read = Arc::<AtomicUsize>::default();
+        let (sender, cutter, count) = (traffic.clone(), cuts.clone(), requests_read.clone());
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let cut = cutter.subscribe();
-                tokio::spawn(join(client, target, sender.clone(), cut));
+                tokio::spawn(join(client, target, sender.clone(), cut, count.clone()));
             }
         });
         Proxy {
             addr,
             traffic,
             cuts,
+            requests_read,
             task,
         }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}/", self.addr)
+    }
+
+    /// How often it has read something that clients sent.
+    pub(crate) fn requests_read(&self) -> usize {
+        self.requests_read.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set(&self, traffic: Traffic) {
@@ -83,6 +92,7 @@ async fn join(
     target: SocketAddr,
     traffic: Arc<watch::Sender<Traffic>>,
     mut cut: watch::Receiver<()>,
+    requests_read: Arc<AtomicUsize>,
 ) {
     let Ok(server) = TcpStream::connect(target).await else {
         return;
@@ -98,6 +108,7 @@ async fn join(
         traffic: traffic.subscribe(),
         is_new,
         replies,
+        requests_read: requests_read.clone(),
     };
     tokio::select! {
         _ = cut.changed() => {}
@@ -112,15 +123,18 @@ struct Direction {
     /// Opened while older connections stalled.
     is_new: bool,
     replies: bool,
+    requests_read: Arc<AtomicUsize>,
 }
 
 impl Direction {
     async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let (sender, mut due) = mpsc::unbounded_channel();
-        let traffic = self.traffic.clone();
+        let (traffic, requests_read) = (self.traffic.clone(), self.requests_read.clone());
+        let replies = self.replies;
         let read = async move {
             let mut buffer = vec![0; 16 * 1024];
             while let Ok(n @ 1..) = from.read(&mut buffer).await {
+                requests_read.fetch_add(usize::from(!replies), Ordering::Relaxed);
                 let delay = match *traffic.borrow() {
                     Traffic::Takes(time) => time,
                     _ => Duration::ZERO,

@@ -98,7 +98,9 @@ final class Clock
 
     private static function byUptime(): ?float
     {
-        for ($slept = -INF, $reading = 0; $reading < self::READINGS; $reading++) {
+        // The first time, too little only has locks given up early.
+        $readings = self::$wall === null ? 1 : self::READINGS;
+        for ($slept = -INF; $readings > 0; $readings--) {
             $uptime = @file_get_contents(self::UPTIME);
             if ($uptime === false) {
                 return null;

@@ -1,8 +1,8 @@
 <?php
 
 /*
- * What a program believes of its lock while the machine sleeps and while somebody sets the clock: both are played, by the functions through
- * which the library sees them. `blind` cannot read the uptime.
+ * Prints whether a lock counts as held after the machine has slept, and after somebody has set the wall clock. Functions of the same names
+ * replace those by which the library reads the clock and the uptime. With `blind` the uptime cannot be read.
  */
 
 declare(strict_types=1);

@@ -59,21 +59,20 @@ final class MortiseLock extends LaravelLock
     /** False where it was lost, or was another's. */
     public function release()
     {
-        try {
-            $hold = $this->hold();
-            $hold?->release();
-            return $hold !== null;
-        } catch (Lost) {
-            return false;
-        }
+        return $this->on(fn (Hold $hold) => $hold->release());
     }
 
     /** `$seconds` from now on, or what is left if that is more; false where it was lost, or is another's. */
     public function refresh($seconds = null)
     {
+        return $this->on(fn (Hold $hold) => $hold->refresh(self::lease($seconds ?? $this->seconds)));
+    }
+
+    private function on(\Closure $act): bool
+    {
+        $hold = $this->hold();
         try {
-            $hold = $this->hold();
-            $hold?->refresh(self::lease($seconds ?? $this->seconds));
+            $hold === null || $act($hold);
             return $hold !== null;
         } catch (Lost) {
             return false;

@@ -18,9 +18,8 @@ class MortiseStore extends RedisStore
 
     public function lock($name, $seconds = 0, $owner = null)
     {
-        $connection = $this->lockConnection();
         $owner = $owner === null ? Locks::random() : (string) $owner;
-        return new MortiseLock($this->locks(), $this->nameOn($connection, $name), (int) $seconds, $owner, $connection->getName());
+        return new MortiseLock($this->locks(), $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
     }
 
     public function restoreLock($name, $owner)
@@ -43,12 +42,7 @@ class MortiseStore extends RedisStore
     /** The name by which the server knows a lock: with both prefixes, as Laravel's own. */
     public function lockName(string $name): string
     {
-        return $this->nameOn($this->lockConnection(), $name);
-    }
-
-    private function nameOn(object $connection, string $name): string
-    {
-        $client = $connection->client();
+        $client = $this->lockConnection()->client();
         $name = $this->prefix . $name;
         return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
     }
