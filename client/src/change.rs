@@ -1,5 +1,5 @@
-//! Changes of a hold on one server: upgrade, downgrade, passing it on, and taking it over. A hold whose change has an unknown
-//! outcome is not kept.
+//! Changes of a hold: upgrade, downgrade, passing it on, taking it over, and keeping its lock taken. A hold whose change has an
+//! unknown outcome is not kept.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl Hold {
             let failed = match self.unless_lost(asking).await? {
                 Ok(grant) => {
                     self.belief(|belief| belief.upgrade(grant, BootInstant::now()));
-                    return Ok(());
+                    return self.check().map(drop);
                 }
                 Err(failed) => failed,
             };
@@ -146,11 +146,15 @@ impl Hold {
             read.map_err(gone)?;
             self.belief(|belief| belief.reads = true);
         }
+        // From the moment this is sent others may read.
+        self.belief(|belief| belief.mode = Mode::Read);
         let end = request::writes(&place.key, &self.owner, 0);
         let ended = self.send(&place, request::by(token, end)).await;
+        if let Err(Failed::Refused(_)) = ended {
+            self.belief(|belief| belief.mode = Mode::Write);
+        }
         ended.map_err(gone)?;
-        self.belief(|belief| belief.mode = Mode::Read);
-        Ok(())
+        self.check().map(drop)
     }
 
     /// Transfers the hold to another name. From the moment this is sent nobody may rely on it. If the outcome is unknown, neither
@@ -172,12 +176,37 @@ impl Hold {
             next.settle();
         }
         self.belief(|belief| belief.is_passing = false);
+        // No renewal was due meanwhile.
+        self.wake();
         passed.map(Token::new).map_err(gone)
+    }
+
+    /// Keeps the lock taken for `lease` from now: by a name that nobody works under. That name leaves unless enough servers have it.
+    pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
+        let (core, heir) = (&self.core, self.core.owner.next());
+        let kept = self.give_up(|place, token| {
+            let mut next = self.claim(&place, &heir, self.terms.mode, lease);
+            let pass = request::pass(&place.key, &self.owner, &heir, lease);
+            async move {
+                next.is_open = true;
+                let passed = core.number(&place, &request::by(token, pass)).await;
+                next.decide(&passed);
+                let token = Token::new(passed?);
+                if core.settings.replicas > 0 {
+                    core.renew(&place, &next.owner, lease, token).await?;
+                }
+                Ok(next)
+            }
+        });
+        for mut next in kept.await? {
+            next.settle();
+        }
+        Ok(())
     }
 }
 
-/// Takes over what `owner` holds by `token`, by passing it once more, to a name of this client's. An unknown outcome leaves neither
-/// that name nor the hold.
+/// Takes over what `owner` holds by `token`, by passing it once more, to a name of this client's. If the outcome is unknown, that name
+/// leaves.
 pub(crate) async fn take_over(
     core: &Arc<Core>,
     terms: &Arc<Terms>,

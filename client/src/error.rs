@@ -197,7 +197,7 @@ impl Failed {
 }
 
 /// The codes of errors that pass by themselves: a failover, a migration, a load.
-const PASSING: [&str; 10] = [
+const PASSING: [&str; 11] = [
     "UNBLOCKED",
     "READONLY",
     "MOVED",
@@ -207,6 +207,7 @@ const PASSING: [&str; 10] = [
     "MASTERDOWN",
     "TRYAGAIN",
     "NOREPLICAS",
+    "MISCONF",
     "BUSY",
 ];
 
@@ -277,7 +278,7 @@ impl Error {
     pub(crate) fn of_line(server: &str, code: &str, message: &str) -> Error {
         match code {
             "DEADLOCK" => Error::Deadlock(message.to_owned()),
-            "ERR" if message.contains("unknown command") => Error::NoModule {
+            "ERR" if message.contains("unknown command 'LOCK.") => Error::NoModule {
                 server: server.to_owned(),
             },
             _ => Error::Refused {

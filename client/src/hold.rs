@@ -15,7 +15,7 @@ use crate::name::Bytes;
 use crate::node::Place;
 use crate::request::{self, Terms};
 use crate::sync::lock;
-use crate::time::{BootInstant, Lease};
+use crate::time::BootInstant;
 use crate::token::Token;
 use crate::trace;
 
@@ -225,7 +225,6 @@ impl Hold {
     /// Renews it now: once more, if a connection was broken. Returns once its servers have answered: enough of them must have
     /// confirmed it.
     pub(crate) async fn renew(&self) -> Result<(), Error> {
-        let _turn = self.turn.lock().await;
         self.check()?;
         match self.renew_once().await {
             Err(error) if error.is_broken() => self.renew_once().await,
@@ -272,30 +271,19 @@ impl Hold {
     pub(crate) async fn release(&self) -> Result<(), Error> {
         self.give_up(|place, token| async move {
             let release = request::by(token, request::release(&place.key, &self.owner));
-            self.core.number(&place, &release).await.map(drop)
+            self.core.number(&place, &release).await
         })
         .await
+        .map(drop)
     }
 
-    /// Keeps the lock taken for `lease` from now: by a name that nobody works under.
-    pub(crate) async fn keep_for(&self, lease: Lease) -> Result<(), Error> {
-        let (core, nobody) = (&self.core, &self.core.owner.next());
-        self.give_up(|place, token| async move {
-            let pass = request::pass(&place.key, &self.owner, nobody, lease);
-            let passed = core.number(&place, &request::by(token, pass)).await?;
-            if core.settings.replicas > 0 {
-                core.renew(&place, nobody, lease, Token::new(passed))
-                    .await?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Ends it, by a call for each of its parts, of which enough must succeed.
-    async fn give_up<C>(&self, call: impl Fn(Place, Token) -> C) -> Result<(), Error>
+    /// Ends it, by a call for each of its parts, of which enough must succeed. Returns what these return.
+    pub(crate) async fn give_up<T, C>(
+        &self,
+        call: impl Fn(Place, Token) -> C,
+    ) -> Result<Vec<T>, Error>
     where
-        C: Future<Output = Result<(), Failed>>,
+        C: Future<Output = Result<T, Failed>>,
     {
         if !self.end(Loss::Released) {
             return Err(Error::Lost(self.loss().unwrap_or(Loss::Released)));
@@ -307,10 +295,10 @@ impl Hold {
             (parts, state.belief.needed)
         };
         let calls = parts.into_iter().map(|(place, token)| call(place, token));
-        let (mut done, mut failed, mut is_left) = (0, None, true);
+        let (mut done, mut failed, mut is_left) = (Vec::new(), None, true);
         for answer in join_all(calls).await {
             match answer {
-                Ok(()) => done += 1,
+                Ok(it) => done.push(it),
                 Err(why) => {
                     is_left &= matches!(why, Failed::Denied);
                     failed = Some(why);
@@ -321,8 +309,8 @@ impl Hold {
             self.set_left();
         }
         match failed {
-            Some(failed) if done < needed => Err(failed.error(Error::Lost(Loss::Denied))),
-            _ => Ok(()),
+            Some(failed) if done.len() < needed => Err(failed.error(Error::Lost(Loss::Denied))),
+            _ => Ok(done),
         }
     }
 }

@@ -2,11 +2,13 @@
 //! replaced: the next call opens another. What is in flight over the old one may still be answered.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
@@ -175,11 +177,14 @@ impl Link {
         let (link, this) = (self.clone(), opening.clone());
         self.runtime.spawn(async move {
             let limit = link.settings.connect;
-            let opened = link
-                .runtime
-                .limited(limit, (link.connect.open)(link.asking.clone()))
-                .await;
-            let opened = opened.unwrap_or_else(|| Err(late("connection", limit)));
+            let open = async { (link.connect.open)(link.asking.clone()).await };
+            // It may be the application's code.
+            let open = AssertUnwindSafe(open).catch_unwind();
+            let opened = match link.runtime.limited(limit, open).await {
+                Some(Ok(opened)) => opened,
+                Some(Err(_)) => Err(io::Error::other("what opens connections has panicked").into()),
+                None => Err(late("connection", limit)),
+            };
             if opened.is_err() {
                 link.close(&this);
             }

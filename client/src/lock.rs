@@ -257,7 +257,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::Lost`] if the owner does not hold it by this token: another one has taken it over, or its lease is over. If the reply
-    /// is lost ([`Error::Connection`]), nobody has it: it is free once the server has answered.
+    /// is lost ([`Error::Connection`]), this client leaves the lock: it is free then if the request was carried out; otherwise the
+    /// owner still holds it by this token, and may be tried again.
     ///
     /// ```
     /// # #[tokio::main]

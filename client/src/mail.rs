@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, Failed};
 use crate::link::{Link, Reply};
 use crate::name::{Bytes, random_uuid};
+use crate::request;
 use crate::retry::Tries;
 use crate::settings::Source;
 use crate::sync::lock;
@@ -143,7 +144,6 @@ impl Mail {
             }
             _ => {}
         }
-        lock(&self.state).since = None;
         self.fail_all(error);
     }
 
@@ -154,7 +154,7 @@ impl Mail {
         };
         // The server's clock may have run faster than this one.
         let written = sent + Duration::from_millis(waited - waited / 100);
-        let mut decided = Vec::new();
+        let (mut decided, mut unwanted) = (Vec::new(), Vec::new());
         let mut state = lock(&self.state);
         if state.since.replace(since) != Some(since) {
             state.read = 0;
@@ -164,10 +164,13 @@ impl Mail {
             let Some(number) = number else { continue };
             state.read = number;
             let owner: Vec<u8> = take(&mut letter, "owner").unwrap_or_default();
-            // A request that was given up is not in the table, and its name has been left.
-            if let Some(request) = state.requests.remove(owner.as_slice()) {
-                let decision = decision(letter, self.link.server(), written);
-                decided.push((request.decided, decision));
+            let key: Option<Vec<u8>> = take(&mut letter, "key");
+            let decision = decision(letter, self.link.server(), written);
+            match state.requests.remove(owner.as_slice()) {
+                Some(request) => decided.push((request.decided, decision)),
+                // It was given up, and the server may have refused its leave while it refused all writes.
+                None if decision.is_ok() => unwanted.extend(key.zip(Some(owner))),
+                None => {}
             }
         }
         // What was queued in an earlier box waits no more, or was granted and given back.
@@ -185,6 +188,13 @@ impl Mail {
             let _ = request.send(decision);
         }
         drop(gone);
+        for (key, owner) in unwanted {
+            let leave = request::leave_for_good(&key.into(), &owner.into());
+            let link = self.link.clone();
+            self.link.runtime.spawn(async move {
+                drop(link.call(&leave, link.settings.reply).await);
+            });
+        }
     }
 }
 

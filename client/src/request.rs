@@ -139,9 +139,11 @@ pub(crate) fn guard(key: &Bytes, owner: &Bytes, token: Token, inner: &Cmd) -> Cm
     let mut guard = command("LOCK.GUARD", key, owner);
     guard.arg(token.get());
     for arg in inner.args_iter() {
-        if let redis::Arg::Simple(arg) = arg {
-            guard.arg(arg);
-        }
+        match arg {
+            redis::Arg::Simple(arg) => guard.arg(arg),
+            // Whoever builds a command with a cursor begins with this one.
+            _ => guard.arg(0),
+        };
     }
     guard
 }

@@ -3,6 +3,7 @@
 use mortise_client::{Error, Loss, Mode};
 use mortise_harness::{Server, cmd};
 
+use crate::support::dropping::poll_once;
 use crate::support::proxy::Traffic;
 use crate::support::{
     self, assert_code, assert_lost, await_free, await_waiters, eventually, ms, start,
@@ -32,6 +33,26 @@ async fn a_refused_downgrade_is_an_error_and_leaves_the_write_hold() {
     let other = client.lock("k").read().await.unwrap();
     assert!(guard.is_valid() && other.is_valid() && guard.mode() == Mode::Read);
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_is_no_writer_from_the_moment_that_its_downgrade_is_sent() {
+    let (_server, client) = start().await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let mut downgrading = Box::pin(guard.downgrade());
+    let read = async {
+        // It waits for the reply to the request that makes the writer a reader too, and then for this one.
+        let reading = tokio::spawn(client.lock("k").read());
+        while !reading.is_finished() {
+            let _ = poll_once(&mut downgrading).await;
+            tokio::time::sleep(ms(1)).await;
+            let readers = client.info("k").await.unwrap().unwrap().holders;
+            assert!(readers == 1 || guard.mode() == Mode::Read);
+        }
+        reading.await.unwrap().unwrap()
+    };
+    let _reader = read.await;
+    downgrading.await.unwrap();
 }
 
 #[tokio::test]

@@ -57,6 +57,10 @@ async fn a_guarded_command_runs_while_the_lock_is_held_and_not_after() {
     let wrong = guard.guarded(command("LPUSH").arg("data").arg("x")).await;
     let wrong = wrong.unwrap_err();
     assert_code(&wrong, "WRONGTYPE");
+    let unknown = guard.guarded(&command("FROBNICATE")).await.unwrap_err();
+    assert!(unknown.to_string().contains("FROBNICATE"), "{unknown}");
+    let scan = guard.guarded(command("SCAN").cursor_arg(0)).await;
+    assert!(matches!(scan, Ok(Value::Array(_))), "{scan:?}");
     cmd!(server.connect(), "DEL", "k");
     assert_lost(
         guard.guarded(command("SET").arg("data").arg(9)).await,

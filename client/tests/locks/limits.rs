@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use mortise_client::{Client, Error};
 use mortise_harness::Server;
 
-use crate::support::{assert_invalid, await_waiters, client, client_within, ms, start};
+use crate::support::proxy::Traffic;
+use crate::support::{
+    assert_invalid, await_free, await_waiters, client, client_within, ms, start, start_behind_proxy,
+};
 
 #[tokio::test]
 async fn a_wait_ends_in_time_if_the_server_freezes_after_queueing_the_request() {
@@ -111,4 +114,15 @@ async fn a_lock_that_is_kept_stays_taken_for_that_long_and_no_longer_than_the_se
     for key in ["{x}a", "{x}b"] {
         assert!(client.lock(key).try_acquire().await.unwrap().is_none());
     }
+}
+
+/// Nobody knows the name that keeps it.
+#[tokio::test]
+async fn a_lock_that_may_or_may_not_be_kept_is_free() {
+    let (_server, proxy, mine) = start_behind_proxy().await;
+    let guard = mine.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    proxy.set(Traffic::LosesReplies);
+    guard.keep_for(ms(600_000)).await.unwrap_err();
+    proxy.set(Traffic::Flows);
+    await_free(&mine, "k").await;
 }

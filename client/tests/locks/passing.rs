@@ -78,6 +78,26 @@ async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
 }
 
 #[tokio::test]
+async fn a_lock_is_renewed_after_a_pass_that_was_refused_late() {
+    let server = Server::start();
+    let proxy = Proxy::of(&server).await;
+    let builder = Client::builder(proxy.url()).unwrap();
+    let client = builder.response_timeout(ms(20_000)).connect().await;
+    let lock = client.unwrap().lock("k").lease(ms(6_000));
+    let guard = lock.acquire().await.unwrap();
+    let deadline = guard.deadline();
+    proxy.set(Traffic::Stalls);
+    let mut passing = Box::pin(guard.pass_to(guard.owner(), ms(60_000)));
+    assert!(poll_once(&mut passing).await.is_pending());
+    // Meanwhile a renewal would have been due.
+    tokio::time::sleep(ms(2_500)).await;
+    proxy.set(Traffic::Flows);
+    passing.await.unwrap_err();
+    eventually("it is renewed", async || guard.deadline() > deadline).await;
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
 async fn a_pass_dropped_at_any_point_leaves_no_unknown_hold() {
     let (server, client) = start().await;
     let mut number = 0;

@@ -6,7 +6,7 @@ use std::path::Path;
 use mortise_client::{Client, Error, Mode};
 use mortise_harness::{Server, array, cmd, text};
 
-use crate::support::{assert_code, await_waiters, client, ms, refuse, start};
+use crate::support::{PATIENCE, assert_code, await_waiters, client, eventually, ms, refuse, start};
 
 #[tokio::test]
 async fn the_user_locker_of_the_guide_may_run_every_command_that_the_client_needs() {
@@ -76,4 +76,22 @@ async fn a_request_whose_letter_may_not_be_collected_fails_and_leaves_the_queue(
     await_waiters(&root, "k", 0).await;
     await_waiters(&root, "other", 0).await;
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_to_a_waiter_that_was_given_up_while_the_server_refused_that_is_given_back() {
+    let (server, client) = start().await;
+    let lock = client.lock("k").lease(ms(3_600_000));
+    let guard = lock.clone().acquire().await.unwrap();
+    let given_up = tokio::spawn(lock.clone().acquire());
+    await_waiters(&client, "k", 1).await;
+    let next = tokio::spawn(lock.acquire());
+    await_waiters(&client, "k", 2).await;
+    refuse(&server, "lock.leave");
+    given_up.abort();
+    eventually("it may not leave", async || server.errors("NOPERM") > 0).await;
+    cmd!(server.connect(), "ACL", "SETUSER", "default", "+lock.leave");
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(PATIENCE, next).await;
+    let _next = next.unwrap().unwrap().unwrap();
 }

@@ -8,6 +8,7 @@ use futures_util::future::{Either, join, select};
 use mortise_client::{Client, Guard, Loss, Mode};
 use mortise_harness::Server;
 
+use crate::support::dropping::poll_once;
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::{
     assert_lost, await_free, await_waiters, client_by_way_of, eventually, ms, start,
@@ -26,6 +27,24 @@ async fn scene(lease: Duration) -> (Server, Proxy, Client, Guard, Guard) {
 async fn await_renewal(guard: &Guard) {
     let before = guard.deadline();
     eventually("it is renewed", async || guard.deadline() > before).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_that_is_granted_and_looked_at_after_the_deadline_is_a_loss() {
+    let (_server, client) = start().await;
+    let lock = client.lock("k").lease(ms(1_500)).auto_renew(false);
+    let guard = lock.read().await.unwrap();
+    let other = client.lock("k").read().await.unwrap();
+    let mut upgrading = Box::pin(guard.upgrade());
+    // It is queued, and learns that.
+    for _ in 0..100 {
+        assert!(poll_once(&mut upgrading).await.is_pending());
+        tokio::time::sleep(ms(1)).await;
+    }
+    await_waiters(&client, "k", 1).await;
+    other.release().await.unwrap();
+    guard.lost().await;
+    assert_lost(upgrading.await, Loss::Expired);
 }
 
 #[tokio::test]

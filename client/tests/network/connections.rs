@@ -159,3 +159,22 @@ async fn what_many_tasks_request_at_the_same_time_is_sent_together() {
         "{arrivals} for {requests} requests"
     );
 }
+
+#[tokio::test]
+async fn a_panic_of_what_opens_connections_is_an_error_of_one_try() {
+    let server = Server::start();
+    let redis = mortise_client::redis::Client::open(server.url()).unwrap();
+    let (broken, is_broken) = tokio::sync::watch::channel(true);
+    let client = Client::with(move || {
+        let (redis, is_broken) = (redis.clone(), *is_broken.borrow());
+        async move {
+            assert!(!is_broken, "a bug of the application");
+            redis.get_multiplexed_async_connection().await
+        }
+    });
+    let client = client.build().unwrap();
+    let refused = client.lock("k").try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("panicked"), "{refused}");
+    broken.send_replace(false);
+    exercise(&client, "k").await;
+}

@@ -31,6 +31,18 @@ async fn a_lock_that_is_kept_stays_taken_after_its_guard() {
     assert!(quorum.lock("k").try_acquire().await.unwrap().is_none());
 }
 
+#[tokio::test]
+async fn a_lock_that_too_few_servers_keep_is_free_on_all_of_them() {
+    let (servers, quorum) = quorum_of(3).await;
+    let guard = quorum.lock("k").acquire().await.unwrap();
+    servers.await_granted("k").await;
+    for server in &servers.0[..2] {
+        refuse(server, "lock.pass");
+    }
+    guard.keep_for(ms(600_000)).await.unwrap_err();
+    servers.await_free("k").await;
+}
+
 /// Its guard may still be relied on until its deadline, so that server grants the lock to nobody; but it does not renew it either.
 #[tokio::test]
 async fn a_server_that_still_has_a_lost_hold_frees_it_when_its_lease_ends() {

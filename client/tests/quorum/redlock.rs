@@ -209,7 +209,14 @@ async fn requirement_11_a_release_fails_if_a_majority_no_longer_had_the_lock() {
     let lock = quorum.lock("k").lease(ms(60_000)).auto_renew(false);
     let guard = lock.clone().acquire().await.unwrap();
     // The third grant may come after two have made the lock.
-    servers.await_granted("k").await;
+    eventually("all three are in the hold", async || {
+        guard.renew().await.unwrap();
+        servers
+            .0
+            .iter()
+            .all(|server| server.calls("LOCK.RENEW") > 0)
+    })
+    .await;
     for server in &servers.0[..2] {
         cmd!(server.connect(), "DEL", "k");
     }
