@@ -45,6 +45,14 @@ function locker(string $name, int $port): Closure
 const BEGIN = 0;
 const ENTER = 1;
 
+/** Sleeps for so many milliseconds. usleep(0) would take some 70 µs: the kernel rounds it up. */
+function pause(int $milliseconds): void
+{
+    if ($milliseconds > 0) {
+        usleep($milliseconds * 1000);
+    }
+}
+
 /** Takes and gives locks until it is killed, and says when, in 16 bytes at a time. */
 function work(int $worker, Closure $take, $report, int $workers, int $keys, int $hold, int $think, int $writers): never
 {
@@ -52,9 +60,9 @@ function work(int $worker, Closure $take, $report, int $workers, int $keys, int 
         fwrite($report, pack('VVP', $worker, BEGIN, hrtime(true)));
         $give = $take('key:' . $number % $keys, $writers === 0 || $worker < $writers);
         fwrite($report, pack('VVP', $worker, ENTER, hrtime(true)));
-        usleep($hold * 1000);
+        pause($hold);
         $give();
-        usleep($think * 1000);
+        pause($think);
     }
 }
 
