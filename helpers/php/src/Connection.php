@@ -72,10 +72,12 @@ final class Clock
     private const EXACT = 0.5; // ms that the wall clock may move against hrtime() unnoticed
     private const READINGS = 5; // of the uptime, of which the process may be interrupted in some
 
-    /** For how many ms the machine has slept, by the uptime less hrtime(), which stands still then. Null before it was read. */
-    private static ?float $slept = null;
-    /** The wall clock less hrtime(), when the above was read. */
+    /** For how many ms the machine has slept since the clock was first read. */
+    private static float $slept = 0.0;
+    /** The wall clock less hrtime(), which stands still while the machine sleeps, when that was last looked at. */
     private static ?float $wall = null;
+    /** The uptime less hrtime(), when it was last read. */
+    private static ?float $uptime = null;
 
     /** Reads the uptime, which is slow, only if the wall clock moved against hrtime(): then the machine slept, or somebody set the clock. */
     public static function now(): float
@@ -91,8 +93,10 @@ final class Clock
     /** Asks the uptime which of the two it was. Where it cannot be read, a clock that was set forward counts as a sleep. */
     private static function look(float $wall): void
     {
-        $slept = self::byUptime() ?? (self::$slept ?? 0.0) + max(0.0, $wall - (self::$wall ?? $wall));
-        self::$slept = max(self::$slept ?? $slept, $slept);
+        $uptime = self::byUptime();
+        $slept = $uptime === null || self::$uptime === null ? $wall - (self::$wall ?? $wall) : $uptime - self::$uptime;
+        self::$slept += max(0.0, $slept);
+        self::$uptime = $uptime === null ? self::$uptime : max($uptime, self::$uptime ?? $uptime);
         self::$wall = $wall;
     }
 
@@ -148,12 +152,16 @@ final class Connection
     /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
     private static function given(\Closure $make, float $timeout): object
     {
+        $before = ini_get('default_socket_timeout'); // which limits AUTH and SELECT where the closure sets nothing else
+        ini_set('default_socket_timeout', (string) ceil($timeout));
         try {
             $client = $make();
         } catch (\InvalidArgumentException $wrong) {
             throw $wrong;
         } catch (\Exception $trouble) {
             throw self::said($trouble) ?? new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
+        } finally {
+            ini_set('default_socket_timeout', $before);
         }
         if ($client instanceof \Redis && $client->getPersistentID() !== null) {
             throw new \InvalidArgumentException('The closure has to return a connection of its own, and not a persistent one');

@@ -186,14 +186,18 @@ final class Hold
         return in_array(null, $tokens, true) ? throw $this->lose('it was over before it was passed on') : max($tokens);
     }
 
-    /** From reading to writing, if nobody else reads: else false. The token is a new one then. */
+    /**
+     * From reading to writing, if nobody else reads: else false. The token is a new one then.
+     *
+     * @throws Lost
+     */
     public function upgrade(): bool
     {
         $this->mine('upgrade');
         $sent = Clock::now();
         [$token] = $this->each('LOCK.WLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
         if ($token === null) {
-            return false;
+            return $this->isKnown() ? false : throw $this->lose('the server knows it no longer');
         }
         $this->token = $token;
         $this->believe($sent, $this->lease);

@@ -99,7 +99,7 @@ final class Locks
     /** Continues what another process holds, under the same name: null if that is over. The other must not go on with it. */
     public function restore(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
     {
-        $hold = $this->hold($name, $owner, $token);
+        $hold = $this->hold($name, $owner, $token, $lease);
         try {
             $hold->refresh($lease);
             return $hold;
@@ -193,7 +193,10 @@ final class Locks
         for ($silent = null;; usleep(self::PAUSE), $now = null) {
             try {
                 return $attempt($now ?? Clock::now());
-            } catch (Lost) { // granted, and over before it was known
+            } catch (Lost $lost) { // granted, and over before it was known
+                if (Clock::now() >= $end) {
+                    throw $lost;
+                }
             } catch (Refused $refused) {
                 if (!$refused->isPassing() || Clock::now() >= $end) {
                     throw $refused;
@@ -335,20 +338,25 @@ final class Lock
      * limit.
      *
      * @throws Deadlock|Refused|Unavailable at the end of the wait, or after 10 s of a wait without a limit in which nothing was answered
+     * @throws Lost if it was granted at the end of the wait, for a lease that was over before the reply came
      */
     public function acquire(float $wait = 0.0): ?Hold
     {
         $now = Clock::now();
         $end = $now + 1000 * max(0, $wait);
-        do {
+        for (;; $now = null) {
             $left = INF;
             $hold = $this->locks->insist(function (float $sent) use ($end, &$left) {
                 $left = max(0, $end - $sent) / 1000;
                 return $this->locks->attempt($this, min($left, self::SLICE), $sent);
             }, $end, $now);
-            $now = null;
-        } while ($hold === null && $left > self::SLICE);
-        return $hold;
+            if ($hold !== null) { // without a jump, at which PHP runs signals' handlers: one could throw, and nobody would have the hold
+                return $hold;
+            }
+            if ($left <= self::SLICE) {
+                return null;
+            }
+        }
     }
 
     /**

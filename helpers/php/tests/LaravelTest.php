@@ -8,6 +8,7 @@ use Illuminate\Contracts\Cache\LockTimeoutException;
 use Illuminate\Contracts\Redis\LimiterTimeoutException;
 use Illuminate\Foundation\Application;
 use Mortise\Laravel\MortiseRepository;
+use Mortise\Locks;
 use Mortise\Lost;
 
 require_once __DIR__ . '/laravel.php';
@@ -98,6 +99,37 @@ final class LaravelTest extends TestCase
         $this->assertTrue($lease > 85_000 && $lease <= 86_400, "$lease");
     }
 
+    public function testTheConfigurationSaysHowLongALockWithoutSecondsLasts(): void
+    {
+        $app = $this->app('phpredis');
+        $app['config']->set('cache.stores.redis.lease', 60);
+        $lock = $app['cache']->store()->lock('invoice');
+        $lock->get();
+        $this->assertLessThanOrEqual(60, $lock->hold()->left());
+        $app['cache']->store()->funnel('imports')->limit(1)->releaseAfter(0)->then(function () {
+            $holder = (new Locks(self::$server->phpredis()))->holders('laravel_database_laravel_cache:imports:funnel')[0];
+            $this->assertLessThanOrEqual(60_000, $holder['lease']);
+        });
+    }
+
+    public function testANameNeedNotBeAString(): void
+    {
+        $this->assertTrue($this->cache()->lock(42, 60)->get());
+        $this->assertFalse($this->cache()->lock('42', 60)->get());
+        $lock = $this->cache()->lock(new \Illuminate\Support\Stringable('invoice'), 60);
+        $this->assertTrue($lock->get());
+        $this->assertTrue($lock->refresh('90'));
+    }
+
+    public function testAChildThatIsForkedInsideReleasesNothing(): void
+    {
+        $lock = $this->cache()->lock('invoice', 60);
+        $lock->get();
+        $child = new Child(fn () => [$lock->release(), $lock->refresh(), $lock->hold()]);
+        $this->assertSame([false, false, null], $child->result());
+        $this->assertTrue($lock->release());
+    }
+
     public function testTheFencingTokenOfARestoredLockGuardsAWriteToo(): void
     {
         $lock = $this->cache()->lock('invoice', 60);
@@ -154,6 +186,11 @@ final class LaravelTest extends TestCase
     {
         $this->assertThrows(\DomainException::class, fn () => $this->cache()->funnel('imports')->limit(1)->then(fn () => throw new \DomainException()));
         $this->assertSame('imported', $this->cache()->funnel('imports')->limit(1)->block(0)->then(fn () => 'imported'));
+    }
+
+    public function testAFunnelForNobodyIsFullAtOnce(): void
+    {
+        $this->assertSame('busy', $this->cache()->funnel('imports')->limit(0)->then(fn () => $this->fail(), fn () => 'busy'));
     }
 
     public function testLocksDoNotShareAPersistentConnection(): void

@@ -248,7 +248,32 @@ final class LockTest extends TestCase
     /** Who does not see the uptime takes a clock that is set forward for a sleep. */
     public static function sights(): array
     {
-        return [['sees', 'held'], ['blind', 'over']];
+        return [['sees', 'held'], ['late', 'held'], ['blind', 'over']];
+    }
+
+    /** @dataProvider libraries */
+    public function testARestoredHoldIsRefreshedForTheLeaseThatItWasRestoredWith(string $library): void
+    {
+        $hold = $this->locks($library)->lock('stock', lease: 5)->acquire();
+        $restored = $this->locks($library)->restore('stock', $hold->owner, $hold->token(), lease: 600);
+        $sent = $restored->left();
+        usleep(20_000);
+        $restored->refresh();
+        $this->assertGreaterThan($sent - 0.01, $restored->left(), 'not for the 30 s of a lock that names none');
+    }
+
+    /** @dataProvider libraries */
+    public function testAnUpgradeOfAHoldThatIsGoneIsALoss(string $library): void
+    {
+        $locks = $this->locks($library);
+        $reader = $locks->read('report')->acquire();
+        $other = $locks->read('report')->acquire();
+        $this->assertFalse($reader->upgrade());
+        $this->assertTrue($reader->held());
+        self::$server->ask('DEL', 'report');
+        self::$server->occupy('report');
+        $this->assertLost($reader->upgrade(...));
+        $this->assertFalse($reader->held());
     }
 
     /** @dataProvider libraries */

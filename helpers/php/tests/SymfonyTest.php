@@ -94,6 +94,22 @@ final class SymfonyTest extends TestCase
         $one->release();
     }
 
+    public function testAChildThatIsForkedInsideReleasesNothingAndWaitsForItsParent(): void
+    {
+        $lock = $this->factory()->createLock('invoice', 60);
+        $lock->acquire();
+        $child = new Child(function () use ($lock) {
+            $there = $lock->isAcquired();
+            $lock->release();
+            return [$there, $lock->acquire()];
+        });
+        $this->assertSame([false, false], $child->result());
+        $this->assertTrue($lock->isAcquired());
+        $lock->release();
+        $next = new Child(fn () => [$lock->acquire(), $lock->isAcquired(), $lock->release()]);
+        $this->assertSame([true, true, null], $next->result());
+    }
+
     public function testAReleaseOfALostLockReportsTheLoss(): void
     {
         $lock = $this->factory()->createLock('invoice', 60);

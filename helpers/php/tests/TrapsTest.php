@@ -84,6 +84,40 @@ final class TrapsTest extends TestCase
         $this->assertLessThan(30, (hrtime(true) - $begin) / 1e9, 'not after default_socket_timeout, which is 60');
     }
 
+    public function testWhatAClosureSendsToASilentServerIsGivenUpInTime(): void
+    {
+        $before = ini_get('default_socket_timeout');
+        $relay = new Relay(self::$server->port);
+        $relay->tell('hold replies');
+        $begin = hrtime(true);
+        $locks = new Locks(function () use ($relay) {
+            $redis = self::$server->phpredis($relay->port);
+            $redis->select(0);
+            return $redis;
+        });
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire());
+        $this->assertLessThan(30, (hrtime(true) - $begin) / 1e9, 'not after default_socket_timeout, which is 60');
+        $this->assertSame($before, ini_get('default_socket_timeout'));
+    }
+
+    public function testAGrantThatIsOverBeforeItsReplyComesEndsAWaitThatIsOver(): void
+    {
+        $locks = new Locks(function () {
+            $redis = new class () extends \Redis {
+                public function rawCommand($command, ...$words): mixed
+                {
+                    $reply = parent::rawCommand($command, ...$words);
+                    usleep(50_000);
+                    return $reply;
+                }
+            };
+            $redis->connect('127.0.0.1', self::$server->port);
+            return $redis;
+        });
+        $this->assertLost(fn () => $locks->lock('stock', lease: 0.03)->acquire());
+        $this->assertLost(fn () => $locks->lock('stock', lease: 0.03)->acquire(0.2));
+    }
+
     /** @dataProvider libraries */
     public function testAWrongPasswordAndAServerWithoutTheModuleAreReportedAtOnce(string $library): void
     {

@@ -2,7 +2,8 @@
 
 /*
  * Prints whether a lock counts as held after the machine has slept, and after somebody has set the wall clock. Functions of the same names
- * replace those by which the library reads the clock and the uptime. With `blind` the uptime cannot be read.
+ * replace those by which the library reads the clock and the uptime. With `blind` the uptime cannot be read; with `late` it cannot be read at
+ * first, and is that of a container that was started later than the machine.
  */
 
 declare(strict_types=1);
@@ -18,6 +19,7 @@ final class Machine
     public static float $slept = 0.0; // seconds
     public static float $set = 0.0;
     public static bool $isBlind = false;
+    public static float $younger = 0.0;
 }
 
 function microtime(): float
@@ -27,11 +29,12 @@ function microtime(): float
 
 function file_get_contents(string $file): string|false
 {
-    return Machine::$isBlind ? false : (string) ((float) \file_get_contents($file) + Machine::$slept);
+    return Machine::$isBlind ? false : (string) ((float) \file_get_contents($file) + Machine::$slept - Machine::$younger);
 }
 
 [, $port, $sight] = $argv;
-Machine::$isBlind = $sight === 'blind';
+Machine::$isBlind = $sight !== 'sees';
+Machine::$younger = $sight === 'late' ? 1e5 : 0.0;
 $locks = new Locks(function () use ($port) {
     $redis = new \Redis();
     $redis->connect('127.0.0.1', (int) $port);
@@ -42,6 +45,7 @@ $say = function (string $when) use (&$holds): void {
     echo $when, end($holds)->held() ? ': held, ' : ': over, ';
 };
 $say('at first');
+Machine::$isBlind = $sight === 'blind';
 Machine::$set -= 7200;
 $say('set back');
 Machine::$slept += 1800;

@@ -21,7 +21,8 @@ final class Funnel extends ConcurrencyLimiterBuilder
 
     public function then(callable $callback, ?callable $failure = null)
     {
-        $hold = $this->connection->semaphore($this->name, (int) $this->maxLocks, (float) $this->releaseAfter)->acquire((float) $this->timeout);
+        $semaphore = $this->maxLocks > 0 ? $this->connection->semaphore($this->name, (int) $this->maxLocks, $this->releaseAfter) : null;
+        $hold = $semaphore?->acquire((float) $this->timeout);
         if ($hold === null) {
             $timeout = class_exists(CacheTimeout::class) ? new CacheTimeout() : new RedisTimeout();
             return $failure ? $failure($timeout) : throw $timeout;

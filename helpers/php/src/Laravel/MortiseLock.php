@@ -19,13 +19,13 @@ use Mortise\Lost;
  */
 final class MortiseLock extends LaravelLock
 {
-    private const DAY = 86_400.0; // seconds that a lock without seconds lasts: as long as the server takes by default
-
     private ?Hold $hold = null;
+    private readonly Locks $locks;
 
-    public function __construct(private readonly Locks $locks, string $name, int $seconds, string $owner, private readonly ?string $connection)
+    public function __construct(private readonly MortiseStore $store, string $name, int $seconds, string $owner, private readonly ?string $connection)
     {
         parent::__construct($name, $seconds, $owner);
+        $this->locks = $store->locks();
     }
 
     public function acquire()
@@ -51,7 +51,7 @@ final class MortiseLock extends LaravelLock
 
     private function wait(float $seconds): bool
     {
-        $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', [$this->name], self::lease($this->seconds), "$this->owner#"))->acquire($seconds);
+        $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', [$this->name], $this->store->lease($this->seconds), "$this->owner#"))->acquire($seconds);
         $this->hold = $hold ?? $this->hold;
         return $hold !== null;
     }
@@ -65,7 +65,7 @@ final class MortiseLock extends LaravelLock
     /** `$seconds` from now on, or what is left if that is more; false where it was lost, or is another's. */
     public function refresh($seconds = null)
     {
-        return $this->on(fn (Hold $hold) => $hold->refresh(self::lease($seconds ?? $this->seconds)));
+        return $this->on(fn (Hold $hold) => $hold->refresh($this->store->lease($seconds ?? $this->seconds)));
     }
 
     private function on(\Closure $act): bool
@@ -85,15 +85,18 @@ final class MortiseLock extends LaravelLock
         $this->locks->call(['DEL', $this->name]);
     }
 
-    /** The hold, for its fencing token and for `guard()`. Of a restored lock it is the owner's, by the server; null if there is none. */
+    /**
+     * The hold, for its fencing token and for `guard()`. Of a restored lock it is the owner's, by the server. Null if there is none, or it was
+     * released here, or the parent of this process has it.
+     */
     public function hold(): ?Hold
     {
-        if ($this->hold?->isOwn()) {
-            return $this->hold;
+        if ($this->hold !== null) {
+            return $this->hold->isOwn() ? $this->hold : null;
         }
         foreach ($this->locks->holders($this->name) as $holder) {
             if (self::laravels($holder['owner']) === $this->owner) {
-                return $this->locks->hold($this->name, $holder['owner'], $holder['token'], self::lease($this->seconds));
+                return $this->locks->hold($this->name, $holder['owner'], $holder['token'], $this->store->lease($this->seconds));
             }
         }
         return null;
@@ -114,10 +117,5 @@ final class MortiseLock extends LaravelLock
     private static function laravels(string $owner): string
     {
         return substr($owner, 0, (int) strrpos($owner, '#'));
-    }
-
-    private static function lease(int|float $seconds): float
-    {
-        return $seconds > 0 ? (float) $seconds : self::DAY;
     }
 }

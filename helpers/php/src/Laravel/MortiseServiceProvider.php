@@ -21,7 +21,7 @@ class MortiseServiceProvider extends ServiceProvider
         });
     }
 
-    /** A store with the options of Laravel's driver "redis": `connection`, `lock_connection`, `prefix`. */
+    /** A store with the options of Laravel's driver "redis" (`connection`, `lock_connection`, `prefix`), and `lease`: of locks without seconds. */
     public static function store($app, array $config): MortiseRepository
     {
         $connection = $config['connection'] ?? 'default';
@@ -29,6 +29,7 @@ class MortiseServiceProvider extends ServiceProvider
         $more = array_filter(['serializableClasses' => $settings['cache.serializable_classes'] ?? null], fn ($given) => $given !== null);
         $store = new MortiseStore($app['redis'], $config['prefix'] ?? $settings['cache.prefix'] ?? '', $connection, ...$more);
         $store->setLockConnection($config['lock_connection'] ?? $connection);
+        $store->lease = (float) ($config['lease'] ?? $store->lease);
         $repository = new MortiseRepository($store, array_intersect_key($config, ['store' => true]));
         if (($config['events'] ?? true) && $app->bound(Dispatcher::class)) {
             $repository->setEventDispatcher($app[Dispatcher::class]);

@@ -13,13 +13,17 @@ use Mortise\Locks;
 
 class MortiseStore extends RedisStore
 {
+    private const DAY = 86_400.0; // as long as a lock may last by the server's default
+
+    /** Seconds that a lock lasts which is given none. */
+    public float $lease = self::DAY;
     /** @var array<string, Locks> by the name of the Redis connection */
     private array $locks = [];
 
     public function lock($name, $seconds = 0, $owner = null)
     {
         $owner = $owner === null ? Locks::random() : (string) $owner;
-        return new MortiseLock($this->locks(), $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
+        return new MortiseLock($this, $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
     }
 
     public function restoreLock($name, $owner)
@@ -28,9 +32,15 @@ class MortiseStore extends RedisStore
     }
 
     /** So many at a time, in the order in which they came. */
-    public function semaphore(string $name, int $limit, float $lease): Lock
+    public function semaphore(string $name, int $limit, mixed $seconds): Lock
     {
-        return $this->locks()->semaphore($this->lockName("$name:funnel"), $limit, lease: $lease);
+        return $this->locks()->semaphore($this->lockName("$name:funnel"), $limit, lease: $this->lease($seconds));
+    }
+
+    /** The lease of a lock that is to be held for so many seconds; without any, for as long as it may be. */
+    public function lease(mixed $seconds): float
+    {
+        return $seconds > 0 ? (float) $seconds : $this->lease;
     }
 
     /** The locks on this store's connection for locks, for what Laravel has no method for: readers, jobs that are passed on, … */
@@ -40,7 +50,7 @@ class MortiseStore extends RedisStore
     }
 
     /** The name by which the server knows a lock: with both prefixes, as Laravel's own. */
-    public function lockName(string $name): string
+    public function lockName(mixed $name): string
     {
         $client = $this->lockConnection()->client();
         $name = $this->prefix . $name;

@@ -23,9 +23,13 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
 
     private const POLL = 100_000; // µs between attempts to write of a key that reads, which keeps its lock meanwhile
 
+    /** @var \WeakMap<Key, int> the process whose hold a key has: a child of fork() has not what its parent holds */
+    private readonly \WeakMap $processes;
+
     /** @param float $initialTtl seconds for which a lock is held that has no TTL of its own */
     public function __construct(private readonly Locks $locks, private readonly float $initialTtl = 300.0)
     {
+        $this->processes = new \WeakMap();
     }
 
     public function save(Key $key): void
@@ -130,10 +134,13 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
         return $this->hold($key)?->isKnown() ?? false;
     }
 
-    /** What the key holds: for its fencing token, and for commands that are run only while it holds. Null where it was not saved. */
+    /**
+     * What the key holds: for its fencing token, and for commands that are run only while it holds. When its lease ends, only the server knows.
+     * Null where it was not saved, or by the parent of this process.
+     */
     public function hold(Key $key): ?Hold
     {
-        if (!$key->hasState(self::class)) {
+        if (!$key->hasState(self::class) || ($this->processes[$key] ??= getmypid()) !== getmypid()) {
             return null;
         }
         ['owner' => $owner, 'token' => $token, 'lease' => $lease] = $key->getState(self::class);
@@ -142,6 +149,7 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
 
     private function keep(Key $key, string $owner, int $token, string $mode, float $lease): void
     {
+        $this->processes[$key] = getmypid();
         $key->setState(self::class, ['owner' => $owner, 'token' => $token, 'mode' => $mode, 'lease' => $lease]);
     }
 }
