@@ -8,7 +8,7 @@ declare(strict_types=1);
 
 namespace Mortise;
 
-use function getmypid, in_array, max, min;
+use function count, getmypid, in_array, max, min;
 
 final class Hold
 {
@@ -170,20 +170,36 @@ final class Hold
      */
     public function keepFor(float $seconds): void
     {
-        $this->passTo($this->locks->owner(), $seconds);
+        $nobody = $this->locks->owner();
+        $this->mine('keep');
+        if (in_array(null, $this->pass($nobody, $seconds), true)) {
+            $this->locks->leave($nobody, ...$this->names); // has those that were not gone
+            throw $this->lose('it was over before it was passed on');
+        }
     }
 
     /**
      * Passes the hold to another owner's name, and returns its new token. That owner relies on it after a `restore()` of its own.
      *
      * @throws Lost|Refused|Unavailable
+     * @throws \LogicException for several locks that were taken at once: each would have a token of its own
      */
     public function passTo(string $owner, float $lease): int
     {
         $this->mine('pass');
-        $tokens = $this->each('LOCK.PASS', [$this->owner, $owner, Lock::milliseconds($lease), 'TOKEN', $this->token], $owner);
+        if (count($this->names) > 1) {
+            throw new \LogicException('Several locks that were taken at once cannot be passed on');
+        }
+        [$token] = $this->pass($owner, $lease);
+        return $token ?? throw $this->lose('it was over before it was passed on');
+    }
+
+    /** @return list<?int> the new tokens */
+    private function pass(string $heir, float $lease): array
+    {
+        $tokens = $this->each('LOCK.PASS', [$this->owner, $heir, Lock::milliseconds($lease), 'TOKEN', $this->token], $heir);
         $this->givenUp = true;
-        return in_array(null, $tokens, true) ? throw $this->lose('it was over before it was passed on') : max($tokens);
+        return $tokens;
     }
 
     /**

@@ -75,13 +75,26 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testSeveralLocksArePassedOnTogether(string $library): void
+    public function testSeveralLocksAreKeptTogetherAndNotPassedOn(string $library): void
     {
         $locks = $this->locks($library);
-        $locks->all(['a', 'b'])->acquire()->passTo('somebody', 60);
+        $both = $locks->all(['a', 'b'])->acquire();
+        $this->assertThrows(\LogicException::class, fn () => $both->passTo('somebody', 60));
+        $this->assertTrue($both->held());
+        $both->keepFor(60);
         foreach (['a', 'b'] as $name) {
-            $this->assertSame(['somebody'], array_column($locks->holders($name), 'owner'));
+            $this->assertNotSame([$both->owner], array_column($locks->holders($name), 'owner'));
+            $this->assertCount(1, $locks->holders($name));
         }
+    }
+
+    /** @dataProvider libraries */
+    public function testOfSeveralLocksOfWhichOneIsGoneNoneIsKept(string $library): void
+    {
+        $both = $this->locks($library)->all(['a', 'b'])->acquire();
+        self::$server->ask('DEL', 'b');
+        $this->assertLost(fn () => $both->keepFor(60));
+        $this->assertSame(0, self::$server->ask('EXISTS', 'a', 'b'));
     }
 
     public function testImpossibleArgumentsAreRefused(): void
