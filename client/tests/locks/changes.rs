@@ -1,5 +1,7 @@
 //! Releases and changes of mode that the server refuses, that get stuck, or that meet a hold that is gone.
 
+use std::task::Poll;
+
 use mortise_client::{Error, Loss, Mode};
 use mortise_harness::{Server, cmd};
 
@@ -40,19 +42,19 @@ async fn a_guard_is_no_writer_from_the_moment_that_its_downgrade_is_sent() {
     let (_server, client) = start().await;
     let guard = client.lock("k").acquire().await.unwrap();
     let mut downgrading = Box::pin(guard.downgrade());
-    let read = async {
-        // It waits for the reply to the request that makes the writer a reader too, and then for this one.
-        let reading = tokio::spawn(client.lock("k").read());
-        while !reading.is_finished() {
-            let _ = poll_once(&mut downgrading).await;
-            tokio::time::sleep(ms(1)).await;
-            let readers = client.info("k").await.unwrap().unwrap().holders;
-            assert!(readers == 1 || guard.mode() == Mode::Read);
+    let mut downgraded = Poll::Pending;
+    let reading = tokio::spawn(client.lock("k").read());
+    // It waits for the reply to the request that makes the writer a reader too, and then for this one.
+    while !reading.is_finished() || downgraded.is_pending() {
+        if downgraded.is_pending() {
+            downgraded = poll_once(&mut downgrading).await;
         }
-        reading.await.unwrap().unwrap()
-    };
-    let _reader = read.await;
-    downgrading.await.unwrap();
+        tokio::time::sleep(ms(1)).await;
+        let readers = client.info("k").await.unwrap().unwrap().holders;
+        assert!(readers == 1 || guard.mode() == Mode::Read);
+    }
+    let _reader = reading.await.unwrap().unwrap();
+    assert!(matches!(downgraded, Poll::Ready(Ok(()))), "{downgraded:?}");
 }
 
 #[tokio::test]
