@@ -62,8 +62,8 @@ class MortiseStore extends RedisStore
     {
         $client = $this->lockConnection()->client();
         if ($client instanceof \Redis && $client->getPersistentID() === null && $this->redis instanceof RedisManager) {
-            $name = $this->lockConnection ?? $this->connection;
-            return fn () => $this->redis->resolve($name)->client();
+            [$manager, $name] = [$this->redis, $this->lockConnection ?? $this->connection];
+            return static fn () => $manager->resolve($name)->client(); // without this store, which has the locks
         }
         return $client;
     }
