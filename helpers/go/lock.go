@@ -92,7 +92,9 @@ func (l *Locks) start(ctx context.Context, k *Lock, err error) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over(ctx) != nil {
-		l.leave(k.keys, k.owner)
+		if k.request.owner == "" {
+			l.leave(k.keys, k.owner)
+		}
 		return nil
 	}
 	held, cancel := context.WithCancelCause(ctx)

@@ -2,7 +2,9 @@ package mortise
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -31,6 +33,22 @@ func (promptClient) Refresh(context.Context)                      {}
 func (promptClient) Connect(string) (Conn, error)                 { return &prompt{}, nil }
 func (promptClient) Close()                                       {}
 
+// scripted is a client whose only server replies what the function returns.
+type scripted func(words []string) any
+
+func (s scripted) Do(_ context.Context, commands [][]string) []any {
+	replies := make([]any, len(commands))
+	for i, words := range commands {
+		replies[i] = s(words)
+	}
+	return replies
+}
+
+func (s scripted) Node(context.Context, string) (string, error) { return "", nil }
+func (s scripted) Refresh(context.Context)                      {}
+func (s scripted) Connect(string) (Conn, error)                 { return s, nil }
+func (s scripted) Close()                                       {}
+
 // What the library itself needs for an acquisition and a release.
 func BenchmarkOwnTime(b *testing.B) {
 	locks := New(promptClient{})
@@ -42,6 +60,40 @@ func BenchmarkOwnTime(b *testing.B) {
 			b.Fatal(err)
 		}
 		lock.Unlock()
+	}
+}
+
+// ending is a context that may end at any time, though its Done does not tell.
+type ending struct {
+	context.Context
+	ended atomic.Bool
+}
+
+func (e *ending) Err() error {
+	if e.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestALockOfAnotherProgramThatIsNotResumedIsNotLeft(t *testing.T) {
+	ctx := &ending{Context: context.Background()}
+	var left atomic.Bool
+	locks := New(scripted(func(words []string) any {
+		switch words[0] {
+		case "LOCK.RENEW":
+			ctx.ended.Store(true)
+			return int64(7)
+		case "LOCK.LEAVE":
+			left.Store(true)
+		}
+		return int64(1)
+	}))
+	if _, _, err := locks.Resume(ctx, "k", "theirs", 7); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := locks.Close(context.Background()); err != nil || left.Load() {
+		t.Fatal(err, left.Load())
 	}
 }
 
