@@ -91,6 +91,13 @@ func isUnknown(reply any) bool {
 	return failed && !isRefused(err, "")
 }
 
+// isMisdirected says that this reply came from a server that is not the right one, or no longer: a new connection may lead to another. Go-redis
+// itself uses the old one no more.
+func isMisdirected(reply any) bool {
+	err, _ := reply.(error)
+	return isRefused(err, "READONLY") || isRefused(err, "MOVED")
+}
+
 // isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
 // was overwritten.
 func isGone(reply any) bool {

@@ -139,10 +139,12 @@ func (k *link) do(ctx context.Context, commands [][]string) []any {
 func (k *link) ask(ctx context.Context, commands [][]string) []any {
 	replies := k.open.Do(ctx, commands)
 	k.used = time.Now()
-	if slices.ContainsFunc(replies, isUnknown) {
-		k.close()
-	} else {
+	unknown := slices.ContainsFunc(replies, isUnknown)
+	if !unknown {
 		k.node.locks.answered.Store(true)
+	}
+	if unknown || slices.ContainsFunc(replies, isMisdirected) {
+		k.close()
 	}
 	return replies
 }

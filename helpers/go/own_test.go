@@ -97,6 +97,20 @@ func TestALockOfAnotherProgramThatIsNotResumedIsNotLeft(t *testing.T) {
 	}
 }
 
+func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
+	for _, code := range []string{"READONLY", "MOVED"} {
+		locks := New(scripted(func([]string) any { return &Refused{code, ""} }))
+		n, err := locks.node(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.letters.do(context.Background(), [][]string{{"LOCK.MAIL"}}); n.letters.open != nil {
+			t.Error("it is open after", code)
+		}
+		_ = locks.Close(context.Background())
+	}
+}
+
 func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	locks := New(promptClient{})

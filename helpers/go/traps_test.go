@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -240,6 +241,22 @@ func TestAWaiterIsGrantedAfterARestartOfTheServer(t *testing.T) {
 		<-held.Done()
 		if context.Cause(held) != mortise.ErrLost {
 			t.Fatal(context.Cause(held))
+		}
+	})
+}
+
+func TestALockIsTakenOnceTheReplicaAtItsAddressIsAPrimary(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		s.do("REPLICAOF", "127.0.0.1", "1")
+		taken := make(chan error)
+		go func() {
+			_, _, err := connect().Lock(background, "k", mortise.Wait(10*time.Second))
+			taken <- err
+		}()
+		eventually(t, "it is refused", func() bool { return strings.Contains(s.Info(background, "errorstats").Val(), "READONLY") })
+		s.do("REPLICAOF", "NO", "ONE")
+		if err := <-taken; err != nil {
+			t.Fatal(err)
 		}
 	})
 }
