@@ -97,7 +97,7 @@ func TestEachOfSeveralLocksIsRenewedAndTheLossOfOneEndsTheContext(t *testing.T) 
 	})
 }
 
-func TestSeveralLocksArePassedOnAndKeptTogether(t *testing.T) {
+func TestSeveralLocksAreKeptTogetherButNotPassedOn(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		keys := []string{"a", "b"}
@@ -105,14 +105,10 @@ func TestSeveralLocksArePassedOnAndKeptTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if token, err := several.PassTo(background, "job", time.Minute); err != nil || token <= several.Token() {
-			t.Fatal(token, err)
+		if token, err := several.PassTo(background, "job", time.Minute); err == nil || token != 0 || s.calls("lock.pass") != 0 {
+			t.Fatal("several locks were passed on:", token, err)
 		}
-		if s.owner("a") != "job" || s.owner("b") != "job" {
-			t.Fatal("held by", s.owner("a"), s.owner("b"))
-		}
-		s.do("DEL", "a", "b")
-		if several, _, err = locks.LockAll(background, keys); err != nil {
+		if _, err := several.Check(); err != nil {
 			t.Fatal(err)
 		}
 		if err := several.KeepFor(background, time.Hour); err != nil {
@@ -123,6 +119,20 @@ func TestSeveralLocksArePassedOnAndKeptTogether(t *testing.T) {
 				t.Fatal(key, "is kept for", left)
 			}
 		}
+	})
+}
+
+func TestSeveralLocksOfWhichOneIsGoneAreNotKept(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		several, held, err := connect().LockAll(background, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do("DEL", "b")
+		if err := several.KeepFor(background, time.Hour); err != mortise.ErrLost || context.Cause(held) != mortise.ErrLost {
+			t.Fatal(err, context.Cause(held))
+		}
+		eventually(t, "the other one is free", func() bool { return s.free("a") })
 	})
 }
 

@@ -9,8 +9,12 @@ import (
 
 // PassTo gives the lock to another name with that lease, and nobody is granted in between. It returns the new token: a program that knows
 // the token and the name goes on with TakeOver. The error is ErrLost if the lock was lost before, or a *Refused, after which it is held as
-// before. When the outcome is unknown, both names leave the lock.
+// before. When the outcome is unknown, both names leave the lock. Several locks that were taken at once cannot be passed on: each would get a
+// token of its own.
 func (k *Lock) PassTo(ctx context.Context, owner string, lease time.Duration) (int64, error) {
+	if len(k.keys) > 1 {
+		return 0, errors.New("mortise: several locks that were taken at once cannot be passed on")
+	}
 	return k.pass(ctx, owner, lease, ErrPassed)
 }
 
@@ -61,6 +65,9 @@ func (k *Lock) passed(replies []any, owner string, why error) (token int64, err 
 	switch {
 	case slices.ContainsFunc(replies, isGone):
 		k.finish(ErrLost)
+		if token != 0 || slices.ContainsFunc(replies, isUnknown) {
+			k.locks.leave(k.keys, owner)
+		}
 		return 0, ErrLost
 	case err == nil:
 		k.finish(why)
