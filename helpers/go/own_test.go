@@ -97,6 +97,35 @@ func TestALockOfAnotherProgramThatIsNotResumedIsNotLeft(t *testing.T) {
 	}
 }
 
+func TestALockThatIsBeingPassedOnIsNotHeldThoughAnotherCallTriesToPassItOn(t *testing.T) {
+	passing, pass := make(chan bool), make(chan any)
+	locks := New(scripted(func(words []string) any {
+		if words[0] == "LOCK.PASS" {
+			passing <- true
+			return <-pass
+		}
+		return int64(1)
+	}))
+	defer locks.Close(context.Background())
+	lock, _, err := locks.Lock(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan error)
+	go func() { _, err := lock.PassTo(context.Background(), "job", time.Minute); passed <- err }()
+	<-passing
+	if err := lock.KeepFor(context.Background(), time.Minute); err != ErrPassed {
+		t.Error(err)
+	}
+	if _, err := lock.Check(); err != ErrPassed {
+		t.Error("it is held:", err)
+	}
+	pass <- int64(2)
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
 	for _, code := range []string{"READONLY", "MOVED"} {
 		locks := New(scripted(func([]string) any { return &Refused{code, ""} }))

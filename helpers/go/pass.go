@@ -39,7 +39,7 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 	k.follow()
 	k.locks.mu.Lock()
 	over, n := k.state(), k.node
-	k.passes = over == nil
+	k.passes = k.passes || over == nil // another call may be passing it on
 	k.locks.mu.Unlock()
 	if over != nil {
 		return 0, over
