@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	mortise "mortise.example/mortise/helpers/go"
 	"mortise.example/mortise/helpers/go/goredisconn"
+	"mortise.example/mortise/helpers/go/rueidisconn"
 )
 
 // A test for each pitfall of calling the commands by hand.
@@ -66,6 +68,30 @@ func TestAnExhaustedPoolDoesNotDelayARelease(t *testing.T) {
 	}
 	if n := s.waiters("k"); n != 49 {
 		t.Fatalf("%d wait after the release", n)
+	}
+}
+
+func TestThePoolOfTheProgramsOptionsDoesNotLimitTheLocks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, BlockingPoolSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks := mortise.New(client)
+	defer closeSoon(locks)
+	lock, _, err := locks.Lock(background, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan error)
+	go func() { _, _, err := locks.Lock(background, "k", mortise.Wait(10*time.Second)); granted <- err }()
+	eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-granted; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -32,6 +32,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.DisableRetry = true
 	option.DisableCache, option.AlwaysRESP2 = true, true
 	option.PipelineMultiplex = -1
+	option.BlockingPoolSize = 0                           // each connection here is one of that pool
 	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
 	option.SendToReplicas, option.ReplicaOnly = nil, false
 	c, err := rueidis.NewClient(option)
