@@ -192,11 +192,11 @@ func (k *Lock) keep() {
 // counts. One timer does that for all: to start one wakes a processor. The mutex is held.
 func (k *Lock) watch() {
 	l, at := k.locks, now()
-	if due := min(k.next, k.until, at+time.Second); due < l.due {
+	// Between two looks at all locks it rests, so that many of them do not keep a processor busy, but never past a deadline.
+	rest := min(time.Duration(len(l.holds))*5*time.Microsecond, time.Second)
+	if due := min(max(min(k.next, at+time.Second), at+rest), k.until); due < l.due {
 		l.due = due
-		// Between two looks at all locks it rests, so that many of them do not keep a processor busy.
-		rest := min(time.Duration(len(l.holds))*5*time.Microsecond, time.Second)
-		l.keeper.Reset(max(due-at, rest))
+		l.keeper.Reset(due - at)
 	}
 }
 

@@ -140,6 +140,28 @@ func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
 	}
 }
 
+func TestManyLocksDoNotDelayTheEndOfAContext(t *testing.T) {
+	locks := New(promptClient{})
+	locks.mu.Lock()
+	for range 200_000 { // for which it rests a second
+		k := &Lock{locks: locks, until: forever, next: forever}
+		locks.holds[k] = struct{}{}
+	}
+	locks.mu.Unlock()
+	lock, held, err := locks.Lock(context.Background(), "k", MaxHold(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-held.Done()
+	if late := now() - lock.limit; late > 500*time.Millisecond {
+		t.Error("it ended too late by", late)
+	}
+	locks.mu.Lock()
+	clear(locks.holds)
+	locks.mu.Unlock()
+	_ = locks.Close(context.Background())
+}
+
 func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	locks := New(promptClient{})
