@@ -98,6 +98,12 @@ func isMisdirected(reply any) bool {
 	return isRefused(err, "READONLY") || isRefused(err, "MOVED")
 }
 
+// isUnsent reports whether there was no connection over which the command could have been sent.
+func isUnsent(err error) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op == "dial"
+}
+
 // isGone says that this reply to a release or a renewal proves that nothing is held: there is no such hold, or the key
 // was overwritten.
 func isGone(reply any) bool {

@@ -294,8 +294,8 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 	switch err = answer.err; {
 	case err == nil && answer.token == 0:
 		return nil, r.none
-	case isRefused(err, ""):
-		return nil, err // an error changes nothing
+	case isRefused(err, ""), isUnsent(err):
+		return nil, err // nothing has changed
 	case err == nil:
 		err = k.granted(ctx, answer.token, max(sent, answer.begun))
 	}

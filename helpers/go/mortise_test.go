@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,25 +145,27 @@ func TestTheErrorKeepsTheCauseOfTheContextsEnd(t *testing.T) {
 }
 
 // As with errgroup, whose first error ends the context of all others.
-func TestARequestThatAnothersRefusalCancelsLeavesTheQueue(t *testing.T) {
+func TestARequestThatAnothersErrorCancelsLeavesTheQueue(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()
 		if _, _, err := locks.Lock(background, "k"); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancelCause(background)
-		refused := mortise.NewRefused("DEADLOCK of another task")
-		waited := make(chan error)
-		go func() {
-			_, _, err := locks.Lock(ctx, "k", mortise.Wait(time.Minute))
-			waited <- err
-		}()
-		eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
-		cancel(refused)
-		if err := <-waited; !errors.Is(err, refused) || !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+		for i, other := range []error{mortise.NewRefused("DEADLOCK of another task"), &net.OpError{Op: "dial", Err: errors.New("no route")}} {
+			ctx, cancel := context.WithCancelCause(background)
+			waited := make(chan error)
+			go func() {
+				_, _, err := locks.Lock(ctx, "k", mortise.Wait(time.Minute))
+				waited <- err
+			}()
+			eventually(t, "it waits", func() bool { return s.waiters("k") == 1 })
+			cancel(other)
+			if err := <-waited; !errors.Is(err, other) || !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			eventually(t, "its name leaves", func() bool { return s.calls("lock.leave") == i+1 })
+			eventually(t, "nobody waits", func() bool { return s.waiters("k") == 0 })
 		}
-		eventually(t, "nobody waits", func() bool { return s.waiters("k") == 0 })
 	})
 }
 

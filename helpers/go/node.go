@@ -271,10 +271,10 @@ func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 	}
 }
 
-// ended is why the context has ended. Its cause may be a server's refusal of another request, and must not pass for a reply to this one.
+// ended is why the context has ended. Its cause may be another request's refusal or failure, and must not pass for this one's.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if isRefused(cause, "") {
+	if isRefused(cause, "") || isUnsent(cause) {
 		return fmt.Errorf("%w: %v", ctx.Err(), cause)
 	}
 	return cause

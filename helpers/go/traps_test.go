@@ -287,6 +287,24 @@ func TestALockIsTakenOnceTheReplicaAtItsAddressIsAPrimary(t *testing.T) {
 	})
 }
 
+func TestNothingIsLeftThatCouldNotBeSent(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		s.kill()
+		if _, _, err := locks.Lock(background, "k", mortise.Wait(time.Second)); err == nil {
+			t.Fatal("it is held")
+		}
+		s.run()
+		time.Sleep(time.Second) // a name is left twice a second
+		if lock, _, err := locks.Lock(background, "k"); err != nil || lock.Unlock() != nil {
+			t.Fatal(err)
+		}
+		if n := s.calls("lock.leave"); n != 0 {
+			t.Fatal(n, "names were left")
+		}
+	})
+}
+
 func TestALockIsLostAtItsDeadlineWhenTheServerDoesNotReply(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		lock, held, err := connect().Lock(background, "k", mortise.Lease(500*time.Millisecond))
