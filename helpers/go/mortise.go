@@ -93,7 +93,7 @@ type request struct {
 	words                func(owner string) []string // of the command, which replies a token
 	queues               bool                        // the command takes WAIT
 	none                 error                       // what it means that the server replies no token
-	said                 error                       // by the server, of its last answer: ErrBusy or an *Unconfirmed
+	said                 error                       // by the server, of its last answer: none or an *Unconfirmed
 }
 
 // check refuses times by which no lock could be held, such as a computed one that has passed.
@@ -289,7 +289,7 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 	}
 	answer := n.grant(ctx, command, letter)
 	if answer.token == 0 && (answer.queued || answer.err == nil) {
-		r.said = ErrBusy
+		r.said = r.none
 	}
 	switch err = answer.err; {
 	case err == nil && answer.token == 0:

@@ -97,6 +97,18 @@ func TestALockOfAnotherProgramThatIsNotResumedIsNotLeft(t *testing.T) {
 	}
 }
 
+func TestAHoldThatIsGoneIsNotBusyWhenTheContextEnds(t *testing.T) {
+	ctx := &ending{Context: context.Background()}
+	locks := New(scripted(func([]string) any {
+		ctx.ended.Store(true)
+		return nil
+	}))
+	defer locks.Close(context.Background())
+	if _, _, err := locks.TakeOver(ctx, "k", "job", 7); !errors.Is(err, ErrLost) || !errors.Is(err, context.Canceled) || errors.Is(err, ErrBusy) {
+		t.Fatal(err)
+	}
+}
+
 func TestALockThatIsBeingPassedOnIsNotHeldThoughAnotherCallTriesToPassItOn(t *testing.T) {
 	passing, pass := make(chan bool), make(chan any)
 	locks := New(scripted(func(words []string) any {
