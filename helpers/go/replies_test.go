@@ -115,6 +115,24 @@ func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAnErrorHasTheCodeThatTheServerSent(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--replicaof", "127.0.0.1 1")
+	for name, client := range clients {
+		c := client(t, s)
+		defer c.Close()
+		conn, err := c.Connect("")
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		defer conn.Close()
+		reply := conn.Do(background, [][]string{{"WAIT", "1", "1"}})[0]
+		if refused, ok := reply.(*mortise.Refused); !ok || refused.Code != "ERR" || !strings.HasPrefix(refused.Message, "WAIT cannot be used") {
+			t.Error(name, reply)
+		}
+	}
+}
+
 func TestAServerWithoutTheModuleIsReportedAtOnceWithWhatToDo(t *testing.T) {
 	s := startWith(t, func(port int, dir string) []string { return serverArgs(port, dir) })
 	for name, client := range clients {

@@ -2,6 +2,7 @@
 package rueidisconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,8 @@ func reply(result rueidis.RedisResult) any {
 	case rueidis.IsRedisNil(err):
 		return nil
 	case ok:
-		return mortise.NewRefused(refused.Error())
+		text, _ := result.ToString() // as the server sent it: the error lacks an "ERR"
+		return mortise.NewRefused(cmp.Or(text, refused.Error()))
 	case err != nil:
 		return err
 	}
