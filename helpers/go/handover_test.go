@@ -277,6 +277,25 @@ func TestARequestForPermitsWaitsInTheQueueAndAWriterDrainsThePool(t *testing.T) 
 	})
 }
 
+func TestNoPermitIsAvailableWhileAWriterHoldsTheKey(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		locks := connect()
+		lock, _, err := locks.Lock(background, "pool")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free, err := locks.Semaphore("pool", 3).Available(background); err != nil || free != 0 {
+			t.Fatal(free, err)
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if free, err := locks.Semaphore("pool", 3).Available(background); err != nil || free != 3 {
+			t.Fatal(free, err)
+		}
+	})
+}
+
 func TestAPassWhoseReplyIsLostFreesBothNamesAndSoDoesATakeover(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		lock, held, err := locks.Lock(background, "job")

@@ -28,11 +28,14 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...Option) (*
 	return s.Acquire(ctx, n, append(options[:len(options):len(options)], Wait(0))...)
 }
 
-// Available returns the number of free permits.
+// Available returns the number of free permits: none while Lock has drained the pool.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	holds, err := s.locks.holders(ctx, s.key)
 	taken := 0
 	for _, hold := range holds {
+		if count, _ := hold["write"].(int64); count > 0 {
+			return 0, nil
+		}
 		count, _ := hold["read"].(int64)
 		taken += int(count)
 	}
