@@ -1,6 +1,7 @@
 """What locks for threads and for tasks have in common: arguments, attempts, errors. `_rules.py` has what they ask the server."""
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Sequence
@@ -60,8 +61,10 @@ class BaseLock(Generic[Client]):
         cancel_on_loss: with asyncio, the body of an `async with` block is cancelled when the lock is lost; then the block raises
             LockNotOwnedError.
 
-        Raises TypeError for what is no number, and ValueError for one outside of its bounds.
+        Raises TypeError for what is no number, ValueError for one outside of its bounds, redis-py's DataError for what is no name.
         """
+        if inspect.iscoroutinefunction(redis.execute_command) != hasattr(self, "__aenter__"):
+            raise TypeError(f"threads lock by a client like redis.Redis, tasks by one like redis.asyncio.Redis: not by {redis!r}")
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)
         self.raise_on_release_error, self.lease, self.max_hold = raise_on_release_error, lease, max_hold
@@ -73,7 +76,7 @@ class BaseLock(Generic[Client]):
             raise ValueError("cancel_on_loss is for tasks: a thread cannot be cancelled")
         self._encode = pool_of(redis).get_encoder().encode
         self._taken = self._takes(thread_local is False, self._encode)
-        self._keys, self._holder = [self._bytes(one) for one in (name if isinstance(name, tuple) else (name,))], self._bytes(holder)
+        self._keys, self._holder = [self._encode(one) for one in (name if isinstance(self, BaseMultiLock) else (name,))], self._bytes(holder)
         self._key = self._keys[0]
         if self._holder is not None and (not self._holder or b"##" in self._holder):
             raise ValueError(f"holder is a name without ##, not {holder!r}")
@@ -278,7 +281,7 @@ class BaseLock(Generic[Client]):
         The new fencing token: who knows it and the name, in whichever process, goes on with `take_over`. What the lock had of
         `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
         self._check_single()
-        heir, lease, current = self._bytes(owner), lease_of("lease", lease), self._taken.current()
+        heir, lease, current = self._encode(owner), lease_of("lease", lease), self._taken.current()
         if current is not None and not self._taken.remove(current):
             current = None  # another thread was faster
         try:
@@ -296,7 +299,7 @@ class BaseLock(Generic[Client]):
         self._check_single()
         session = await self._session()
         hold = self._new_hold(session)
-        command = "LOCK.PASS", self._key, self._bytes(owner), hold.owner, hold.lease, "TOKEN", token
+        command = "LOCK.PASS", self._key, self._encode(owner), hold.owner, hold.lease, "TOKEN", token
         try:
             taken = await self._attempt(session, hold, command, 0)
         except Failed as failed:

@@ -58,7 +58,7 @@ class Node:
 
     def waiting(self, ms):
         """What makes a request wait for so long."""
-        return ("WAIT", 0 if ms == math.inf else max(1, math.ceil(ms))) if ms > 0 else ()
+        return ("WAIT", 0 if ms >= 2**53 else max(1, math.ceil(ms))) if ms > 0 else ()
 
     async def keep(self):
         """Leaves names of unknown outcome, and renews held locks: many in one pipeline."""

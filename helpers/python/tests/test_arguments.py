@@ -65,6 +65,33 @@ def test_an_invalid_time_set_later_or_passed_to_a_method_is_refused_too(r, serve
     assert server.admin.dbsize() == 0
 
 
+@pytest.mark.parametrize("kind, client", [(mortise_lock.Lock, redis.asyncio.Redis), (mortise_lock.asyncio.Lock, redis.Redis)])
+def test_a_client_of_the_other_kind_is_refused(kind, client):
+    with pytest.raises(TypeError, match="redis.asyncio.Redis"):
+        kind(client(), "stock")
+
+
+def test_what_is_no_name_is_refused(r):
+    for name in (None, ("a", "b"), ["a"]):
+        with pytest.raises(redis.DataError):
+            Lock(r, name)
+    with pytest.raises(redis.DataError):
+        mortise_lock.MultiLock(r, ["a", None])
+    with Lock(r, "stock") as lock:
+        with pytest.raises(redis.DataError):
+            lock.pass_to(None, 1)
+        with pytest.raises(redis.DataError):
+            Lock(r, "stock").take_over(None, lock.fencing_token)
+        assert lock.owned()
+
+
+def test_a_wait_longer_than_the_server_takes_is_without_limit(r, server):
+    with Lock(r, "stock", thread_local=False):
+        waiting = in_thread(lambda: Lock(r, "stock").acquire(blocking_timeout=2**63 - 1))
+        eventually(lambda: server.waiters("stock") == 1 or not waiting.is_alive())
+    assert waiting.result() is True
+
+
 async def test_tasks_are_refused_in_the_same_way(ar):
     lock = mortise_lock.asyncio.Lock(ar, "stock", timeout=10)
     with pytest.raises(TypeError, match="blocking_timeout"):
