@@ -226,7 +226,8 @@ class BaseLock(Generic[Client]):
         sent = now()
         for held in await self._holds(session, key) or []:
             owner = held["owner"]
-            if one.hold is None and one.token in (owner, owner.rpartition(b"##")[0]):
+            named = one.is_found and one.token and one.token in (owner, owner.rpartition(b"##")[0])
+            if named and not (one.hold and one.hold.held() and one.hold.owner != owner):
                 hold = Hold(self._keys, owner, held["lease"], session.event)
                 hold.granted(held["token"], sent)
                 if session.replicas:
@@ -269,7 +270,7 @@ class BaseLock(Generic[Client]):
         if one is None:
             raise self._error(LockError, f"Cannot {what} a lock that was not acquired, or is released already")
         session = await self._session()
-        hold = one.hold or await self._mine(session, one, self._key)
+        hold = await self._mine(session, one, self._key) if one.is_found else one.hold  # one that was found may have been renewed
         with session.work():
             done = hold is not None and self._told(await work(session, hold))
         if not done:

@@ -63,6 +63,7 @@ class Node:
     async def keep(self):
         """Leaves names of unknown outcome, and renews held locks: many in one pipeline."""
         start = now()
+        self.holds.difference_update([hold for hold in list(self.holds) if hold.ended.sent])  # the program has forgotten them
         for hold in [hold for hold in list(self.holds) if start >= hold.until]:
             self.lose(hold)
         holds = list(self.holds)

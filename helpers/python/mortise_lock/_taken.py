@@ -4,11 +4,12 @@ import threading
 
 
 class Acquisition:
-    """One acquisition by a lock object. `hold` is None where only the token is known, which another process has taken it by."""
+    """One acquisition by a lock object. `hold` is None where only the token is known, which another process has taken it by, until the
+    server has said more."""
 
     def __init__(self, token, hold, place):
         self.token, self.hold, self.place, self.pid, self.watch = token, hold, place, os.getpid(), None
-        self.is_passed, self.is_taken_over = False, False
+        self.is_passed, self.is_taken_over, self.is_found = False, False, hold is None
 
 
 class Taken:
@@ -26,10 +27,15 @@ class Taken:
 
     @token.setter
     def token(self, token):
-        if current := self.current():
+        token, current = None if token is None else self.encode(token), self.current()
+        if current and current.token == token:
+            return
+        if current:
             self.remove(current)
+            if current.hold is not None:
+                current.hold.ended.send()  # it is not renewed any more
         if token is not None:
-            self.add(self.encode(token), None)
+            self.add(token, None)
 
     @staticmethod
     def place():

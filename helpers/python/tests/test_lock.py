@@ -211,6 +211,38 @@ def test_a_token_of_the_caller_is_the_owner_by_which_another_process_can_release
     assert not lock.locked()
 
 
+def test_an_empty_token_is_nobodys(r):
+    lock, elsewhere = Lock(r, "stock"), Lock(r, "stock")
+    lock.acquire()
+    elsewhere.local.token = ""
+    assert not elsewhere.owned()
+    with pytest.raises(LockNotOwnedError):
+        elsewhere.release()
+    assert lock.owned()
+
+
+def test_a_lock_found_by_its_token_is_valid_for_as_long_as_its_holder_renews_it(r, server):
+    lock, elsewhere = Lock(r, "stock", lease=1.5), Lock(r, "stock", timeout=60)
+    assert lock.acquire(token="task-7")
+    elsewhere.local.token = "task-7"
+    assert elsewhere.owned()
+    time.sleep(2)  # for longer than the lease that it found
+    assert elsewhere.extend(5) and elsewhere.owned() and lock.owned() and not lock.lost
+    elsewhere.release()
+    assert server.admin.exists("stock") == 0
+
+
+def test_a_lock_whose_token_is_taken_away_is_not_renewed_any_more(r, server):
+    lock = Lock(r, "stock", lease=1.5)
+    assert lock.acquire(token="task-7")
+    lock.local.token = "task-7"  # which changes nothing
+    time.sleep(2)
+    assert lock.owned() and not lock.lost
+    lock.local.token = None
+    assert not lock.owned() and not lock.lost
+    eventually(lambda: server.admin.exists("stock") == 0, 10)
+
+
 def test_a_lock_belongs_to_its_thread_unless_thread_local_is_false(r):
     mine, ours = Lock(r, "mine"), Lock(r, "ours", thread_local=False)
     mine.acquire(), ours.acquire()
