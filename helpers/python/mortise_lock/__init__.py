@@ -265,8 +265,10 @@ class Session(rules.Session):
     def spawn(self, work):
         try:
             threading.Thread(target=lambda: run(work()), name="mortise-lock", daemon=True).start()
-        except RuntimeError:  # the interpreter ends, and starts no more of them: `close` does the work
-            return False
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                return False
+            return None  # the interpreter ends, and starts no more of them: `close` does the work
         return True
 
     @staticmethod

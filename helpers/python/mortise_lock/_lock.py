@@ -52,9 +52,11 @@ class BaseLock(Generic[Client]):
         raise_on_release_error: whether leaving a `with` block raises where the lock was lost; if not, it is logged. An error of the
             block itself is raised in any case, with the loss at the end of its `__context__`.
         lease: what a lock without `timeout` is renewed for, at a third of it; 0.003 at least.
-        max_hold: after so long a lock without `timeout` is not renewed any more; 0.003 at least. None: no limit.
+        max_hold: after so long the lock is lost: without `timeout` it is not renewed any more, with one it ends here, however
+            long it was extended; 0.003 at least. None: no limit.
         at_least: the lock stays taken for so long after its grant, however early it is released. A shorter `lease` or `timeout`
-            is raised to it, so that this holds where the process dies, too. None: it is free when it is released.
+            is raised to it, so that this holds where the process dies, too. Several locks are free, too, when one of them is gone
+            at the release. None: it is free when it is released.
         holder: a name for people to read, as in LOCK.INFO: a part of the owner (str or bytes, without ##).
         replicas: how many replicas must have the grant and each renewal before this lock relies on it. If all clients of the lock
             name the number of replicas that may ever be promoted, and each server has `lock.grace`, no failover lets two in.
@@ -194,9 +196,11 @@ class BaseLock(Generic[Client]):
                 hold.granted(reply, begin)
                 if session.replicas or hold.until - now() < hold.lease / 2:
                     await self._confirm(session, hold)
+                if not hold.held():  # the reply came too late
+                    raise Failed()
                 hold.rests_until = now() + hold.at_least
-                if self.timeout is None:
-                    session.node(hold.key).hold(hold)
+                if self.timeout is None and not session.node(hold.key).hold(hold):
+                    raise RuntimeError("the lock was given back: no thread could be started to renew it")
                 if session.closed:
                     raise Failed(ConnectionError("closed"))
                 unknown = False
@@ -418,7 +422,9 @@ class BaseSemaphore(BaseLock[Client]):
     async def available(self) -> int:
         """How many permits are free now."""
         holds = await self._holds(await self._session(), self._key)
-        return 0 if holds is None else max(0, self.limit - sum(hold["read"] for hold in holds))
+        if holds is None or any(hold["write"] for hold in holds):
+            return 0
+        return max(0, self.limit - sum(hold["read"] for hold in holds))
 
     async def locked(self) -> bool:
         """Whether no permit is free now."""

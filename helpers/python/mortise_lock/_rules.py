@@ -28,13 +28,16 @@ class Worker:
         self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
 
     def wake(self, urgent=True):
+        """Whether the work will be done."""
         with self.session.mutex:
             start, self.running = not self.running, True
             if urgent:
                 self.event.set()
         # With the pool, which stays for as long as there is work: with it the connections would go.
-        if start and not self.session.spawn(functools.partial(self.run, self.session.pool())):
+        spawned = self.session.spawn(functools.partial(self.run, self.session.pool())) if start else True
+        if not spawned:
             self.running = False
+        return spawned is not False
 
     async def run(self, _):
         while self.running:
@@ -111,8 +114,9 @@ class Node:
                 node.leave(leave[2], [leave[1]])
 
     def hold(self, hold):
+        """Renews it from now on. Whether it could start that."""
         self.holds.add(hold)
-        self.keeper.wake(urgent=hold.due_at() < now() + TICK)
+        return self.keeper.wake(urgent=hold.due_at() < now() + TICK)
 
     def leave(self, owner, keys):
         """Leaves that name at these keys."""
@@ -134,7 +138,8 @@ class Node:
 
 class Session:
     """What all locks of one pool of connections share that as many replicas confirm; of a cluster, of one client. A driver adds `event`,
-    `wait`, `spawn` (whether it could), `wires` (the class of connections to one server), `pool_at`, `end_waits` and `hang_up`."""
+    `wait`, `spawn` (whether it could; None if the program ends), `wires` (the class of connections to one server), `pool_at`, `end_waits`
+    and `hang_up`."""
 
     node_kind = Node
 
@@ -253,7 +258,12 @@ class Session:
         """The replies to a renewal of each of its keys."""
         if self.replicas:
             return await self.confirm(self.node(hold.key), hold.renewals(lease))
-        return [await self.ask(*command) for command in hold.renewals(lease)]
+        replies = []
+        for command in hold.renewals(lease):
+            replies.append(await self.ask(*command))
+            if isinstance(replies[-1], Failed):  # nor would the server answer for the other keys
+                break
+        return replies
 
     def renewed(self, hold, sent, lease, replies):
         """Takes the replies to a renewal of each of its keys. Whether it is held now, or an error if that is unknown."""
@@ -282,6 +292,8 @@ class Session:
         try:
             for key in hold.keys:
                 reply = await self.end(hold, key)
+                if isinstance(reply, Failed):  # nor would the server answer for the other keys
+                    break
                 if isinstance(reply, Exception) and code(reply) not in ("WRONGTYPE", "NOPERM"):
                     continue
                 unknown.discard(key)
@@ -295,10 +307,13 @@ class Session:
     async def end(self, hold, key):
         """Gives one of its keys back, or what is left of `at_least` to a name that nobody uses."""
         if hold.rests():
-            reply = await self.ask(*hold.handover(key, b"rest:" + hold.owner[-250:], hold.rests_until - now()))
-            if reply is not None:
+            nobody = b"rest:" + hold.owner[-250:]
+            reply = await self.ask(*hold.handover(key, nobody, hold.rests_until - now()))
+            if not is_gone(reply):
                 return reply
             hold.rests_until = -math.inf  # it was revoked
+            if key != hold.key:  # of several keys all stay taken, or none
+                self.node(key).leave(nobody, hold.keys[:hold.keys.index(key)])
         return await self.ask("LOCK.RELEASE", key, hold.owner, "ALL", "TOKEN", hold.token)
 
     async def hand_over(self, hold, heir, lease):

@@ -49,7 +49,7 @@ class TakenByTasks(Taken):
 
     def add(self, token, hold):
         added = super().add(token, hold)
-        taken_here.set((*(one for one in taken_here.get() if one.hold and not one.hold.ended.sent), added))
+        taken_here.set((*(one for one in taken_here.get() if one.hold and one.hold.held()), added))
         return added
 
 

@@ -1,5 +1,6 @@
 """Several locks at once: all or none."""
 import asyncio
+import time
 
 import pytest
 import redis
@@ -68,6 +69,34 @@ def test_an_acquire_of_several_locks_whose_reply_is_lost_leaves_no_key_taken(ser
     relay.pass_all()
     eventually(lambda: server.admin.exists("a", "b", "warm") == 0)
     mortise_lock.close(far, 10)
+
+
+def test_several_locks_at_a_silent_server_are_asked_for_no_longer_than_one(own_server):
+    client = redis.Redis(port=own_server.port)
+    several = MultiLock(client, ["a", "b", "c", "d"], timeout=60)
+    assert several.acquire()
+    own_server.freeze()
+    for end in (lambda: pytest.raises(redis.TimeoutError, several.extend, 60), several.release):
+        began = time.monotonic()
+        end()
+        assert time.monotonic() - began < 3.9
+    own_server.thaw()
+    assert mortise_lock.close(client, 30)
+    assert own_server.admin.dbsize() == 0
+
+
+@pytest.mark.parametrize("gone", "abc")
+def test_of_several_locks_with_at_least_all_stay_taken_or_none(r, server, gone):
+    several = MultiLock(r, "a b c".split(), at_least=60)
+    with several:
+        pass
+    assert server.admin.exists("a", "b", "c") == 3
+    server.admin.flushall()
+    assert several.acquire()
+    server.admin.delete(gone)
+    with pytest.raises(LockNotOwnedError):
+        several.release()
+    eventually(server.nothing_is_left)
 
 
 async def test_a_cancelled_task_that_waits_for_several_locks_leaves_every_queue(ar, server):

@@ -56,7 +56,9 @@ def test_permits_are_renewed_and_a_writer_of_the_name_drains_the_pool(r, server)
         eventually(lambda: server.waiters("pool") == 1)
         assert not Semaphore(r, "pool", 2).acquire(blocking=False)
     assert waiting.result()
+    assert permit.available() == 0 and permit.locked()
     writer.release()
+    assert permit.available() == 2
 
 
 def test_the_server_refuses_impossible_permits_by_name(r):
