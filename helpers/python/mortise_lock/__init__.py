@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
@@ -10,11 +11,11 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from redis import ConnectionPool, Redis, RedisCluster
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import RedisError, ResponseError, TimeoutError
 
 from . import _rules as rules
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
-from ._values import LATE, Failed, UnconfirmedError, milliseconds, now, pool_of
+from ._values import LATE, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
 from ._wire import cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
@@ -159,17 +160,18 @@ class Connections:
         self.pool, self.replicas, self.idle, self.waiting = pool, replicas, [], set()
         self.prober, self.probing, self.probed = None, threading.Lock(), now()
 
-    async def call(self, commands, wait=0):
-        """Their replies. `wait`: for so many ms the last one may be kept waiting."""
+    async def call(self, commands, wait=0, most=math.inf):
+        """Their replies. `wait`: for so many ms the last one may be kept waiting. `most`: for so many ms they are awaited, if that is
+        shorter than usual."""
         connection, known = None, True
         try:
-            if wait and self.prober is None:
+            if wait > BEAT and self.prober is None:
                 self.prober = self.open()
-            connection = self.take()
+            connection = self.take(most)
             if wait:
                 self.waiting.add(connection)
             known = False
-            replies = self.exchange(connection, commands, max(wait + LATE, connection.socket_timeout * 1000) if wait else 0)
+            replies = self.exchange(connection, commands, max(wait + LATE, min(most, connection.socket_timeout * 1000)) if wait else 0)
         except BaseException as error:
             self.hang_up_idle()  # which may be as stale
             if connection is not None:
@@ -179,21 +181,32 @@ class Connections:
             return [Failed(cause_of(error), known)] * len(commands)
         finally:
             self.waiting.discard(connection)
-        if len(self.idle) < MOST_IDLE:
+        if any(map(is_demoted, replies)):  # behind the same address may be the new primary by now
+            self.hang_up_idle()
+            connection.disconnect()
+            self.end_probes()
+        elif len(self.idle) < MOST_IDLE and most == math.inf:  # else it may have been made with less patience
             self.idle.append(connection)
         else:
             connection.disconnect()
         return replies
 
-    def take(self):
-        """A connection that nobody else has."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return self.open()
+    def take(self, most=math.inf):
+        """A connection that nobody else has. The server may have closed an idle one."""
+        while True:
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                return self.open(most)
+            try:
+                if not connection.can_read(0):
+                    return connection
+            except (RedisError, OSError):
+                pass
+            connection.disconnect()
 
-    def open(self):
-        connection = connection_like(self.pool())
+    def open(self, most=math.inf):
+        connection = connection_like(self.pool(), (most + LATE) / 1000)
         connection.connect()
         if self.replicas:
             connection.send_command(*wait_for(self.replicas, connection.socket_timeout), check_health=False)
@@ -240,11 +253,18 @@ class Connections:
         for connection in idle:
             connection.disconnect()
 
+    def end_probes(self):
+        """The next wait begins them anew."""
+        prober, self.prober = self.prober, None
+        if prober is not None:
+            prober.disconnect()
+
     def end_waits(self):
         """Those who wait get a `Failed`."""
-        waiting, self.waiting, prober, self.prober = self.waiting, set(), self.prober, None
-        for connection in [*waiting, *([prober] if prober else [])]:
+        waiting, self.waiting = self.waiting, set()
+        for connection in waiting:
             connection.disconnect()
+        self.end_probes()
 
     async def hang_up(self):
         self.end_waits()

@@ -147,12 +147,12 @@ class BaseLock(Generic[Client]):
         limit = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout)
         wait = limit if (self.blocking if blocking is None else blocking) else 0
         session, task, answered = await self._session(), self._bytes(token), now()
-        end = answered + wait
+        end, most = answered + wait, math.inf
         for tries in itertools.count(1):
             began = now()
             try:
                 hold = self._new_hold(session, task)
-                granted = await self._attempt(session, hold, self._request(hold, permits), end - began if wait else 0)
+                granted = await self._attempt(session, hold, self._request(hold, permits), end - began if wait else 0, most)
                 return self._taken.add(task or hold.owner, hold) if granted else None
             except Failed as failed:
                 cause = ConnectionError("closed") if session.closed else failed.cause
@@ -169,6 +169,7 @@ class BaseLock(Generic[Client]):
             if cause is not None:
                 await session.refresh(session.node(self._key))
             await session.pause(min(20 * 2 ** min(tries, 5), max(20, end - now())))
+            most = max(0, end - now()) if isinstance(cause, TimeoutError) else math.inf  # it was silent for long enough
 
     def _request(self, hold, permits):
         """The command that asks for it, without its wait."""
@@ -180,14 +181,15 @@ class BaseLock(Generic[Client]):
         lease, max_hold, at_least = self._times()
         return Hold(self._keys, session.name(task, self._holder), lease, session.event, max_hold, at_least)
 
-    async def _attempt(self, session, hold, command, left):
-        """Whether this request, under a name of its own, was granted within `left` ms. If its outcome is unknown in the end, it is left."""
+    async def _attempt(self, session, hold, command, left, most=math.inf):
+        """Whether this request, under a name of its own, was granted within `left` ms. If its outcome is unknown in the end, it is left.
+        `most`: for so many ms replies are awaited, if that is shorter than usual."""
         with session.work():
             if session.closed:
                 raise Failed(ConnectionError("closed"))
             unknown = True
             try:
-                reply, begin = await session.request(hold, command, left)
+                reply, begin = await session.request(hold, command, left, most)
                 unknown = not changes_nothing(reply)
                 if isinstance(reply, Failed):
                     raise reply

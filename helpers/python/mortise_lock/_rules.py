@@ -39,7 +39,16 @@ class Worker:
             self.running = False
         return spawned is not False
 
-    async def run(self, _):
+    async def run(self, pool):
+        try:
+            await self.repeat()
+        except BaseException:  # the program has cancelled all tasks of its loop
+            self.running = False
+            if not self.session.closed:
+                self.session.later(lambda _=pool: self.wake())
+            raise
+
+    async def repeat(self):
         while self.running:
             self.event.clear()
             busy = self.load()
@@ -177,9 +186,10 @@ class Session:
             self.opened.setdefault(place, self.wires(lambda: self.pool_at(address), self.replicas if use == "confirm" else 0))
         return self.opened[place]
 
-    async def call(self, node, commands, wait=0):
-        """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting."""
-        return await self.wire(node).call(commands, wait)
+    async def call(self, node, commands, wait=0, most=math.inf):
+        """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting.
+        `most`: for so many ms replies are awaited, if that is shorter than usual."""
+        return await self.wire(node).call(commands, wait, most)
 
     async def confirm(self, node, renewals):
         """The replies to renewals, and a `Failed` for each one that too few replicas have."""
@@ -195,6 +205,13 @@ class Session:
         replies = await self.call(node, commands) if commands else []
         return [await self.ask(*command) if type(reply) is AskError else judged(reply) for command, reply in zip(commands, replies)]
 
+    def later(self, work):
+        """Does it soon, if the loop goes on. Only tasks are cancelled: threads do without it."""
+
+    async def limited(self, work):
+        """What it returns; an error if that takes too long. With threads the client's own time limits decide."""
+        return await work
+
     async def pause(self, ms):
         await self.wait(self.event(), ms)
 
@@ -203,7 +220,7 @@ class Session:
         if node.address is not None and now() > self.refreshed + 100:
             self.refreshed = now()
             try:
-                await settled(self.pool().nodes_manager.initialize())
+                await self.limited(settled(self.pool().nodes_manager.initialize()))
             except Exception as error:  # redis-py's own for this is no RedisError
                 log.warning("the cluster does not say who serves what: %s", error)
 
@@ -211,15 +228,15 @@ class Session:
         """The reply to a command about a key."""
         return (await self.send(command))[1]
 
-    async def send(self, command, wait=0):
+    async def send(self, command, wait=0, most=math.inf):
         """Sends a command about a key to the node that serves it, after the LEAVEs for that key. That node and its reply. `wait`: for how
-        many ms the request waits for a lock."""
+        many ms the request waits for a lock. `most`: as for `call`."""
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
             few = list(node.leaves) if len(node.leaves) < 100 else []  # many are left to the keeper
             first = [leave for leave in few if leave[1] in keys]
-            *replies, reply = await self.call(node, [*first, *asking, (*command, *node.waiting(wait))], wait)
+            *replies, reply = await self.call(node, [*first, *asking, (*command, *node.waiting(wait))], wait, most)
             for leave, left in zip(first, replies):
                 node.left(leave, left)
             if isinstance(reply, MovedError):
@@ -232,10 +249,10 @@ class Session:
                 break
         return node, judged(reply)
 
-    async def request(self, hold, command, wait):
-        """Asks for a hold. The reply within so many ms, and since when what it grants is held at least."""
+    async def request(self, hold, command, wait, most):
+        """Asks for a hold. The reply within so many ms, and since when what it grants is held at least. `most`: as for `call`."""
         sent = now()
-        return (await self.send(command, wait))[1], sent
+        return (await self.send(command, wait, most))[1], sent
 
     @contextlib.contextmanager
     def work(self):

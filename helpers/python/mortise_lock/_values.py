@@ -12,7 +12,8 @@ LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left chan
 MOST = 1_000  # that are sent before their replies are read
 LEAST_LEASE, MOST_LEASE = 0.003, 2**53 // 1000  # seconds
 TICK = 1_000  # ms after which background work checks at the latest
-ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT")
+ELSEWHERE = ("READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT",
+             "NOREPLICAS", "MISCONF", "BUSY")
 PATIENCE = 10_000  # ms for which a request without a limit goes on trying a server that answers nobody
 LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
@@ -70,6 +71,11 @@ def fields(reply):
 def judged(reply):
     """The reply; a `Failed` if it is an error that only says "not here", or "not now"."""
     return Failed(reply, True) if isinstance(reply, Exception) and code(reply) in ELSEWHERE else reply
+
+
+def is_demoted(reply):
+    """Whether the server says that it is no primary any more."""
+    return isinstance(reply, Exception) and code(reply) in ("READONLY", "UNBLOCKED")
 
 
 def changes_nothing(reply):

@@ -11,10 +11,10 @@ TIMEOUT = 2  # seconds without a reply after which all that is in flight on a co
 CONFIRM = 1_000  # ms that replicas may take to confirm
 
 
-def connection_like(pool):
-    """A connection like those of the pool that never sends anything twice."""
+def connection_like(pool, most=math.inf):
+    """A connection like those of the pool that never sends anything twice. It awaits no reply for longer than `most` seconds."""
     given = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith("maint_notifications")}
-    limits = {name: min(given.get(name) or math.inf, TIMEOUT) for name in ("socket_timeout", "socket_connect_timeout")}
+    limits = {name: min(given.get(name) or math.inf, TIMEOUT, most) for name in ("socket_timeout", "socket_connect_timeout")}
     never = {"retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "retry_on_error": [], "health_check_interval": 0}
     connection = pool.connection_class(**{**given, **never, **limits})
     vars(connection).update(limits)  # redis-py 5.0 forgets them for Unix sockets

@@ -16,8 +16,8 @@ from . import session_of, sessions_of
 from ._mail import Node, done_in
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
-from ._values import MOST, Failed, UnconfirmedError, milliseconds, now, pool_of
-from ._wire import cause_of, check_attached, confirmed, connection_like, packed, wait_for
+from ._values import MOST, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
+from ._wire import TIMEOUT, cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
            "UnconfirmedError", "close", "revoke"]
@@ -141,6 +141,17 @@ async def close_one(session, ms):
     return await session.close(ms)
 
 
+async def in_time(work, ms):
+    """What it returns within so many ms."""
+    working = asyncio.ensure_future(work)
+    try:
+        if await done_in(working, ms):
+            return working.result()
+        raise TimeoutError("no reply in time")
+    finally:
+        working.cancel()
+
+
 class Wire:
     """One connection that all tasks share, made anew after any trouble. A task of its own, which no cancelling ends, sends what has gathered
     in one pipeline, a thousand at most; with `replicas` it ends with what waits for so many to confirm it."""
@@ -169,16 +180,17 @@ class Wire:
         try:
             while self.jobs and len(batch) < MOST:
                 batch.append(self.jobs.popleft())
-            if self.is_doubtful:
+            if self.is_doubtful or self.connection is not None and self.connection._reader.at_eof():
                 await self.hang_up()
             if self.connection is None:
                 await self.open()
             known = False
-            await self.in_time(self.talk(self.connection, batch), self.limit * 1000 + max(wait for _, wait, _ in batch))
+            await in_time(self.talk(self.connection, batch), self.limit * 1000 + max(wait for _, wait, _ in batch))
         except BaseException as error:
             cause = cause_of(error)
             await self.hang_up()
             if not isinstance(error, Exception):
+                batch.extend(self.jobs), self.jobs.clear()  # nobody carries them any more
                 raise
         finally:
             for commands, _, future in batch:
@@ -189,10 +201,10 @@ class Wire:
         self.is_doubtful, self.connection = False, connection_like(self.pool())
         self.limit, limit = self.connection.socket_timeout, self.connection.socket_connect_timeout
         self.connection.socket_timeout = self.connection.socket_connect_timeout = None  # these have no mercy on a loop that was busy
-        await self.in_time(self.connection.connect(), limit * 1000)
+        await in_time(self.connection.connect(), limit * 1000)
         if self.replicas:
             await self.connection.send_command(*wait_for(self.replicas, self.limit), check_health=False)
-            check_attached(self.replicas, await self.in_time(self.connection.read_response(), self.limit * 1000))
+            check_attached(self.replicas, await in_time(self.connection.read_response(), self.limit * 1000))
 
     async def talk(self, connection, batch):
         words = [command for commands, _, _ in batch for command in commands]
@@ -209,6 +221,7 @@ class Wire:
             self.settle(future, confirmed(self.replicas, replies, had))
 
     def settle(self, future, replies):
+        self.is_doubtful = self.is_doubtful or any(map(is_demoted, replies))
         if not future.done():
             future.set_result(replies)
 
@@ -217,15 +230,6 @@ class Wire:
             return await connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
-
-    async def in_time(self, work, ms):
-        working = asyncio.ensure_future(work)
-        try:
-            if await done_in(working, ms):
-                return working.result()
-            raise TimeoutError("no reply in time")
-        finally:
-            working.cancel()
 
     def hang_up_idle(self):
         """Does so before its next use."""
@@ -260,17 +264,28 @@ class Session(rules.Session):
         task.add_done_callback(self.tasks.discard)
         return True
 
-    async def request(self, hold, command, wait):
+    def later(self, work):
+        """Does it soon, unless the loop ends."""
+        if not self.place.is_closed():
+            self.place.call_later(rules.AGAIN / 1000, work)
+
+    async def limited(self, work):
+        return await in_time(work, TIMEOUT * 1000)
+
+    async def request(self, hold, command, wait, most):
         answer, sent = self.place.create_future(), now()
         self.awaited[hold.owner] = answer  # before it is sent: a letter may overtake the reply
         try:
-            node, reply = await self.send(command, wait)
+            sending = self.send(command, wait)
+            node, reply = await (sending if most == math.inf else in_time(sending, most))
             reply, begin = await node.letter(answer, hold.key, reply[1], wait) if isinstance(reply, list) else (reply, sent)
             return reply, max(sent, begin)
+        except TimeoutError as error:
+            return Failed(error), 0
         finally:
             del self.awaited[hold.owner]
 
-    async def call(self, node, commands, wait=0):
+    async def call(self, node, commands, wait=0, most=math.inf):
         is_mail = commands[0][0] == "LOCK.MAIL"
         wire = self.wire(node, "mail" if is_mail else None)
         replies = await wire.call(commands, wait if is_mail else 0)

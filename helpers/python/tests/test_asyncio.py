@@ -2,16 +2,18 @@
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import time
 
 import pytest
 import redis.asyncio
-from servers import Relay, eventually
+from servers import Relay, Server, eventually
 
 from mortise_lock import _rules as rules
 from mortise_lock._mail import Node
 from mortise_lock._values import Hold
-from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close
+from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close, taken_here
 
 
 async def soon(condition, seconds=60):
@@ -283,6 +285,79 @@ async def test_a_lock_without_a_timeout_is_renewed_and_close_leaves_it(ar, serve
     assert not lock.lost
     assert await close(ar, 30)
     assert lock.lost and server.admin.exists("stock") == 0
+
+
+async def test_locks_work_after_a_program_has_cancelled_all_tasks(ar, server):
+    held, mine = Lock(ar, "held", lease=3.0), Lock(ar, "mine", thread_local=False)
+    assert await held.acquire() and await mine.acquire()
+    asyncio.create_task(Lock(ar, "mine").acquire())
+    await soon(lambda: server.waiters("mine") == 1)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    before = server.commands("renew")
+    await soon(lambda: server.commands("renew") >= before + 4, 10)
+    await soon(lambda: server.waiters("mine") == 0)
+    waiting = asyncio.create_task(Lock(ar, "mine").acquire(blocking_timeout=30))
+    await soon(lambda: server.waiters("mine") == 1)
+    await mine.release()
+    assert await waiting and await held.owned() and not held.lost
+    assert await close(ar, 30)
+    await soon(server.nothing_is_left)
+
+
+def test_a_loop_that_ends_with_a_lock_leaves_no_task(server):
+    program = f"""
+import asyncio, redis.asyncio
+from mortise_lock.asyncio import Lock
+async def main():
+    await Lock(redis.asyncio.Redis(port={server.port}), "stock").acquire()
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "pending" not in done.stderr, done.stderr
+
+
+async def test_an_idle_connection_that_the_server_has_closed_is_not_used(ar, server):
+    lock = Lock(ar, "stock", timeout=60)
+    assert await lock.acquire()
+    server.admin.client_kill_filter(_type="normal", skipme=True)
+    await asyncio.sleep(0.1)  # for the loop to read that
+    assert await lock.pass_to("queue", 60)
+
+
+async def test_a_waiter_follows_to_the_primary_that_is_behind_the_address_now(own_server):
+    promoted, relay = Server(), Relay(own_server.port)
+    client = redis.asyncio.Redis(port=relay.port)
+    holder = Lock(client, "stock", thread_local=False)
+    assert await holder.acquire()
+    waiting = asyncio.create_task(Lock(client, "stock").acquire(blocking_timeout=30))
+    await soon(lambda: own_server.mail_readers() == 1)
+    own_server.admin.replicaof("127.0.0.1", 1)
+    relay.target = promoted.port
+    assert await waiting and promoted.admin.exists("stock") == 1
+    await close(client)
+    await client.aclose()
+    relay.close(), promoted.close()
+
+
+async def test_a_wait_at_a_server_that_answers_nobody_ends_at_its_limit(own_server):
+    client = redis.asyncio.Redis(port=own_server.port)
+    own_server.freeze()
+    began = time.monotonic()
+    with pytest.raises(redis.TimeoutError):
+        await Lock(client, "stock").acquire(blocking_timeout=5)
+    assert 4.9 < time.monotonic() - began < 5.7
+    own_server.thaw()
+    assert await close(client, 30)
+    await client.aclose()
+
+
+async def test_expired_locks_that_nobody_released_do_not_pile_up(ar):
+    for number in range(5):
+        lock = Lock(ar, f"stock:{number}", timeout=0.05)
+        assert await lock.acquire()
+        assert await lock.wait_lost(60)
+    assert len(taken_here.get()) == 1
 
 
 async def test_a_cancelled_takeover_leaves_the_name(r, ar, relay, server):

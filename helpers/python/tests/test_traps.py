@@ -7,7 +7,7 @@ import time
 
 import pytest
 import redis
-from servers import Server, eventually
+from servers import Relay, Server, eventually
 from test_lock import in_thread, refused
 
 import mortise_lock
@@ -230,6 +230,81 @@ def test_a_loss_is_reported_at_the_deadline_when_the_server_is_silent(far, relay
     relay.pass_all()
     with pytest.raises(LockNotOwnedError):
         lock.release()
+
+
+def test_an_idle_connection_that_the_server_has_closed_is_not_used(r, server):
+    lock = Lock(r, "stock", timeout=60)
+    for use in (lambda: lock.extend(1), lock.owned, lambda: lock.pass_to("queue", 60)):
+        assert lock.fencing_token or lock.acquire()
+        server.admin.client_kill_filter(_type="normal", skipme=True)
+        assert use()
+
+
+def test_a_waiter_follows_to_the_primary_that_is_behind_the_address_now(own_server):
+    promoted, relay = Server(), Relay(own_server.port)
+    client = redis.Redis(port=relay.port)
+    with Lock(client, "other"):
+        pass
+    own_server.admin.replicaof("127.0.0.1", 1)
+    relay.target = promoted.port
+    assert Lock(client, "stock").acquire(blocking_timeout=30)
+    assert promoted.admin.exists("stock") == 1
+    close(client), relay.close(), promoted.close()
+
+
+def test_a_server_that_refuses_writes_for_now_is_asked_again(own_server):
+    own_server.admin.config_set("min-replicas-to-write", 1)
+    client = redis.Redis(port=own_server.port)
+    with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+        Lock(client, "stock").acquire(blocking_timeout=0.3)
+    waiting = in_thread(lambda: Lock(client, "stock").acquire(blocking_timeout=60))
+    time.sleep(0.3)
+    own_server.admin.config_set("min-replicas-to-write", 0)
+    assert waiting.result() is True
+    close(client)
+
+
+def test_a_wait_at_a_server_that_answers_nobody_ends_at_its_limit(own_server):
+    client = redis.Redis(port=own_server.port)
+    own_server.freeze()
+    began = time.monotonic()
+    with pytest.raises(redis.TimeoutError):
+        Lock(client, "stock").acquire(blocking_timeout=5)
+    assert 4.9 < time.monotonic() - began < 5.7
+    own_server.thaw()
+    assert close(client, 30)
+
+
+def test_a_grant_whose_confirmation_comes_after_its_lease_is_not_used(far, relay, server):
+    with Lock(far, "other"):
+        pass
+    lock, asked, renewed = Lock(far, "stock", timeout=1, thread_local=False), server.commands("acquire"), server.commands("renew")
+    relay.replies.clear()
+    waiting = in_thread(lambda: (lock.acquire(blocking_timeout=30), lock.lost))
+    eventually(lambda: server.commands("acquire") > asked)
+    time.sleep(0.6)  # for longer than half of the lease, so that it has to be confirmed
+    relay.delay = 0.1
+    relay.replies.set()
+    time.sleep(0.02)
+    relay.replies.clear()
+    eventually(lambda: server.commands("renew") > renewed)
+    time.sleep(1.2)
+    relay.delay = 0
+    relay.replies.set()
+    assert waiting.result() == (True, False)
+
+
+def test_a_lock_that_no_thread_could_renew_is_given_back(r, server, monkeypatch):
+    def start(thread, usual=threading.Thread.start):
+        if thread.name == "mortise-lock":
+            raise RuntimeError("can't start new thread")
+        usual(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="thread"):
+            Lock(r, "stock", lease=600).acquire()
+    assert close(r, 30) and server.nothing_is_left()
 
 
 def test_an_unreachable_server_is_reported_as_such(server):
