@@ -95,6 +95,14 @@ module LockTests
     hold.release
   end
 
+  def test_a_lock_that_cannot_be_extended_is_over_and_left
+    hold = lock(lease: 600, renew: false).acquire
+    lock.revoke
+    assert_raises(Mortise::Lost) { hold.extend(60) }
+    refute hold.held?
+    eventually { !server.held?("stock") }
+  end
+
   def test_a_lock_is_renewed_no_longer_than_max_hold
     hold = lock(lease: 0.5, max_hold: 1).acquire
     assert hold.wait_lost(30)
@@ -127,6 +135,12 @@ module LockTests
       end
     end
     assert_equal "before", inner.cause.message
+  end
+
+  def test_a_block_may_give_its_lock_back_itself
+    [[:release], [:keep_for, 0.01], [:pass, "somebody", 0.01]].each do |call|
+      assert_equal 42, lock.synchronize { |hold| [hold.public_send(*call), 42].last }, call.inspect
+    end
   end
 
   def test_a_block_that_is_left_early_releases_the_lock
@@ -215,6 +229,14 @@ module LockTests
     assert_nil lock.resume(hold.owner, hold.token)
   end
 
+  def test_an_owner_may_be_a_symbol_and_a_token_a_text
+    token = lock(renew: false).acquire(owner: :job).token
+    assert_equal ["job", token], lock(renew: false).resume(:job, token.to_s).then { |hold| [hold.owner, hold.token] }
+    assert_raises(TypeError) { lock.resume(:job, nil) }
+    lock.take_over(:job).release
+    refute server.held?("stock")
+  end
+
   def test_a_revoked_lock_is_lost_at_its_next_renewal_and_left
     hold = lock(lease: 3).acquire
     assert_operator lock.revoke, :>, 1
@@ -246,7 +268,7 @@ module LockTests
   def test_a_lock_whose_pass_is_refused_is_held_and_renewed_as_before
     server.call("LOCK.LEAVE", "stock", "gone", "FOR", 60_000)
     hold = lock(lease: 3).acquire
-    [[hold.owner, 60], ["gone", 60], ["somebody", 2**50]].each do |arguments|
+    [[hold.owner, 60], ["gone", 60], ["somebody", 2**40]].each do |arguments|
       assert_raises(Mortise::Refused, arguments.inspect) { hold.pass(*arguments) }
       assert hold.held?
     end
@@ -254,6 +276,17 @@ module LockTests
     eventually { server.count("total_renewals") >= before + 2 }
     hold.release
     refute server.held?("stock")
+  end
+
+  def test_a_pass_to_nobody_or_for_no_time_is_refused_and_the_lock_held_as_before
+    hold = lock(lease: 600).acquire
+    [[nil, 60], ["", 60], ["x" * 256, 60], ["x", "60"], ["x", nil], ["x", -1], ["x", Float::INFINITY], ["x", 2**50]].each do |arguments|
+      assert_raises(ArgumentError, TypeError, arguments.inspect) { hold.pass(*arguments) }
+      assert hold.held?
+    end
+    hold.release
+    refute server.held?("stock")
+    assert Mortise.close(client, timeout: 30)
   end
 
   def test_a_user_who_may_not_pass_locks_keeps_them_and_can_release_them

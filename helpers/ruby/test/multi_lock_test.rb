@@ -67,6 +67,23 @@ module MultiLockTests
     assert_raises(ArgumentError) { several("a", "c").take_over("somebody", 1) }
   end
 
+  def test_all_of_several_locks_are_left_where_a_call_finds_one_of_them_gone
+    [->(hold) { hold.extend(600) }, ->(hold) { hold.guard("SET", "data", 1) }, ->(hold) { hold.keep_for(600) }].each do |call|
+      hold = several("a", "b", lease: 600, renew: false).acquire
+      server.call("DEL", "a")
+      assert_raises(Mortise::Lost) { call.call(hold) }
+      refute hold.held?
+      eventually { !server.held?("b") }
+    end
+  end
+
+  def test_several_locks_are_not_passed_on
+    hold = several("a", "b").acquire
+    assert_raises(ArgumentError) { hold.pass("somebody", 60) }
+    assert hold.held?
+    hold.release
+  end
+
   def test_an_interrupted_wait_for_several_locks_leaves_every_queue
     b = Mortise::Lock.new(client, "b").acquire
     waiting = in_thread { several("a", "b", "c").acquire }

@@ -30,6 +30,11 @@ module Mortise
       !@released && !held?
     end
 
+    # Whether it was released, or passed on.
+    def given_back?
+      @released
+    end
+
     # Whether this process was forked from the one that took it, and still holds it.
     def inherited?
       @pid != Process.pid
@@ -49,12 +54,13 @@ module Mortise
       lost?
     end
 
-    # Holds the lock for `seconds` from now at least. Raises Lost, Unreachable, Refused.
+    # Holds the lock for `seconds` from now at least. Raises Lost, after which nothing is held, Unreachable, Refused.
     def extend(seconds)
       extended = held? && Lock.said(@session.renew([self], (seconds.to_f * 1000).to_i).first)
-      raise Lost, "the lock #{name} was lost before it was extended" unless extended
+      return self if extended
 
-      self
+      @session.drop(self) unless inherited?
+      raise Lost, "the lock #{name} was lost before it was extended"
     end
 
     # Runs a command on the same server if the lock, or the first of several, is still held then, with no time between the check and
@@ -62,9 +68,10 @@ module Mortise
     def guard(*command)
       check!
       reply = @session.ask("LOCK.GUARD", key, owner, token, *command.map(&:to_s))
-      raise Lost, "the lock #{name} was lost: #{reply.text}" if reply.is_a?(Refusal) && reply.code == "NOTHELD"
+      return Lock.said(reply) unless reply.is_a?(Refusal) && reply.code == "NOTHELD"
 
-      Lock.said(reply)
+      @session.drop(self)
+      raise Lost, "the lock #{name} was lost: #{reply.text}"
     end
 
     # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
@@ -79,13 +86,15 @@ module Mortise
     end
 
     # Passes the lock to `owner` with a lease of that many seconds, and returns its new token: see `Lock#take_over`.
+    # Several locks that were taken at once are not passed on: each would get a token of its own.
     #
     # Raises Lost, and Refused, after which the lock is held as before. Raises Unreachable if the server does not answer. If it is
     # unknown then whether the lock was passed, both names leave it.
     def pass(owner, seconds)
       raise ArgumentError, "locks are passed on one by one, not #{name} together" if keys.size > 1
 
-      @session.working { hand_over(owner, seconds * 1000) }
+      heir, ms = Lock.owner(owner), Lock.ms(:seconds, seconds)
+      @session.working { hand_over(heir, ms) }
     end
 
     # For the session: for how many milliseconds it is renewed at that time.
@@ -163,11 +172,11 @@ module Mortise
       replies = @session.ask_all(keys.map { |key| ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token] })
       passed, trouble = replies.grep(Integer), replies.find { |reply| !reply.is_a?(Integer) && !Mortise.gone?(reply) }
       Mortise.uninterrupted do
-        known = trouble.nil? || (passed.empty? && (trouble.is_a?(Refusal) || trouble.known))
+        known = passed.size == replies.size || (passed.empty? && (trouble.nil? || trouble.is_a?(Refusal) || trouble.known))
         take_back(renewed) if known && trouble
       end
       raise Lost, "the lock #{name} was lost before it was passed on" if replies.any? { |reply| Mortise.gone?(reply) }
-      raise Refused, trouble.cause if trouble.is_a?(Failed) && trouble.known
+      raise Refused, trouble.cause if trouble.is_a?(Failed) && trouble.known && trouble.cause.is_a?(String)
 
       Lock.said(trouble || passed.max)
     ensure

@@ -54,6 +54,14 @@ module Mortise
         keys.map { |key| key.to_s.b }
       end
 
+      # The name of an owner, as bytes.
+      def owner(given)
+        name = given.to_s.b
+        return name if name.bytesize.between?(1, 255)
+
+        raise ArgumentError, "an owner is a name of 1 to 255 bytes, not #{given.inspect}"
+      end
+
       def ms(name, seconds, least = 0)
         unless seconds.respond_to?(:to_f) && !seconds.nil? && !seconds.is_a?(String)
           raise TypeError, "#{name} is a number of seconds, not #{seconds.inspect}"
@@ -93,7 +101,7 @@ module Mortise
 
       # The block's own error, if it failed, is the one to raise, and a loss is its cause if it has no other.
       def give_back(hold, failed)
-        hold.release unless hold.inherited?
+        hold.release unless hold.inherited? || hold.given_back?
       rescue Error => error
         raise unless failed
 
@@ -102,7 +110,7 @@ module Mortise
       end
     end
 
-    # Takes the lock for as long as the block runs. Returns what the block returns.
+    # Takes the lock for as long as the block runs, unless the block itself gives it back. Returns what the block returns.
     #
     # Raises Busy where others held it for all of `wait`, and Lost where it ended before the block did.
     def synchronize(wait: @wait, &block)
@@ -115,11 +123,11 @@ module Mortise
     #
     # Raises Deadlock, Refused, and Unreachable if the server does not answer: at the limit of the wait, or without a limit after 10 s.
     def acquire(wait: @wait, owner: nil)
-      limit, session = limit(wait), Session.of(@redis)
+      limit, owner, session = limit(wait), owner && Lock.owner(owner), Session.of(@redis)
       ends, failing = Mortise.now + limit, nil
       (1..).each do |tries|
         outcome = session.working do
-          attempt(session, limit.zero? ? 0 : ends - Mortise.now, owner&.b || session.name(@task)) { |name| request(name) }
+          attempt(session, limit.zero? ? 0 : ends - Mortise.now, owner || session.name(@task)) { |name| request(name) }
         end
         return outcome unless outcome.is_a?(Failed)
 
@@ -138,10 +146,10 @@ module Mortise
     # Goes on with a lock that another process holds by the name `owner` and this token, under a name of its own: see `Hold#pass`.
     # Nil where that hold is over. Of several that try, one gets it. Without a token it is any hold by that name.
     def take_over(owner, token = nil)
-      session = alone
+      session, owner = alone, Lock.owner(owner)
       outcome = session.working do
         attempt(session, 0, session.name(@task)) do |name|
-          ["LOCK.PASS", @keys.first, owner.b, name, @lease, *(["TOKEN", token] if token)]
+          ["LOCK.PASS", @keys.first, owner, name, @lease, *(["TOKEN", token] if token)]
         end
       end
       Lock.said(outcome)
@@ -150,7 +158,7 @@ module Mortise
     # The hold that another process, or this one, has by the name `owner` and this token, under the same name: to release, pass or extend
     # it here. Nil where it is over. The other must not go on with it.
     def resume(owner, token)
-      Lock.said(confirmed(alone, owner.b, token))
+      Lock.said(confirmed(alone, Lock.owner(owner), Integer(token)))
     end
 
     # Makes all holds of the lock end with their leases, or only that of `owner`: holders learn of it at their next renewal, and nobody
