@@ -2,6 +2,7 @@
 
 # What a user expects, with every kind of client that is installed.
 
+require "delegate"
 require_relative "helper"
 
 module LockTests
@@ -347,6 +348,8 @@ module LockTests
     [{ lease: "10" }, { lease: nil }, { wait: "5" }].each { |options| assert_raises(TypeError) { lock(**options) } }
     assert_raises(ArgumentError) { lock([]) }
     assert_raises(ArgumentError) { Mortise::Lock.new(Object.new, "stock").acquire }
+    prefixing = Class.new(SimpleDelegator) { def namespace = "shop" } # as Redis::Namespace
+    assert_raises(ArgumentError) { Mortise::Lock.new(prefixing.new(client), "stock").acquire }
     assert_raises(ArgumentError) { Mortise::Semaphore.new(client, "pool", 2, permits: 3) }
   end
 

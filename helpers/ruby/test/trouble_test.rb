@@ -205,6 +205,48 @@ class TroubleTest < Minitest::Test
     assert Mortise.close(client(1))
   end
 
+  def test_a_pass_for_which_no_connection_can_be_made_is_unreachable_and_the_lock_held_as_before
+    with_server do |own|
+      first, hold = Array.new(2) { |number| Mortise::Lock.new(client(own.port), "stock:#{number}", lease: 600, renew: false).acquire }
+      own.kill
+      assert_raises(Mortise::Unreachable) { first.pass("somebody", 60) }
+      assert_raises(Mortise::Unreachable) { hold.pass("somebody", 60) }
+      assert hold.held?
+      own.start
+    end
+  end
+
+  def test_the_clients_own_retries_do_not_apply
+    skip "needs redis-client" unless defined?(RedisClient)
+    config = RedisClient.config(host: "127.0.0.1", port: 1, reconnect_attempts: [20])
+    began = Mortise.now
+    assert_raises(Mortise::Unreachable) { Mortise::Lock.new(config, "stock").acquire(wait: 0) }
+    assert_operator Mortise.now - began, :<, 15_000
+  end
+
+  def test_a_wait_for_a_server_that_was_silent_from_the_beginning_ends_at_most_a_second_late
+    with_server do |own|
+      own.freeze
+      began = Mortise.now
+      assert_raises(Mortise::Unreachable) { Mortise::Lock.new(client(own.port), "stock").acquire(wait: 3) }
+      assert_operator Mortise.now - began, :<, 5_500
+    ensure
+      own.thaw
+    end
+  end
+
+  def test_a_logger_that_fails_stops_no_renewals
+    logger, Mortise.logger = Mortise.logger, Object.new
+    gone, kept = %w[gone kept].map { |key| Mortise::Lock.new(client, key, lease: 3).acquire }
+    server.call("DEL", "gone")
+    eventually { gone.lost? }
+    before = server.count("total_renewals")
+    eventually(20) { server.count("total_renewals") >= before + 3 }
+    assert kept.held?
+  ensure
+    Mortise.logger = logger
+  end
+
   def test_a_wrong_password_is_refused_at_once
     with_server do |own|
       own.call("CONFIG", "SET", "requirepass", "right")

@@ -46,7 +46,9 @@ module Mortise
       private
 
       def driver(client)
-        if client.respond_to?(:new_client) then ByRedisClient.new(client)
+        if client.respond_to?(:namespace)
+          raise ArgumentError, "a lock has no namespace: make it with the Redis below, and with the prefix in its key"
+        elsif client.respond_to?(:new_client) then ByRedisClient.new(client)
         elsif client.respond_to?(:_client) then by_redis_rb(client, client._client)
         elsif client.respond_to?(:config) && client.config.respond_to?(:new_client) then ByRedisClient.new(client.config)
         elsif client.respond_to?(:with) then client.with { |one| driver(one) }
@@ -103,9 +105,11 @@ module Mortise
 
     # The reply to a command that may wait for so many milliseconds. The keeper notices when the server does not answer any more.
     def wait(command, limit)
-      check_server unless @connections.probing?
+      ends = Mortise.now + limit
+      check_server unless @connections.probing? # which takes 2 s if there is no answer
       @keeper.wake(urgent: false)
-      noticed(@connections.call([*command, "WAIT", limit.infinite? ? 0 : [1, limit.ceil].max], wait: limit).first)
+      limit = [1, ends - Mortise.now].max
+      noticed(@connections.call([*command, "WAIT", limit.infinite? ? 0 : limit.ceil], wait: limit).first)
     end
 
     # Renews holds, in one pipeline. For each: true, false if it is not held any more, or what kept the server from replying.
@@ -192,7 +196,7 @@ module Mortise
     end
 
     def lose(hold)
-      Mortise.logger.warn("the lock #{hold.keys.join(", ").inspect} was lost") if drop(hold)
+      Mortise.log(:warn, "the lock #{hold.keys.join(", ").inspect} was lost") if drop(hold)
     end
 
     # If there is no answer, those who wait ask again, where the primary is by then.

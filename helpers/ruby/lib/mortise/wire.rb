@@ -39,6 +39,13 @@ module Mortise
       @logger ||= Logger.new($stderr, level: Logger::WARN, progname: "mortise")
     end
 
+    # Logs from the background, where a logger that fails must stop nothing.
+    def log(level, text)
+      logger.public_send(level, text)
+    rescue StandardError
+      nil
+    end
+
     # Milliseconds that do not step with the wall clock.
     def now
       Process.clock_gettime(CLOCK, :float_millisecond)
@@ -82,8 +89,15 @@ module Mortise
 
   # Connections of the locks' own by redis-client, which is also below redis-rb 5 and later.
   class ByRedisClient
+    # The library asks again by itself, within its limits.
+    module NoRetries
+      def retry_connecting?(_attempt, error)
+        super(1 << 30, error)
+      end
+    end
+
     def initialize(config)
-      @config = config
+      @config = config.dup.extend(NoRetries)
     end
 
     # Clients of equal settings share a session.
@@ -291,7 +305,7 @@ module Mortise
         @busy.call ? @work.call : wait(TICK)
         break if @mutex.synchronize { idle? and (@thread = nil).nil? }
       rescue StandardError => error
-        Mortise.logger.error("a lock's background work failed and goes on: #{error.full_message}")
+        Mortise.log(:error, "a lock's background work failed and goes on: #{error.full_message}")
         sleep 1
       end
     end
