@@ -44,7 +44,7 @@ class RailsTest < Minitest::Test
 
       def lock_key
         serialized = ActiveJob::Arguments.serialize([nil])
-        "activejob:#{self.class.name}:#{Digest::SHA256.hexdigest(serialized.inspect)[0, 32]}"
+        "activejob:#{self.class.name}:#{Digest::SHA256.hexdigest(JSON.generate(serialized))[0, 32]}"
       end
 
       def perform
@@ -69,6 +69,21 @@ class RailsTest < Minitest::Test
 
     class OneAtATime < Job
       lock(:while_executing, again: 0.1, lease: 1) { nil }
+    end
+
+    # A later callback stops it.
+    class Stopped < Job
+      lock :until_executed
+      before_enqueue { throw :abort }
+    end
+
+    class FailingAdapter < ActiveJob::QueueAdapters::AsyncAdapter
+      def enqueue(_job) = raise(KeyError, "no queue")
+    end
+
+    Record = Struct.new(:id) do
+      def cache_key = "records/#{id}"
+      def to_s = "#<Record:0x#{object_id}>"
     end
   end
 
@@ -96,6 +111,33 @@ class RailsTest < Minitest::Test
     assert Once.perform_later(2, 0)
     assert_equal [1, 2], runs(4).map(&:last).uniq.sort
     eventually { Once.perform_later(1, 0) }
+  end
+
+  def test_a_job_that_is_not_queued_after_all_gives_its_lock_back
+    refute Stopped.perform_later(1, 0)
+    assert_equal 0, server.count("holders")
+    ActiveJob::Base.queue_adapter = FailingAdapter.new
+    assert_raises(KeyError) { Once.perform_later(1, 0) }
+    assert_equal 0, server.count("holders")
+    ActiveJob::Base.queue_adapter = :inline
+    assert_raises(KeyError) { Once.perform_later(:fails, 0) } # the job's own error
+    assert_equal 0, server.count("holders")
+  ensure
+    ActiveJob::Base.queue_adapter = :async
+  end
+
+  def test_a_job_that_is_unique_from_being_queued_has_no_limit
+    assert_raises(ArgumentError) { Class.new(Job) { lock :until_executed, limit: 2 } }
+  end
+
+  def test_the_lock_of_a_job_has_the_same_name_in_every_locale
+    before = Encoding.default_external
+    Encoding.default_external = Encoding::UTF_8
+    assert Once.perform_later("Z\u00fcrich", 1)
+    Encoding.default_external = Encoding::US_ASCII
+    refute Once.perform_later("Z\u00fcrich", 1)
+  ensure
+    Encoding.default_external = before
   end
 
   def test_a_failed_job_releases_its_lock
@@ -133,6 +175,11 @@ class RailsTest < Minitest::Test
     end
     assert_equal ["the report"], threads.map(&:value).uniq
     assert_equal 1, computed.size
+  end
+
+  def test_equal_records_have_the_same_lock
+    cache.lock(Record.new(7)).synchronize { assert_nil cache.lock(Record.new(7)).acquire(wait: 0) }
+    cache.lock(%w[a b]).synchronize { assert server.held?("shop:lock:a/b") }
   end
 
   def test_a_cached_false_or_nil_is_not_computed_again

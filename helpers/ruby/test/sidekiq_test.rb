@@ -76,6 +76,65 @@ class SidekiqTest < Minitest::Test
     assert_raises(ArgumentError) { Mortise::Sidekiq.send(:key_of, job.merge("args" => [{}])) }
   end
 
+  def key(job)
+    Mortise::Sidekiq.send(:key_of, job)
+  end
+
+  # The next scheduled job, taken off its list as Sidekiq does when it is due.
+  def scheduled
+    JSON.parse(server.call("ZPOPMIN", "schedule").first)
+  end
+
+  def queue_size
+    server.call("LLEN", "queue:default")
+  end
+
+  def test_a_scheduled_job_whose_lock_is_refused_is_queued_without_it
+    Once.perform_in(600, @ledger, 0)
+    job = scheduled
+    server.call("LOCK.REVOKE", key(job), "job:#{job['jid']}")
+    Sidekiq::Client.push(job)
+    assert_equal 1, queue_size
+  end
+
+  def test_options_may_be_the_texts_that_json_makes_of_durations
+    job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed", "lock_ttl" => "600", "lock_timeout" => "0",
+            "lock_lease" => "3", "lock_again_in" => "60" }
+    ran = false
+    Mortise::Sidekiq::Server.new.call(nil, job, "default") { ran = true }
+    assert ran
+    Mortise::Lock.new(@locks, key(job)).synchronize { Mortise::Sidekiq::Server.new.call(nil, job, "default") { flunk } }
+    assert_equal "1", scheduled["jid"]
+  end
+
+  def test_a_job_that_is_unique_from_being_queued_has_no_limit
+    job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed", "lock_limit" => 2 }
+    assert_match(/lock_limit/, assert_raises(ArgumentError) { Mortise::Sidekiq.lock_of(job) }.message)
+  end
+
+  def test_a_job_that_a_later_middleware_stops_gives_its_lock_back
+    job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed" }
+    queueing = Mortise::Sidekiq::Client.new
+    assert_nil(queueing.call(nil, job, "default", nil) { nil })
+    refute server.held?(key(job))
+    assert_raises(KeyError) { queueing.call(nil, job, "default", nil) { raise KeyError } }
+    refute server.held?(key(job))
+    assert(queueing.call(nil, job, "default", nil) { job })
+    assert server.held?(key(job))
+  end
+
+  def test_the_retry_of_a_job_that_came_back_takes_its_lock_again
+    job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed", "lock_again_in" => 60 }
+    Mortise::Lock.new(@locks, key(job)).synchronize do
+      Mortise::Sidekiq::Server.new.call(nil, job, "default") { flunk }
+      job = scheduled
+      Sidekiq::Client.push(job)
+      assert_equal 1, queue_size, "it was not queued"
+    end
+    Sidekiq::Client.push(job.merge("retry_count" => 0))
+    assert_equal ["job:1"], server.holds(key(job)).map { |held| held["owner"] }
+  end
+
   def test_a_job_is_queued_once_until_it_has_run
     assert Once.perform_async(@ledger, 0)
     refute Once.perform_async(@ledger, 0)

@@ -10,6 +10,7 @@
 
 require "active_job"
 require "digest"
+require "json"
 require_relative "job_lock"
 
 module Mortise
@@ -30,16 +31,28 @@ module Mortise
       # lock is held by another comes back.
       def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)
         raise ArgumentError, "a lock is :until_executed or :while_executing, not #{kind.inspect}" unless %i[until_executed while_executing].include?(kind)
+        raise ArgumentError, "a limit is for :while_executing only" if limit && kind == :until_executed
 
         key ||= -> { limit ? nil : arguments }
         made = lambda do |job|
           # Serialized, an object has the same name in each process; by itself its name may be an address.
           serialized = ::ActiveJob::Arguments.serialize([job.instance_exec(&key)])
-          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(serialized.inspect)[0, 32]]
+          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(JSON.generate(serialized))[0, 32]]
           JobLock.new(Mortise::ActiveJob.redis, parts.join(":"), job.job_id, ttl: ttl, wait: wait, limit: limit, lease: lease)
         end
-        before_enqueue { throw :abort unless @lock_again || made.call(self).queue } if kind == :until_executed
+        take_when_queued(made) if kind == :until_executed
         around_perform { |job, block| job.send(:under_lock, made.call(job), again, block) }
+      end
+
+      private
+
+      def take_when_queued(made)
+        before_enqueue { throw :abort unless @lock_again || made.call(self).queue }
+        around_enqueue do |job, block|
+          queued = block.call && job.try(:successfully_enqueued?) != false # which Active Job 6 does not have
+        ensure
+          made.call(job).unqueue unless queued || @lock_again # a later callback or the adapter stopped it
+        end
       end
     end
 

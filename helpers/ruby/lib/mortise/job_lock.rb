@@ -22,6 +22,13 @@ module Mortise
       !@queued.acquire(owner: @owner).nil?
     end
 
+    # Gives back the lock of a job that was not queued after all.
+    def unqueue
+      @queued.take_over(@owner)&.release
+    rescue Error => error
+      Mortise.logger.warn("the lock of a job that was not queued lasts until its end: #{error.message}")
+    end
+
     # Runs the block while no other job with this key runs. False where one does, for longer than `wait`: then the block does not run.
     def run
       ran = false

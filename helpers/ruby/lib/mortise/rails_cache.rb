@@ -11,7 +11,7 @@ module Mortise
   module RailsCache
     # A `Mortise::Lock` by the cache's own connections.
     def lock(name, **options)
-      Lock.new(redis, normalize_key("lock:#{name}", nil), **options)
+      Lock.new(redis, normalize_key("lock:#{send(:expanded_key, name)}", nil), **options)
     end
 
     # What is cached under `name`, also a cached nil or false; if there is nothing, one process computes it while the others wait.

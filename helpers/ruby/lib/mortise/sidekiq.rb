@@ -33,9 +33,21 @@ module Mortise
 
       # The lock of a job. It waits for `lock_ttl` seconds at most (an hour), after the time at which it is due.
       def lock_of(job)
+        raise ArgumentError, "lock_limit is for lock: :while_executing only" if job["lock_limit"] && job["lock"].to_s == "until_executed"
+
         delay = [job["at"].to_f - Time.now.to_f, 0].max
-        JobLock.new(redis, key_of(job), job["jid"], ttl: (job["lock_ttl"] || 3600) + delay, wait: job["lock_timeout"] || 0,
-                                                    limit: job["lock_limit"], lease: job["lock_lease"] || JobLock::LEASE)
+        JobLock.new(redis, key_of(job), job["jid"], ttl: seconds(job, "lock_ttl", 3600) + delay, wait: seconds(job, "lock_timeout", 0),
+                                                    limit: job["lock_limit"], lease: seconds(job, "lock_lease", JobLock::LEASE))
+      end
+
+      # JSON makes texts of durations such as `10.minutes`.
+      def seconds(job, option, default)
+        Float(job[option] || default)
+      end
+
+      # How often the job has failed.
+      def failures(job)
+        job["retry_count"] ? job["retry_count"] + 1 : 0
       end
 
       private
@@ -65,20 +77,26 @@ module Mortise
       include ::Sidekiq::ClientMiddleware if defined?(::Sidekiq::ClientMiddleware)
 
       def call(_class, job, _queue, _pool)
-        return yield unless job["lock"].to_s == "until_executed" && !job["lock_again"]
-        return yield if queued?(job)
+        return yield unless job["lock"].to_s == "until_executed" && job["lock_again"] != Sidekiq.failures(job)
 
-        ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs")
-        false
+        unless queued?(job)
+          ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs")
+          return false
+        end
+        begin
+          queued = yield
+        ensure
+          Sidekiq.lock_of(job).unqueue unless queued # a later middleware stopped it
+        end
       end
 
       private
 
-      # If no server answers, the job is queued without its lock, for a scheduled one is on no other list by now. Whoever runs it
+      # If the lock cannot be asked for, the job is queued without it, for a scheduled one is on no other list by now. Whoever runs it
       # needs the lock in any case.
       def queued?(job)
         Sidekiq.lock_of(job).queue
-      rescue Unreachable => error
+      rescue Error, ArgumentError, NameError, TypeError => error
         ::Sidekiq.logger.warn("job #{job["jid"]} is queued without its lock: #{error.message}")
         true
       end
@@ -100,7 +118,10 @@ module Mortise
         case job["on_conflict"].to_s
         when "raise" then raise Busy, "another job holds the lock of #{job["jid"]}" # Sidekiq retries it
         when "log" then ::Sidekiq.logger.info("job #{job["jid"]} is dropped: another one holds its lock")
-        else ::Sidekiq::Client.push(job.merge("lock_again" => true, "at" => Time.now.to_f + (job["lock_again_in"] || 5)))
+        else
+          # It comes back without a lock of its own. If it fails then, its retry takes one again.
+          at = Time.now.to_f + Sidekiq.seconds(job, "lock_again_in", 5)
+          ::Sidekiq::Client.push(job.merge("lock_again" => Sidekiq.failures(job), "at" => at))
         end
       end
     end
