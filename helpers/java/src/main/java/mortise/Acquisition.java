@@ -61,8 +61,9 @@ final class Acquisition {
                 held.release(0);
             }
         }, locks.listeners);
-        given.whenComplete((held, error) -> {
-            if (given.isCancelled()) {
+        given.whenComplete((held, error) -> { // by a time-out of the program's, say
+            boolean isOurs = error == null && outcome.isDone() && !outcome.isCompletedExceptionally() && outcome.join() == held;
+            if (!isOurs) {
                 cancel();
             }
         });

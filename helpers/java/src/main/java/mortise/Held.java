@@ -111,13 +111,16 @@ public final class Held implements AutoCloseable {
                 return null;
             }
             locks.job(+1);
-            var replies = each(key -> left == 0 ? List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)
-                : List.of("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token));
+            Function<String, List<String>> words = key -> left == 0 ? List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)
+                : List.of("LOCK.RELEASE", key, owner, "READ", "HOLDS", "" + left, "TOKEN", "" + token);
+            var replies = each(words);
             if (left == 0) {
                 end();
             }
             return replies.thenApply(arrived -> {
-                if (left > 0 && !(arrived.get(0) instanceof Long)) {
+                if (left > 0 && arrived.get(0) instanceof LockException e && e.passes()) {
+                    locks.insist(words.apply(key())); // it lowers the count, also where it is done already
+                } else if (left > 0 && !(arrived.get(0) instanceof Long)) {
                     locks.with(this::lose);
                 } else if (arrived.stream().anyMatch(Held::isFailure)) {
                     locks.leave(keys, owner);
@@ -172,9 +175,13 @@ public final class Held implements AutoCloseable {
      * @throws LockException.Lost if it was lost before
      * @throws LockException.Refused after which it is held as before
      * @throws LockException.Unanswered when the outcome is unknown: then both names leave the lock
-     * @throws IllegalStateException while another thread passes it on
+     * @throws IllegalStateException while another thread passes it on, or if several locks were taken at once: each would have a token of
+     *     its own then
      */
     public long passTo(String owner, Duration lease) {
+        if (keys.size() > 1) {
+            throw new IllegalStateException("several locks that were taken at once cannot be passed on");
+        }
         return pass(Objects.requireNonNull(owner, "owner"), lease, false);
     }
 
@@ -264,8 +271,13 @@ public final class Held implements AutoCloseable {
 
     /** Keeps only a read hold: waiting readers are granted. */
     void downgrade() {
-        locks.send(List.of("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token));
-        Object reply = locks.send(List.of("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token)).join();
+        Object reply = locks.send(List.of("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token)).join();
+        if (isRefusal(reply)) { // without memory, say: it writes as before
+            throw (LockException) reply;
+        }
+        if (reply instanceof Long) {
+            reply = locks.send(List.of("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token)).join();
+        }
         if (!Long.valueOf(1).equals(reply)) {
             locks.with(this::lose);
             throw isRefusal(reply) ? (LockException) reply : gone();
@@ -282,6 +294,14 @@ public final class Held implements AutoCloseable {
             if (answer.error() != null) {
                 throw answer.error();
             }
+            if (answer.token() == 0) { // it was not let in for so long, or the hold is gone
+                LockException problem = prolong(lease).join();
+                if (problem instanceof LockException.Lost || problem != null && left == Locks.FOREVER) {
+                    throw problem;
+                }
+                check();
+                return false;
+            }
             boolean isConfirmed = answer.token() <= token || locks.replicas == 0;
             locks.with(() -> token = Math.max(token, answer.token()));
             LockException problem = isConfirmed ? null : prolong(lease).join();
@@ -289,7 +309,7 @@ public final class Held implements AutoCloseable {
                 throw problem;
             }
             check();
-            return answer.token() != 0;
+            return true;
         } catch (LockException.Refused e) { // it has changed nothing
             if (isGone(e)) {
                 locks.with(this::lose);
@@ -343,7 +363,7 @@ public final class Held implements AutoCloseable {
         long sent = Clock.now();
         var sending = locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
         return sending.thenApply(replies -> locks.get(() -> {
-            if (replies.stream().anyMatch(Held::isGone)) {
+            if (over || replies.stream().anyMatch(Held::isGone)) {
                 return gone();
             }
             for (Object reply : replies) {

@@ -97,7 +97,7 @@ public class LockException extends IllegalMonitorStateException {
             return switch (code) {
                 case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED",
                     "NOREPLICAS", "MISCONF", "BUSY" -> true;
-                default -> false;
+                default -> getMessage().startsWith("ERR max number of clients");
             };
         }
     }

@@ -177,7 +177,7 @@ public final class Locks implements AutoCloseable {
         stopped.completeOnTimeout(null, limit.toMillis(), TimeUnit.MILLISECONDS).join();
         with(() -> nodes.values().forEach(Node::end));
         timer.shutdownNow();
-        CompletableFuture.runAsync(client::close, listeners).join(); // this thread may be interrupted
+        CompletableFuture.runAsync(client::close, run -> Threads.daemon("mortise-close", run).start()).join(); // this thread may be interrupted
     }
 
     /** How to take a lock. */

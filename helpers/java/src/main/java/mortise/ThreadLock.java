@@ -42,7 +42,7 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lock() {
-        takeUninterrupted(Locks.FOREVER);
+        taken(takeUninterrupted(Locks.FOREVER));
     }
 
     @Override
@@ -52,7 +52,14 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lockInterruptibly() throws InterruptedException {
-        take(Locks.FOREVER, Locks.FOREVER, true);
+        taken(take(Locks.FOREVER, Locks.FOREVER, true));
+    }
+
+    /** A wait without limit ends with the lock, or with an exception. */
+    private void taken(boolean isTaken) {
+        if (!isTaken) {
+            throw new LockException.Busy(key);
+        }
     }
 
     @Override

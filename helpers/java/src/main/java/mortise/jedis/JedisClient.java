@@ -24,16 +24,26 @@ import redis.clients.jedis.util.SafeEncoder;
 
 /** Jedis: one server, Sentinel or a cluster. It opens connections of its own: no pool can run dry under a release, and nothing is sent twice. */
 public final class JedisClient implements Client {
+    private static final int CONNECT = 2_000; // ms that a server may take to accept a connection, and then to answer each command that begins it
+
     private final JedisClientConfig config;
     private final Function<String, HostAndPort> serverOf; // a key, as the program's client knows it
     private final Runnable refresh;
     private final Runnable close;
 
     private JedisClient(JedisClientConfig config, Function<String, HostAndPort> serverOf, Runnable refresh, Runnable close) {
-        this.config = config;
+        this.config = DefaultJedisClientConfig.builder().from(config)
+            .connectionTimeoutMillis(limited(config.getConnectionTimeoutMillis()))
+            .socketTimeoutMillis(limited(config.getSocketTimeoutMillis()))
+            .build();
         this.serverOf = serverOf;
         this.refresh = refresh;
         this.close = close;
+    }
+
+    /** Zero is without limit. */
+    private static int limited(int millis) {
+        return millis == 0 ? CONNECT : Math.min(millis, CONNECT);
     }
 
     public static JedisClient of(String host, int port) {

@@ -41,7 +41,10 @@ import org.springframework.expression.spel.standard.SpelExpressionParser;
 @Configuration(proxyBeanMethods = false)
 @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
 public class LockedMethods {
-    private static final ThreadLocal<Deque<LongSupplier>> tokens = ThreadLocal.withInitial(ArrayDeque::new);
+    private static final ThreadLocal<Deque<Inside>> inside = ThreadLocal.withInitial(ArrayDeque::new);
+
+    /** A method that this thread is in. A lock that a future holds belongs to no thread. */
+    private record Inside(String key, boolean isAsync, LongSupplier token) {}
 
     /**
      * The fencing token of the innermost {@link Locked} method that this thread is in, if its lock is held at this moment.
@@ -49,11 +52,11 @@ public class LockedMethods {
      * @throws LockException.Lost if it was lost
      */
     public static long token() {
-        LongSupplier token = tokens.get().peek();
-        if (token == null) {
+        Inside innermost = inside.get().peek();
+        if (innermost == null) {
             throw new IllegalMonitorStateException("this thread is in no method with @Locked");
         }
-        return token.getAsLong();
+        return innermost.token.getAsLong();
     }
 
     /** Registers the proxy creator of the context, which applies each advisor once. A second one would apply all of them twice. */
@@ -98,12 +101,14 @@ public class LockedMethods {
             var both = locks.getObject().readWriteLock(key, Duration.ofMillis(locked.lease()));
             ThreadLock lock = locked.read() ? both.readLock() : both.writeLock();
             Class<?> returned = method.getReturnType();
-            if (returned == CompletableFuture.class || returned == CompletionStage.class) {
-                if (both.writeLock().getHoldCount() + both.readLock().getHoldCount() > 0) {
-                    throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
-                }
+            boolean isAsync = returned == CompletableFuture.class || returned == CompletionStage.class;
+            boolean isOfThread = both.writeLock().getHoldCount() + both.readLock().getHoldCount() > 0;
+            if (isAsync && isOfThread || inside.get().stream().anyMatch(outer -> outer.isAsync && outer.key.equals(key))) {
+                throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
+            }
+            if (isAsync) {
                 Held held = take(key, locked);
-                return run(call, held::check, held::unlock, true);
+                return run(call, new Inside(key, true, held::check), held::unlock);
             } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null) {
                 throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
             }
@@ -112,7 +117,7 @@ public class LockedMethods {
             } else if (!lock.tryLock(locked.waitFor(), TimeUnit.MILLISECONDS)) {
                 throw new LockException.Busy(key);
             }
-            return run(call, lock::token, lock::unlock, false);
+            return run(call, new Inside(key, false, lock::token), lock::unlock);
         }
 
         private Held take(String key, Locked locked) throws InterruptedException {
@@ -124,18 +129,18 @@ public class LockedMethods {
         }
 
         /** Holds the lock until the method has returned, or the future that it returns has completed, on whatever thread that is. */
-        private static Object run(MethodInvocation call, LongSupplier token, Runnable unlock, boolean isAsync) throws Throwable {
+        private static Object run(MethodInvocation call, Inside here, Runnable unlock) throws Throwable {
             Object result;
-            tokens.get().push(token);
+            inside.get().push(here);
             try {
                 result = call.proceed();
             } catch (Throwable e) {
                 unlock(unlock, e);
                 throw e;
             } finally {
-                tokens.get().pop();
+                inside.get().pop();
             }
-            if (isAsync && result != null) {
+            if (here.isAsync && result != null) {
                 return ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(unlock, failure));
             }
             unlock.run();
