@@ -3,11 +3,13 @@ package mortise;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -45,6 +47,63 @@ class ThreadsTest extends EachClient {
             eventually("it is being passed on", () -> !held.isHeld());
             var refused = assertThrows(RuntimeException.class, () -> held.passTo("two", MINUTE));
             assertTrue(refused instanceof IllegalStateException || first.isDone(), () -> "" + refused);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void close_ends_though_everything_that_depends_on_locks_blocks(Via via) {
+        var locks = locks(via);
+        var inside = new AtomicInteger();
+        var never = new CompletableFuture<Void>();
+        for (int i = 0; i < 100; i++) {
+            locks.take("k" + i).acquireAsync().thenAccept(held -> {
+                inside.incrementAndGet();
+                never.join();
+            });
+        }
+        eventually("most are inside", () -> inside.get() >= 64);
+        try {
+            assertTimeoutPreemptively(Duration.ofSeconds(30), () -> locks.close());
+        } finally {
+            never.complete(null);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void close_ends_in_time_though_the_client_does_not_close(Via via) throws Exception {
+        Client real = via.connect(server.port);
+        var closed = new CompletableFuture<Void>();
+        var stuck = new Client() {
+            @Override
+            public String node(String key) {
+                return real.node(key);
+            }
+
+            @Override
+            public Channel connect(String node) {
+                return real.connect(node);
+            }
+
+            @Override
+            public void refresh() {
+                real.refresh();
+            }
+
+            @Override
+            public void close() {
+                closed.join();
+                real.close();
+            }
+        };
+        var locks = new Locks(stuck);
+        locks.take("k").acquire();
+        try {
+            assertTimeoutPreemptively(Duration.ofSeconds(30), () -> locks.close(Duration.ofSeconds(1)));
+            assertTrue(server.isFree("k"));
+        } finally {
+            closed.complete(null);
         }
     }
 }
