@@ -300,7 +300,7 @@ public final class Locks implements AutoCloseable {
             return start().future();
         }
 
-        /** The lock, or null if it is held by others for that many milliseconds. */
+        /** The lock, or null if it is held by others for that many milliseconds; never null without a limit. */
         Held within(long wait, boolean interruptible) throws InterruptedException {
             if (interruptible && Thread.interrupted()) {
                 throw new InterruptedException();
@@ -309,6 +309,9 @@ public final class Locks implements AutoCloseable {
             try {
                 return start().await(interruptible);
             } catch (LockException.Busy e) {
+                if (wait == FOREVER) {
+                    throw e;
+                }
                 return null;
             }
         }

@@ -42,7 +42,7 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lock() {
-        taken(takeUninterrupted(Locks.FOREVER));
+        takeUninterrupted(Locks.FOREVER);
     }
 
     @Override
@@ -52,14 +52,7 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lockInterruptibly() throws InterruptedException {
-        taken(take(Locks.FOREVER, Locks.FOREVER, true));
-    }
-
-    /** A wait without limit ends with the lock, or with an exception. */
-    private void taken(boolean isTaken) {
-        if (!isTaken) {
-            throw new LockException.Busy(key);
-        }
+        take(Locks.FOREVER, Locks.FOREVER, true);
     }
 
     @Override
@@ -85,6 +78,7 @@ public final class ThreadLock implements Lock {
         }
     }
 
+    /** Whether it was taken within that wait. A wait without limit ends with the lock, or with an exception. */
     private boolean take(long wait, long longest, boolean interruptible) throws InterruptedException {
         Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
@@ -99,6 +93,9 @@ public final class ThreadLock implements Lock {
         } else {
             hold.held.check();
             if (!read && hold.writes == 0 && !hold.held.upgrade(wait, interruptible)) {
+                if (wait == Locks.FOREVER) {
+                    throw new LockException.Busy(key);
+                }
                 return false;
             }
         }
@@ -120,7 +117,13 @@ public final class ThreadLock implements Lock {
         return read ? hold.reads += more : (hold.writes += more);
     }
 
-    /** @throws LockException.Lost if the lock was lost meanwhile; then it has to be unlocked as often all the same */
+    /**
+     * Unlocks it once.
+     *
+     * @throws LockException.Lost if the lock was lost meanwhile; then it has to be unlocked as often all the same
+     * @throws LockException.Refused if the server refuses that. A writer that was to go on as a reader then keeps everybody else out until
+     *     it has unlocked the read lock, too
+     */
     @Override
     public void unlock() {
         Hold hold = ofThread();
