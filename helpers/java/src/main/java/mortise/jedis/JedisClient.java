@@ -32,13 +32,18 @@ public final class JedisClient implements Client {
     private final Runnable close;
 
     private JedisClient(JedisClientConfig config, Function<String, HostAndPort> serverOf, Runnable refresh, Runnable close) {
-        this.config = DefaultJedisClientConfig.builder().from(config)
-            .connectionTimeoutMillis(limited(config.getConnectionTimeoutMillis()))
-            .socketTimeoutMillis(limited(config.getSocketTimeoutMillis()))
-            .build();
+        this.config = config;
         this.serverOf = serverOf;
         this.refresh = refresh;
         this.close = close;
+    }
+
+    /** The program's settings, with limits. */
+    private static JedisClientConfig limited(JedisClientConfig config) {
+        return DefaultJedisClientConfig.builder().from(config)
+            .connectionTimeoutMillis(limited(config.getConnectionTimeoutMillis()))
+            .socketTimeoutMillis(limited(config.getSocketTimeoutMillis()))
+            .build();
     }
 
     /** Zero is without limit. */
@@ -63,7 +68,7 @@ public final class JedisClient implements Client {
 
     /** A cluster, found from any of its nodes. */
     public static JedisClient cluster(Set<HostAndPort> nodes, JedisClientConfig config) {
-        var provider = new ClusterConnectionProvider(nodes, config);
+        var provider = new ClusterConnectionProvider(nodes, limited(config));
         Function<String, HostAndPort> serverOf = key -> {
             HostAndPort node = provider.getNode(JedisClusterCRC16.getSlot(key));
             if (node == null) {
@@ -82,7 +87,7 @@ public final class JedisClient implements Client {
     @Override
     public Client.Channel connect(String node) {
         try {
-            return new Opened(new Connection(HostAndPort.from(node), config));
+            return new Opened(new Connection(HostAndPort.from(node), limited(config)));
         } catch (JedisDataException e) { // a wrong password, say
             throw new LockException.Refused(e.getMessage());
         }
