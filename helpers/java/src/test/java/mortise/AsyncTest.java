@@ -3,6 +3,7 @@ package mortise;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -10,6 +11,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -68,5 +71,36 @@ class AsyncTest extends EachClient {
         locks.close(Duration.ofSeconds(10));
         assertTrue(assertThrows(ExecutionException.class, waiting::get).getCause() instanceof LockException.Closed);
         assertFalse(first.isHeld());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_future_whose_time_is_over_leaves_nothing(Via via) throws Exception {
+        var locks = locks(via);
+        Held first = locks.take("k").acquire();
+        var failing = locks.take("k").acquireAsync().orTimeout(100, TimeUnit.MILLISECONDS);
+        var ending = locks.take("k").acquireAsync().completeOnTimeout(null, 100, TimeUnit.MILLISECONDS);
+        assertTrue(assertThrows(ExecutionException.class, failing::get).getCause() instanceof TimeoutException);
+        assertNull(ending.get());
+        eventually("nobody waits", () -> server.waiters("k") == 0);
+        first.unlock();
+        assertTrue(server.isFree("k"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void what_depends_on_many_futures_may_wait_for_other_locks(Via via) throws Exception {
+        var locks = locks(via);
+        Held other = locks.take("other").acquire();
+        var futures = new ArrayList<CompletableFuture<Void>>();
+        for (int i = 0; i < 100; i++) {
+            futures.add(locks.take("k" + i).acquireAsync().thenAccept(held -> {
+                locks.take("other").acquireAsync().join().unlock();
+                held.unlock();
+            }));
+        }
+        eventually("all wait", () -> server.waiters("other") == 100);
+        other.unlock();
+        CompletableFuture.allOf(futures.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
     }
 }

@@ -1,7 +1,10 @@
 package mortise;
 
+import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.lettuce.core.ClientOptions;
@@ -11,7 +14,10 @@ import io.lettuce.core.internal.HostAndPort;
 import io.lettuce.core.protocol.ProtocolVersion;
 import io.lettuce.core.resource.ClientResources;
 import io.lettuce.core.resource.MappingSocketAddressResolver;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.Test;
@@ -19,6 +25,8 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.Jedis;
+import redis.clients.jedis.exceptions.JedisConnectionException;
 
 /** Connections with the settings of the program's client, and what a server says that refuses them. */
 @Timeout(60)
@@ -64,6 +72,65 @@ class ConnectingTest {
             program.connect(RedisURI.create("locks.internal", 1)).sync().ping(); // neither it nor its resources were closed
             program.shutdown();
             resources.shutdown();
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_server_with_too_many_clients_is_asked_again(EachClient.Via via) throws Exception {
+        try (var server = new TestServer(); var locks = new Locks(via.connect(server.port)); var admin = new Jedis("127.0.0.1", server.port)) {
+            admin.configSet("maxclients", "1");
+            var waiting = EachClient.start(() -> locks.take("k").acquire());
+            eventually("it is refused", () -> !admin.info("stats").contains("rejected_connections:0"));
+            admin.configSet("maxclients", "100");
+            waiting.get(30, TimeUnit.SECONDS).unlock();
+        }
+    }
+
+    @Test
+    void a_time_out_of_lettuces_commands_ends_no_request() throws Exception {
+        try (var server = new TestServer();
+            var locks = new Locks(LettuceClient.of(RedisURI.create("redis://127.0.0.1:" + server.port + "?timeout=500ms")))) {
+            eventually("it is connected", () -> {
+                try {
+                    locks.take("first").acquire().unlock();
+                    return true;
+                } catch (LockException.Unanswered | InterruptedException e) {
+                    return false;
+                }
+            });
+            try (var frozen = server.freeze()) {
+                var asking = locks.take("k").wait(Duration.ZERO).acquireAsync();
+                Thread.sleep(1000);
+                assertFalse(asking.isDone(), "it has not waited for the reply");
+            }
+        }
+    }
+
+    @Test
+    void jedis_connects_in_time_whatever_the_programs_time_out_is() throws Exception {
+        try (var silent = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"))) {
+            for (int millis : new int[] {0, 60_000}) {
+                var client = JedisClient.of(new redis.clients.jedis.HostAndPort("127.0.0.1", silent.getLocalPort()),
+                    DefaultJedisClientConfig.builder().socketTimeoutMillis(millis).build());
+                assertTimeoutPreemptively(Duration.ofSeconds(20), () ->
+                    assertThrows(JedisConnectionException.class, () -> client.connect("127.0.0.1:" + silent.getLocalPort())));
+            }
+        }
+    }
+
+    @Test
+    void jedis_connects_with_the_settings_of_the_program() throws Exception {
+        try (var server = new TestServer("--requirepass", "right")) {
+            var config = DefaultJedisClientConfig.builder().password("right").clientName("billing").database(3).resp3()
+                .hostAndPortMapper(address -> new redis.clients.jedis.HostAndPort("127.0.0.1", server.port)).build();
+            try (var locks = new Locks(JedisClient.of(new redis.clients.jedis.HostAndPort("locks.internal", 1), config));
+                var admin = new Jedis("127.0.0.1", server.port)) {
+                locks.take("k").acquire();
+                admin.auth("right");
+                assertTrue(admin.clientList().lines().anyMatch(line -> line.toLowerCase().contains("cmd=lock.wlock")
+                    && line.contains("name=billing") && line.contains("db=3") && line.contains("resp=3")), admin.clientList());
+            }
         }
     }
 }

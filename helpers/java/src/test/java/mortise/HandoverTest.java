@@ -223,4 +223,19 @@ class HandoverTest extends EachClient {
         pool.release();
         assertEquals(2, pool.availablePermits());
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_permit_that_a_server_without_replicas_takes_not_back_comes_back_later_and_the_others_stay_taken(Via via) throws Exception {
+        var pool = locks(via).semaphore("pool", 3);
+        pool.acquire(3);
+        server.run("CONFIG", "SET", "min-replicas-to-write", "1");
+        pool.release();
+        assertEquals(3, (Long) holds("pool").get(0).get("read"));
+        server.run("CONFIG", "SET", "min-replicas-to-write", "0");
+        eventually("it is back", () -> pool.availablePermits() > 0);
+        assertEquals(1, pool.availablePermits());
+        pool.release(2);
+        assertTrue(server.isFree("pool"));
+    }
 }

@@ -42,6 +42,12 @@ class RepliesTest extends EachClient {
         return real.apply(words);
     }
 
+    private Object delayReply(List<String> words, Function<List<String>, Object> real) {
+        Object reply = real.apply(words);
+        delay(words, own -> null);
+        return reply;
+    }
+
     @Test
     void a_takeover_without_a_reply_in_time_says_so_and_leaves_no_hold() {
         var locks = between((words, real) -> words.get(0).equals("LOCK.PASS") ? delay(words, real) : real.apply(words));
@@ -201,5 +207,19 @@ class RepliesTest extends EachClient {
             return (List<Object>) fields;
         }).toList();
         return List.of(since, mail.get(1), letters);
+    }
+
+    @Test
+    void an_extension_whose_reply_comes_after_the_loss_reports_it() throws Exception {
+        var locks = between((words, real) -> words.get(0).equals("LOCK.RENEW") ? delayReply(words, real) : real.apply(words));
+        Held held = locks.take("k").lease(Duration.ofMillis(500)).fixed().acquire();
+        var extending = start(() -> {
+            held.extend(Duration.ofHours(1));
+            return null;
+        });
+        held.lost().get(60, TimeUnit.SECONDS);
+        late.countDown();
+        assertTrue(assertThrows(ExecutionException.class, extending::get).getCause() instanceof LockException.Lost);
+        eventually("it is free", () -> server.isFree("k"));
     }
 }

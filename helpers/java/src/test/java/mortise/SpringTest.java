@@ -75,6 +75,12 @@ class SpringTest {
         }
 
         @Locked(key = "'stock:' + #id")
+        public CompletableFuture<String> promiseAround(long id, Runnable begin) {
+            begin.run();
+            return CompletableFuture.completedFuture("done");
+        }
+
+        @Locked(key = "'stock:' + #id")
         public Future<String> plainFuture(long id) {
             throw new AssertionError("it ran");
         }
@@ -177,6 +183,18 @@ class SpringTest {
         lock.lock();
         assertThrows(IllegalStateException.class, () -> stock.promise(23, new CompletableFuture<>()), "it would wait for itself");
         lock.unlock();
+    }
+
+    @Test
+    void a_method_that_returns_a_future_refuses_calls_that_would_wait_for_it() throws Exception {
+        stock.promiseAround(24, () -> {
+            assertThrows(IllegalStateException.class, () -> stock.token(24));
+            assertThrows(IllegalStateException.class, () -> stock.promise(24, new CompletableFuture<>()));
+            assertTrue(stock.token(25) > 0);
+            assertTrue(LockedMethods.token() > 0);
+        }).get();
+        assertTrue(server.isFree("stock:24"));
+        assertTrue(stock.token(24) > 0);
     }
 
     private final AnnotationConfigApplicationContext context = new AnnotationConfigApplicationContext(Config.class);

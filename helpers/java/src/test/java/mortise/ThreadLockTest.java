@@ -204,4 +204,57 @@ class ThreadLockTest extends EachClient {
         server.run("SET", "j", "x");
         assertThrows(LockException.Refused.class, locks.lock("j")::isLocked);
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_whose_lock_is_gone_learns_that_when_it_asks_to_write(Via via) throws Exception {
+        var locks = locks(via);
+        for (String key : new String[] {"waits", "tries"}) {
+            var both = locks.readWriteLock(key);
+            both.readLock().lock();
+            server.run("DEL", key);
+            server.run("LOCK.WLOCK", key, "somebody", "600000");
+            assertThrows(LockException.Lost.class, () -> {
+                if (key.equals("waits")) {
+                    both.writeLock().lock();
+                } else {
+                    both.writeLock().tryLock();
+                }
+            });
+            assertFalse(both.writeLock().isHeldByCurrentThread() || both.readLock().isHeldByCurrentThread());
+            assertThrows(LockException.Lost.class, both.readLock()::unlock);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_that_waits_to_write_learns_that_its_lock_is_gone(Via via) throws Exception {
+        var locks = locks(via);
+        locks.take("k").read().acquire();
+        var upgrading = start(() -> {
+            var both = locks.readWriteLock("k");
+            both.readLock().lock();
+            both.writeLock().lock();
+            return null;
+        });
+        eventually("it waits", () -> server.waiters("k") == 1);
+        server.run("DEL", "k");
+        var e = assertThrows(ExecutionException.class, () -> upgrading.get(30, TimeUnit.SECONDS));
+        assertTrue(e.getCause() instanceof LockException.Lost, e.toString());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_writer_keeps_the_others_out_where_a_full_server_does_not_let_it_go_on_as_a_reader(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k");
+        both.writeLock().lock();
+        both.readLock().lock();
+        server.run("CONFIG", "SET", "maxmemory", "1");
+        assertEquals("OOM", assertThrows(LockException.Refused.class, both.writeLock()::unlock).code());
+        assertTrue(both.readLock().isHeldByCurrentThread());
+        server.run("CONFIG", "SET", "maxmemory", "0");
+        assertFalse(start(both.readLock()::tryLock).get());
+        both.readLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
 }
