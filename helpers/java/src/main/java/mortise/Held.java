@@ -104,7 +104,10 @@ public final class Held implements AutoCloseable {
         unlock();
     }
 
-    /** Sends the release of all but so many permits of a semaphore: null if the lock is over already. What is not answered is left. */
+    /**
+     * Sends the release of all but so many permits of a semaphore: null if the lock is over already. Without an answer a release of some is
+     * repeated, and of all is followed by a LEAVE.
+     */
     CompletableFuture<List<Object>> release(int left) {
         return locks.get(() -> {
             if (!state()) {

@@ -294,7 +294,8 @@ public final class Locks implements AutoCloseable {
 
         /**
          * The same without a thread that waits: the future completes with the lock, or with the exception that {@link #acquire} throws. A
-         * future that is cancelled leaves nothing behind. What depends on it may block: it has threads of its own.
+         * future that is cancelled, or that its own time-out completes, leaves nothing behind. What depends on it may block: it has threads
+         * of its own.
          */
         public CompletableFuture<Held> acquireAsync() {
             return start().future();
