@@ -21,6 +21,7 @@ import mortise.spring.EnableLocked;
 import mortise.spring.Locked;
 import mortise.spring.LockedMethods;
 import mortise.spring.MortiseLockRegistry;
+import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -208,6 +209,11 @@ class SpringTest {
     @AfterEach
     void stop() {
         context.close();
+    }
+
+    @AfterAll
+    static void stopServer() {
+        server.close();
     }
 
     @Test
