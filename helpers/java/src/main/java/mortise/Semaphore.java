@@ -132,10 +132,12 @@ public final class Semaphore {
             .orElseGet(taken::peek);
     }
 
-    /** How many permits are free now. Asks the server. */
+    /** How many permits are free now: none while a writer holds the lock of this key. Asks the server. */
     public int availablePermits() {
-        long out = locks.holds(key).stream().mapToLong(hold -> (Long) hold.get("read")).sum();
-        return (int) Math.max(0, limit - out);
+        var holds = locks.holds(key);
+        boolean isWritten = holds.stream().anyMatch(hold -> (Long) hold.get("write") > 0);
+        long out = holds.stream().mapToLong(hold -> (Long) hold.get("read")).sum();
+        return isWritten ? 0 : (int) Math.max(0, limit - out);
     }
 
     @Override

@@ -198,6 +198,9 @@ class HandoverTest extends EachClient {
         assertEquals(0, pool.availablePermits());
         pool.release(3);
         assertTrue(server.isFree("pool"));
+        Held writer = locks.take("pool").acquire();
+        assertEquals(0, pool.availablePermits(), "a writer keeps all out");
+        writer.unlock();
         assertThrows(IllegalMonitorStateException.class, pool::release);
         for (int wrong : new int[] {0, -1, 4}) {
             assertThrows(LockException.Refused.class, () -> pool.tryAcquire(wrong), "the server names the bound");
