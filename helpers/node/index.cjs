@@ -8,7 +8,7 @@ const { setTimeout: pause } = require("node:timers/promises");
 const { now } = require("./clock.cjs");
 const { Keeper } = require("./keeper.cjs");
 const { Lock, MultiLock } = require("./lock.cjs");
-const { Again, Ticket, fieldsOf } = require("./node.cjs");
+const { NO_ENTRY, PATIENCE, Again, Ticket, fieldsOf } = require("./node.cjs");
 const { abortable } = require("./promises.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const { Session } = require("./session.cjs");
@@ -19,18 +19,19 @@ const { Unanswered, codeOf } = require("./wire.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
 const ONCE = 1_000; // ms after which a request that does not wait is not sent once more
-const PATIENCE = 10_000; // ms for which an acquisition without a limit goes on trying a server that answers nobody
 const COMMANDS = new Map([["write", "LOCK.ACQUIRE"], ["read", "LOCK.RLOCK"]]);
-const ELSEWHERE = new Set(["READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT"]);
+// After these replies a later attempt may succeed, here or elsewhere.
+const LATER = new Set([
+  "READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "UNBLOCKED", "LEFT", "NOREPLICAS", "MISCONF", "BUSY",
+]);
 const SEVERAL = new Set(["wait", "task", "holder", "signal", "renew", "maxHold", "atLeast", "lease"]);
 const OPTIONS = new Set([...SEVERAL, "mode"]);
 const PERMITS = new Set([...SEVERAL, "permits"]);
-const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (invalid password|AUTH |Client sent AUTH))/; // no later attempt would succeed
 
 /** The error that ends an attempt that got this error in its reply's place. After Again the next attempt may succeed. */
 function refusal(reply, name) {
   if (reply instanceof Unanswered) return new Again("", { cause: reply });
-  return ELSEWHERE.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
+  return LATER.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
 }
 
 function busy(name) {
@@ -105,9 +106,9 @@ class Locks {
         return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0)) ?? none(name);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
-        const { cause } = error;
+        const { cause, since } = error;
         failing = cause && (failing ?? now());
-        const patience = cause ? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt) + PATIENCE : Infinity;
+        const patience = cause ? (since ?? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt)) + PATIENCE : Infinity;
         const end = wait === Infinity ? patience : begin + wait;
         const isLast = wait > 0 ? now() + 20 >= end : tries > 1 || now() >= begin + ONCE;
         if (cause && (isLast || NO_ENTRY.test(cause.cause.message))) throw failure(cause, name);

@@ -5,14 +5,19 @@ const { randomUUID } = require("node:crypto");
 const { setTimeout: pause } = require("node:timers/promises");
 const { now } = require("./clock.cjs");
 const { LATE, inTime } = require("./promises.cjs");
-const { Confirmer, TooFew, Wire, codeOf } = require("./wire.cjs");
+const { Confirmer, TooFew, Unanswered, Wire, codeOf } = require("./wire.cjs");
 
 const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in flight on a connection is unknown
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
+const PATIENCE = 10_000; // ms for which an acquisition without a limit goes on trying a server that answers nobody
 
 const FORBIDDEN = /^(NOPERM|NOAUTH|ERR unknown command)\b/;
+const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (invalid password|AUTH |Client sent AUTH))/; // no later attempt would succeed
 
-/** This attempt came to nothing, the next one may not. `cause`: the error in a reply's place, if there was one. */
+/**
+ * This attempt came to nothing, the next one may not. `cause`: the error in a reply's place, if there was one. `since`: since when no
+ * letters can be collected, if it is that.
+ */
 class Again extends Error {}
 
 function fieldsOf(map) {
@@ -38,6 +43,7 @@ class Node {
   queued = new Set();
   answeredAt = -Infinity; // when it last gave somebody a useful answer
   #doubt = false; // whether somebody may wait in a box that is gone
+  #trouble; // why no letters can be collected now: what waiters get at the end of their patience
   #isListening = false;
 
   constructor(session, address) {
@@ -81,7 +87,7 @@ class Node {
     this.queued.add(ticket);
     this.#doubt ||= since !== this.since;
     this.#listen();
-    const late = () => new Again();
+    const late = () => this.#trouble ?? new Again();
     const answer = await inTime(ticket.answered, ends - now() + LATE).catch(late).finally(() => this.queued.delete(ticket));
     if (answer instanceof Again) throw answer;
     return answer;
@@ -94,29 +100,38 @@ class Node {
     while (this.queued.size > 0 && !this.session.ended) {
       const sent = now();
       const after = this.since === undefined ? [] : ["AFTER", this.since, this.number];
-      const reply = await this.mailWire.call(["LOCK.MAIL", this.box, ...after, "WAIT", MAIL_WAIT]);
-      if (reply instanceof Error) await this.#mailFailed(reply);
+      const wait = this.#trouble ? [] : ["WAIT", MAIL_WAIT]; // after an error a reply at once shows whether it is over
+      const reply = await this.mailWire.call(["LOCK.MAIL", this.box, ...after, ...wait]);
+      if (reply instanceof Error) await this.#mailFailed(reply, Math.min(now(), sent + MAIL_WAIT));
       else this.#deliver(sent, ...reply);
     }
+    this.#trouble = undefined;
     this.#isListening = false;
   }
 
-  async #mailFailed(error) {
+  async #mailFailed(error, at) {
     // The server does not let this user wait. Whether the requests are gone is unknown.
     if (FORBIDDEN.test(error.message)) {
       for (const ticket of this.queued) ticket.settle(Object.assign(new Error(error.message), { sent: true }));
       this.queued.clear();
       return;
     }
+    const since = this.#trouble?.since ?? at;
+    const cause = error instanceof Unanswered ? error : new Unanswered(error, true);
+    const trouble = (this.#trouble = Object.assign(new Again("", { cause }), { since }));
     await pause(50);
     const [first] = this.queued;
     if (first) await this.session.refresh(first.key);
     const moved = codeOf(error) === "MOVED";
     this.#askAgain((ticket) => moved || this.session.nodeOf(ticket.key) !== this);
     if (moved) this.#newBox();
+    const isHopeless = NO_ENTRY.test(cause.cause.message);
+    const isLong = now() >= since + PATIENCE;
+    this.#askAgain((ticket) => isHopeless || (isLong && ticket.left === Infinity), trouble);
   }
 
   #deliver(sent, since, waited, letters) {
+    this.#trouble = undefined;
     if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
     for (const { number, owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
@@ -130,9 +145,9 @@ class Node {
     this.#askAgain((ticket) => ticket.since !== since); // what was put into another box is gone
   }
 
-  #askAgain(which) {
+  #askAgain(which, again = new Again()) {
     for (const ticket of this.queued) {
-      if (which(ticket) && this.queued.delete(ticket)) ticket.settle(new Again());
+      if (which(ticket) && this.queued.delete(ticket)) ticket.settle(again);
     }
   }
 
@@ -141,4 +156,4 @@ class Node {
   }
 }
 
-module.exports = { Again, Node, Ticket, fieldsOf };
+module.exports = { NO_ENTRY, PATIENCE, Again, Node, Ticket, fieldsOf };

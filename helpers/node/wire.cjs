@@ -22,8 +22,12 @@ class TooFew extends Error {
 }
 /** The first word of an error that the server has answered with. */
 const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
-// The server's errors begin with a word in capitals; others are the client library's, about the connection.
-const isReply = (error) => /^[A-Z][A-Z0-9_]+( |$)/.test(error?.message);
+// Others are the client library's, about the connection. A bundler may have renamed node-redis's classes: most of the server's errors begin
+// with a word in capitals.
+const REPLIES = new Set(["ErrorReply", "SimpleError", "BlobError"]);
+const isReply = (error) => error?.name === "ReplyError" || REPLIES.has(error?.constructor?.name) || /^[A-Z][A-Z0-9_]+( |$)/.test(error?.message);
+/** The replies of a server that is no primary any more. */
+const DEMOTED = new Set(["READONLY", "UNBLOCKED"]);
 
 /**
  * One connection that all share, made anew after any trouble. What was on it then is unknown. Calls of one turn of the event
@@ -49,21 +53,27 @@ class Wire {
   call(command) {
     return new Promise((resolve) => {
       if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
-      if (this.#isDoubtful && this.#inFlight.size === 0) this.#fail(new Error("another server may be the primary by now"));
+      this.#replaceDoubtful();
       const call = { command, resolve, sentAt: 0 };
-      if (this.#connection !== null && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
+      if (this.#connection !== null && !this.#isDoubtful && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
       this.#waiting.push(call);
       if (this.#opening === null) this.#open();
     });
   }
 
-  /** Connects anew once no call is in flight. */
+  /** Connects anew once no call is in flight, and sends nothing before. What waits now fails: part of its packet may have been sent. */
   doubt() {
+    if (this.#connection === null) return;
     this.#isDoubtful = true;
+    this.#failWaiting(new Error("another server may be the primary by now"));
+  }
+  #replaceDoubtful() {
+    if (!this.#isDoubtful || this.#inFlight.size > 0) return;
+    this.#hangUp();
+    if (this.#waiting.length > 0) this.#open();
   }
 
   #open() {
-    this.#isDoubtful = false;
     const opening = (this.#opening = Promise.resolve().then(this.open));
     opening.then(
       (connection) => {
@@ -77,7 +87,7 @@ class Wire {
   }
 
   #flush() {
-    while (this.#connection !== null && this.#waiting.length > 0 && this.#inFlight.size < MOST) this.#send(this.#waiting.shift());
+    while (this.#connection !== null && !this.#isDoubtful && this.#waiting.length > 0 && this.#inFlight.size < MOST) this.#send(this.#waiting.shift());
   }
 
   #send(call) {
@@ -87,13 +97,18 @@ class Wire {
     if (this.#timer === undefined) this.#watch();
     connection.send(call.command).then(
       (reply) => this.#settle(call, reply),
-      (error) => (isReply(error) ? this.#settle(call, error) : this.#connection === connection && this.#fail(error)),
+      (error) => {
+        if (!isReply(error)) return this.#connection === connection && this.#fail(error);
+        if (this.#connection === connection && DEMOTED.has(codeOf(error))) this.doubt();
+        this.#settle(call, error);
+      },
     );
   }
 
   #settle(call, reply) {
     if (!this.#inFlight.delete(call)) return; // its connection was given up before
     call.resolve(reply);
+    this.#replaceDoubtful();
     if (this.#waiting.length > 0) this.#flush();
   }
 
@@ -101,10 +116,17 @@ class Wire {
   #fail(cause) {
     const sent = [...this.#inFlight];
     this.#inFlight.clear();
+    this.#hangUp();
+    for (const { resolve } of sent) resolve(new Unanswered(cause, true));
+    this.#failWaiting(cause);
+  }
+  #failWaiting(cause) {
+    for (const { resolve } of this.#waiting.splice(0)) resolve(new Unanswered(cause, false));
+  }
+  #hangUp() {
     this.#connection?.close();
     this.#opening = this.#connection = null;
-    for (const { resolve } of sent) resolve(new Unanswered(cause, true));
-    for (const { resolve } of this.#waiting.splice(0)) resolve(new Unanswered(cause, false));
+    this.#isDoubtful = false;
   }
 
   // Gives up a connection whose oldest call is too old. A process that was busy or stopped misses ticks, and after the last one it

@@ -65,6 +65,42 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.admin.exists("stock")) === 0);
     });
 
+    test("a request is repeated while the server refuses writes", async () => {
+      await server.admin.config("SET", "min-replicas-to-write", 1);
+      const waiting = locks.acquire("stock", { wait: 60_000 });
+      try {
+        await assert.rejects(locks.acquire("stock", { wait: 300 }), (error) => error instanceof UnreachableError && /NOREPLICAS/.test(error.message));
+      } finally {
+        await server.admin.config("SET", "min-replicas-to-write", 0);
+      }
+      await (await waiting).release();
+    });
+
+    test("a waiter that can get no letters fails with the cause at its limit", async () => {
+      const lock = await locks.acquire("stock");
+      await server.admin.config("SET", "maxclients", await server.connections());
+      try {
+        await assert.rejects(locks.tryAcquire("stock", { wait: 500 }), UnreachableError);
+      } finally {
+        await server.admin.config("SET", "maxclients", 10_000);
+      }
+      await assert.rejects(locks.acquire("stock", { wait: 500 }), BusyError);
+      await lock.release();
+    });
+
+    test("waiters whose server is gone fail at their limits, and without one after ten seconds", async () => {
+      const own = await Server.start();
+      await own.admin.call("LOCK.ACQUIRE", "stock", "somebody", 600_000);
+      const far = await more(own.port);
+      const outcomes = [3_000, Infinity].map((wait) => assert.rejects(far.acquire("stock", { wait, signal: AbortSignal.timeout(20_000) }), UnreachableError));
+      await eventually(async () => (await own.waiters("stock")) === 2);
+      await own.kill();
+      const began = performance.now();
+      await Promise.all(outcomes);
+      assert.ok(performance.now() - began > 9_900);
+      await own.close();
+    });
+
     test("asyncDispose releases the lock", async () => {
       const lock = await locks.acquire("stock");
       await lock[Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]();

@@ -7,7 +7,8 @@ import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
 import { slotOf } from "../connections.cjs";
 import { Locks, UnreachableError } from "../index.cjs";
-import { Server, claimPort, clusterOptions, eventually, eventuallyHasAll, startCluster } from "./servers.js";
+import { libraries } from "./clients.js";
+import { Relay, Server, claimPort, clusterOptions, eventually, eventuallyHasAll, startCluster } from "./servers.js";
 
 const quiet = (client) => client.on("error", () => {});
 const clusters = {
@@ -185,6 +186,39 @@ test("node-redis connects to a node that is gone for ever: requests for its lock
   client.destroy();
   await Promise.all(servers.map((server) => server.close()));
 });
+
+for (const [library, { connect, end }] of Object.entries(libraries)) {
+  test(`${library} connects anew to an address whose server was demoted, under load, too`, { timeout: 600_000 }, async () => {
+    const primary = await Server.start();
+    const replica = await Server.start(["--replicaof", `127.0.0.1 ${primary.port}`]);
+    await eventually(async () => (await replica.admin.info("replication")).includes("master_link_status:up"));
+    const relay = await Relay.start(primary.port);
+    const client = await connect(relay.port);
+    const locks = new Locks(client);
+    await primary.admin.call("LOCK.ACQUIRE", "stock", "somebody", 2_000);
+    const waiting = locks.acquire("stock", { wait: 60_000 });
+    await eventually(async () => (await primary.waiters("stock")) === 1);
+    await eventuallyHasAll(replica, primary);
+    const held = await locks.acquire("held", { renew: false });
+    let isOver = false;
+    const load = Array.from({ length: 20 }, async () => {
+      while (!isOver) await locks.holds("stock").catch(() => {});
+    });
+    await replica.admin.call("REPLICAOF", "NO", "ONE");
+    relay.target = replica.port;
+    await primary.admin.call("REPLICAOF", "127.0.0.1", replica.port);
+    await locks.using("order", { wait: 5_000 }, () => {});
+    isOver = true;
+    await Promise.all(load);
+    await (await waiting).release();
+    await held.release();
+    assert.ok((await replica.calls("lock.mail")) > 0);
+    await locks.close();
+    end(client);
+    relay.close();
+    for (const server of [replica, primary]) await server.close();
+  });
+}
 
 for (const [library, { make, end }] of Object.entries(sentinels)) {
   test(`${library} follows Sentinel to the server that is promoted`, { timeout: 600_000 }, async () => {

@@ -126,10 +126,11 @@ export class Relay {
   delay = 0;
   static async start(target) {
     const relay = new Relay();
+    relay.target = target;
     relay.pairs = new Set();
     relay.silent = { requests: false, replies: false };
     relay.server = net.createServer((near) => {
-      const far = net.connect(target, "127.0.0.1");
+      const far = net.connect(relay.target, "127.0.0.1");
       const pair = [near, far];
       relay.pairs.add(pair);
       relay.pump(pair, near, far, "requests");
