@@ -5,6 +5,7 @@ const { LostError, failure, text, time } = require("./values.cjs");
 const { Unanswered, codeOf } = require("./wire.cjs");
 
 const LONGEST_PAUSE = 500; // ms between two attempts to renew
+const LONGEST_NAME = 255; // bytes
 
 /** Whether the reply says that there is no such hold. A key of another type has none. */
 const isGone = (reply) => reply === null || codeOf(reply) === "WRONGTYPE";
@@ -126,28 +127,37 @@ class Lock {
   async #release() {
     const { held } = this;
     this.#end();
-    const replies = await Promise.all(this.keys.map((key) => this.#giveBack(key)));
+    const isKept = now() < this.#restsUntil;
+    const readable = `rest:${this.owner}`;
+    const rest = Buffer.byteLength(readable) > LONGEST_NAME ? `rest:${this.#locks.session.newName()}` : readable;
+    const replies = await Promise.all(this.keys.map((key) => this.#giveBack(key, rest)));
     const errors = replies.filter((reply) => reply instanceof Error && !isGone(reply));
     const barred = errors.find((error) => codeOf(error) === "NOPERM");
     if (barred) throw failure(barred, this.name);
     if (errors.length > 0) this.#leave();
-    if (!held || replies.some(isGone)) this.#reportLoss();
+    const isLost = replies.some(isGone);
+    if (isLost && isKept && this.keys.length > 1) this.#locks.leave(this.keys, rest); // all are kept, or none
+    if (!held || isLost) this.#reportLoss();
   }
-  // The reply, or error, to what gives a key back, or what is left of `atLeast` to a name that nobody uses.
-  async #giveBack(key) {
+  // The reply, or error, to what gives a key back, or what is left of `atLeast` to the name `rest`, which nobody uses.
+  async #giveBack(key, rest) {
     const { session } = this.#locks;
-    const rest = Math.ceil(this.#restsUntil - now());
-    const passed = rest > 0 ? await session.ask(["LOCK.PASS", key, this.owner, `rest:${this.owner}`, rest, "TOKEN", this.token]) : null;
+    const ms = Math.ceil(this.#restsUntil - now());
+    const passed = ms > 0 ? await session.ask(["LOCK.PASS", key, this.owner, rest, ms, "TOKEN", this.token]) : null;
     if (passed !== null) return passed;
     this.#restsUntil = -Infinity; // there is none, or it was revoked
     return session.ask(["LOCK.RELEASE", key, this.owner, "ALL", "TOKEN", this.token]);
   }
 
   async extend(ms) {
-    const extended = await this.renew(time("ms", ms));
+    time("ms", ms);
+    this.#checkOpen();
+    if (now() + ms > this.last) throw new RangeError(`maxHold ends in ${Math.floor(this.last - now())} ms, before ${ms} ms are over`);
+    const extended = await this.renew(ms);
     if (extended instanceof Error) throw failure(extended, this.name);
-    if (!extended) this.lose();
-    if (this.#lost) throw this.#lost;
+    if (extended) return;
+    this.lose();
+    this.#checkOpen();
   }
   async passTo(owner, lease) {
     text("owner", owner);
@@ -169,6 +179,7 @@ class Lock {
     if (isGone(reply)) throw this.#gone();
     if (reply instanceof Unanswered && reply.sent) {
       this.#end();
+      this.#reportLoss();
       for (const name of [this.owner, heir]) this.#locks.leave(this.keys, name);
       throw failure(reply, this.name, "nobody knows whether the lock was passed on");
     }

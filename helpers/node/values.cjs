@@ -69,7 +69,7 @@ function failure(reply, key, unanswered = "the server cannot be asked") {
   const { cause } = reply;
   if (cause instanceof TooFew) return new UnconfirmedError(key, cause);
   if (reply instanceof Unanswered) return new UnreachableError(`${unanswered}: ${cause.message}`, key, cause);
-  if (/^ERR unknown command/i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
+  if (/^ERR unknown command .?LOCK\./i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
   return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, key, reply);
 }
 

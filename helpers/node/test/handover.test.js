@@ -70,6 +70,8 @@ for (const [library, own] of Object.entries(libraries)) {
       const lock = await own.acquire("job");
       relay.hold("replies");
       await assert.rejects(lock.passTo(`unheard ${library}`, 60_000), UnreachableError);
+      assert.ok(lock.signal.aborted);
+      await assert.rejects(lock.release(), LostError);
       relay.cut();
       relay.pass();
       await eventually(() => server.nothingIsLeft());
@@ -102,6 +104,24 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.ok(rest.lease <= 3_000);
       assert.equal(await locks.tryAcquire("report"), null);
       await (await locks.acquire("report", { atLeast: 3 })).release();
+    });
+
+    test("a lock with a long owner's name stays taken, too", async () => {
+      const lock = await locks.acquire("report", { lease: 60_000, atLeast: 3_000, holder: "h".repeat(212) });
+      assert.ok(lock.owner.length > 250);
+      await lock.release();
+      const [rest] = await holds("report");
+      assert.match(rest.owner, /^rest:/);
+      assert.ok(rest.lease <= 3_000);
+    });
+
+    test("of several locks of which one is gone none stays taken", async () => {
+      const both = await locks.acquire(["a", "b"], { atLeast: 60_000 });
+      await server.admin.del("a");
+      await assert.rejects(both.release(), LostError);
+      await eventually(() => server.nothingIsLeft());
+      await (await locks.acquire(["a", "b"], { atLeast: 60_000 })).release();
+      for (const name of ["a", "b"]) assert.match((await owners(name))[0], /^rest:/);
     });
 
     test("a longer at-least time is the lease, so that it outlives the process", async () => {

@@ -200,6 +200,25 @@ for (const [library, own] of Object.entries(libraries)) {
       await lock.release();
     });
 
+    test("a lock that is not held is not extended, nor one beyond its maxHold", async () => {
+      const lock = await locks.acquire("stock", { lease: 60_000, renew: false });
+      await assert.rejects(Promise.all([lock.extend(60_000), lock.release()]), LostError);
+      await assert.rejects(lock.extend(60_000), LostError);
+      const passed = await locks.acquire("stock");
+      await passed.passTo("heir", 60_000);
+      await assert.rejects(passed.extend(60_000), LostError);
+      const capped = await locks.acquire("other", { maxHold: 60_000 });
+      await assert.rejects(capped.extend(70_000), RangeError);
+      await capped.extend(50_000);
+      await capped.release();
+    });
+
+    test("the client's limit of queued commands is not that of the locks", async () => {
+      const own = await more(server.port, { commandsQueueMaxLength: 5 });
+      const held = await Promise.all(Array.from({ length: 50 }, (_, number) => own.acquire(`stock:${number}`)));
+      await Promise.all(held.map((lock) => lock.release()));
+    });
+
     for (const breaking of [["DEL", "stock"], ["SET", "stock", "a"], ["FLUSHALL"]]) {
       test(`the loss of a lock broken by ${breaking[0]} is reported`, async () => {
         const lock = await locks.acquire("stock", { lease: 1_500 });

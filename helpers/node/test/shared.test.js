@@ -97,6 +97,15 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.deepEqual(await server.admin.getBuffer("{stock}:count"), Buffer.from([0x31, 0x37, 0xff]));
     });
 
+    test("an error of a guarded command is no trouble of the connection or of the module", async () => {
+      const lock = await locks.acquire("{stock}");
+      await assert.rejects(lock.guard("NOSUCH"), (error) => error instanceof RefusedError && error.message.startsWith("ERR unknown command"));
+      // A module's error, as RedisTimeSeries has it. A script cannot be guarded.
+      const reply = await locks.session.ask(["EVAL", "return redis.error_reply('-TSDB: the key does not exist')", 0]);
+      assert.equal(reply.message, "TSDB: the key does not exist");
+      await lock.release();
+    });
+
     test("the error of the work wins over the loss of its lock, which is its last cause", async () => {
       const failing = (error) =>
         locks.using("stock", async () => {
