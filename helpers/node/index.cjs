@@ -9,13 +9,13 @@ const { now } = require("./clock.cjs");
 const { Keeper } = require("./keeper.cjs");
 const { Lock, MultiLock } = require("./lock.cjs");
 const { NO_ENTRY, PATIENCE, Again, Ticket, fieldsOf } = require("./node.cjs");
-const { abortable } = require("./promises.cjs");
+const { LATE, abortable, inTime } = require("./promises.cjs");
 const { Semaphore } = require("./semaphore.cjs");
 const { Session } = require("./session.cjs");
 const {
   LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError,
 } = require("./values.cjs");
-const { Unanswered, codeOf } = require("./wire.cjs");
+const { TooLate, Unanswered, codeOf } = require("./wire.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
 const ONCE = 1_000; // ms after which a request that does not wait is not sent once more
@@ -103,7 +103,7 @@ class Locks {
       this.#checkOpen(name);
       signal?.throwIfAborted();
       try {
-        return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0)) ?? none(name);
+        return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0, failing !== undefined)) ?? none(name);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
         const { cause, since } = error;
@@ -119,8 +119,9 @@ class Locks {
     }
   }
 
-  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left.
-  async #attempt(request, left) {
+  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left. A repetition of one that failed does not
+  // get the whole time of a reply once more.
+  async #attempt(request, left, isRepeated = false) {
     const { keys, name, lease, signal } = request;
     const { session } = this;
     const owner = session.newName(request);
@@ -130,17 +131,23 @@ class Locks {
     this.#busy++;
     try {
       const sent = now();
-      let reply = await abortable(session.ask(request.words(owner), ticket), signal);
+      const asked = session.ask(request.words(owner), ticket);
+      const silent = () => new Unanswered(new Error("no reply in time"), true);
+      let reply = await abortable(isRepeated && left > 0 ? inTime(asked, left + LATE).catch(silent) : asked, signal);
       if (Array.isArray(reply)) reply = await abortable(ticket.node.answer(ticket, reply[1], sent + left), signal);
       known = reply === null || (reply instanceof Error && !reply.sent);
       if (reply instanceof Error) throw refusal(reply, name);
       if (reply === null) return null;
-      const answered = (ticket.node.answeredAt = now());
-      const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, Math.max(sent, ticket.begin));
+      const answered = now();
+      const begin = Math.max(sent, ticket.begin);
+      const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, begin);
       if (session.replicas > 0 || lock.until - answered < lease / 2) {
-        const renewed = await abortable(lock.renew(lease), signal);
-        if (renewed !== true) throw renewed ? refusal(renewed, name) : new Again();
+        const renewed = await abortable(lock.renew(lease), signal); // false at once if it is over
+        if (renewed instanceof Error) throw refusal(renewed, name);
+        if (!lock.held) throw refusal(new Unanswered(new TooLate(Math.min(lease, request.maxHold), now() - begin), true), name);
+        if (!renewed) throw new Again(); // it is gone
       }
+      ticket.node.answeredAt = answered;
       if (this.closed) throw new Again(); // in the same turn: nobody would give it back
       this.keeper.add(lock);
       known = true;
@@ -179,7 +186,10 @@ class Locks {
     const request = this.#request(name, options, 0);
     request.words = (heir) => ["LOCK.PASS", request.keys[0], owner, heir, request.lease, "TOKEN", token];
     return this.#attempt(request, 0).catch((error) => {
-      throw error instanceof Again ? failure(error.cause ?? new Unanswered(new Error("the locks are closed"), false), name) : error;
+      if (!(error instanceof Again)) throw error;
+      if (error.cause) throw failure(error.cause, name);
+      this.#checkOpen(name);
+      return null; // it was gone at once
     });
   }
 

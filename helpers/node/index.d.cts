@@ -26,7 +26,7 @@ export interface AcquireOptions extends Pick<LocksOptions, "lease"> {
   signal?: AbortSignal;
   /** Renewed at a third of its lease until it is released. true if not given; false: it ends with its lease, or `extend` it. */
   renew?: boolean;
-  /** Milliseconds after which it is renewed no more, 3 at least. No end if not given. */
+  /** Milliseconds after which it is lost and left, if it was not released before; 3 at least. No end if not given. */
   maxHold?: number;
   /** A name for who asks: a deadlock between tasks with names is found by the server, and told. */
   task?: string;
@@ -58,7 +58,9 @@ declare class Held implements AsyncDisposable {
   readonly signal: AbortSignal;
   /** Gives it back. Rejects with a LostError if it was lost before. */
   release(): Promise<void>;
-  /** Holds it for `ms`, 3 at least, from now on. Rejects with a LostError if it is lost. */
+  /**
+   * Holds it for `ms`, 3 at least, from now on. Rejects with a LostError if it is not held, and with a RangeError if `maxHold` ends before.
+   */
   extend(ms: number): Promise<void>;
   /**
    * Runs a command if the lock is held when the server runs it, and returns its reply: `lock.guard("SET", "stock:42", 17)`. Rejects with
@@ -73,7 +75,8 @@ export class Lock extends Held {
   /**
    * Gives it to another name with a lease of `lease` ms, and lets nobody in between. The new token: who knows it and the name, in
    * whichever process, goes on with `Locks.takeOver`. What it had of `atLeast` ends. Rejects with a LostError if it was lost before;
-   * after a RefusedError it is held as before.
+   * after a RefusedError it is held as before. So it may be after an UnreachableError, as `held` says; otherwise nobody knows who has it,
+   * and it is lost, and left under both names.
    */
   passTo(owner: string, lease: number): Promise<number>;
 }
@@ -148,7 +151,7 @@ export class LostError extends LockError {}
 export class DeadlockError extends LockError {}
 /** The server refused; the text is its own. */
 export class RefusedError extends LockError {}
-/** The server could not be asked. */
+/** The server could not be asked, or refused for as long as this one was ready to wait. */
 export class UnreachableError extends LockError {}
 /** Too few replicas had the lock in time. A new one was given back; one to be extended keeps the lease that it had. */
 export class UnconfirmedError extends LockError {

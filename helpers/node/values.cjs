@@ -1,7 +1,7 @@
 // Arguments of callers, and the errors that they get.
 "use strict";
 const { inspect } = require("node:util");
-const { TooFew, Unanswered, codeOf } = require("./wire.cjs");
+const { TooFew, TooLate, Unanswered, codeOf } = require("./wire.cjs");
 
 const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
 const NO_MODULE =
@@ -53,7 +53,7 @@ class LostError extends LockError {}
 class DeadlockError extends LockError {}
 /** The server refused; the text is its own. */
 class RefusedError extends LockError {}
-/** The server could not be asked. */
+/** The server could not be asked, or refused for as long as this one was ready to wait. */
 class UnreachableError extends LockError {}
 /** Too few replicas had the lock in time: `had` of `needed`. */
 class UnconfirmedError extends LockError {
@@ -68,6 +68,7 @@ class UnconfirmedError extends LockError {
 function failure(reply, key, unanswered = "the server cannot be asked") {
   const { cause } = reply;
   if (cause instanceof TooFew) return new UnconfirmedError(key, cause);
+  if (cause instanceof TooLate) return new LockError(cause.message, key, cause);
   if (reply instanceof Unanswered) return new UnreachableError(`${unanswered}: ${cause.message}`, key, cause);
   if (/^ERR unknown command .?LOCK\./i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
   return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, key, reply);

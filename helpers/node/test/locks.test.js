@@ -76,6 +76,15 @@ for (const [library, own] of Object.entries(libraries)) {
       await (await waiting).release();
     });
 
+    test("a wait ends soon after its limit if the server is silent", async () => {
+      const far = await more();
+      await far.using("other", () => {});
+      relay.hold("replies");
+      const began = performance.now();
+      await assert.rejects(far.acquire("stock", { wait: 2_600 }), UnreachableError);
+      assert.ok(performance.now() - began < 3_600);
+    });
+
     test("a waiter that can get no letters fails with the cause at its limit", async () => {
       const lock = await locks.acquire("stock");
       await server.admin.config("SET", "maxclients", await server.connections());
@@ -496,8 +505,12 @@ for (const [library, own] of Object.entries(libraries)) {
       await far.using("other", {}, () => {});
       relay.delay = 10;
       const asked = await server.calls("lock.acquire");
-      assert.equal(await far.tryAcquire("a", { lease: 3, renew: false, wait: 2_000 }), null);
+      const tooLate = (error) => error.name === "LockError" && /^a hold of 3 ms .* lease and maxHold/.test(error.message);
+      await assert.rejects(far.tryAcquire("a", { lease: 3, renew: false, wait: 2_000 }), tooLate);
       assert.ok((await server.calls("lock.acquire")) - asked < 15);
+      await assert.rejects(far.tryAcquire("a", { maxHold: 3 }), tooLate);
+      const token = await (await locks.acquire("b")).passTo("heir", 60_000);
+      await assert.rejects(far.takeOver("b", "heir", token, { lease: 3 }), tooLate);
       relay.delay = 0;
     });
 
