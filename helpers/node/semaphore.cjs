@@ -19,7 +19,8 @@ class Semaphore {
     return this.#locks.using(this.name, options, work, this.limit);
   }
   async available() {
-    const taken = (await this.#locks.holds(this.name)).reduce((sum, hold) => sum + hold.read, 0);
+    const holds = await this.#locks.holds(this.name);
+    const taken = holds.reduce((sum, hold) => sum + (hold.write > 0 ? this.limit : hold.read), 0); // a writer keeps all out
     return Math.max(0, this.limit - taken);
   }
 }

@@ -30,6 +30,9 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await pool.available(), 1);
       await (await waiting).release();
       assert.equal(await pool.available(), 3);
+      const writer = await locks.acquire("pool");
+      assert.equal(await pool.available(), 0);
+      await writer.release();
       assert.ok(await server.nothingIsLeft());
     });
 

@@ -55,6 +55,17 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_server_that_refuses_writes_for_now_is_asked_again
+    with_server do |own|
+      admin = client(own.port)
+      admin.config(:set, "min-replicas-to-write", 1)
+      asking = in_thread { Mortise::Lock.new(client(own.port), "stock").acquire(wait: 30) }
+      eventually { admin.info("errorstats").key?("errorstat_NOREPLICAS") }
+      admin.config(:set, "min-replicas-to-write", 0)
+      asking.value.release
+    end
+  end
+
   def test_a_release_without_a_reply_is_followed_by_leave
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600).acquire

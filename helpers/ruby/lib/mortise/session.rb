@@ -12,7 +12,7 @@ require_relative "wire"
 module Mortise
   LEAVE_FOR = 60_000 # ms in which what arrives late from a name that has left changes nothing
   BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
-  ELSEWHERE = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT].freeze
+  LATER = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT NOREPLICAS MISCONF BUSY].freeze
 
   # What has to be sent until the server replies: that an owner leaves a lock.
   Leaving = Struct.new(:key, :owner) do
@@ -162,7 +162,7 @@ module Mortise
 
     def noticed(reply)
       @heard = Mortise.now unless reply.is_a?(Failed)
-      reply.is_a?(Refusal) && ELSEWHERE.include?(reply.code) ? Failed.new(reply.text, true) : reply
+      reply.is_a?(Refusal) && LATER.include?(reply.code) ? Failed.new(reply.text, true) : reply
     end
 
     # Renews what is held and sends what is pending: many in one pipeline.
