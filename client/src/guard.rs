@@ -213,8 +213,9 @@ impl Guard {
     /// Gives the lock back, and keeps others out for `time` from now all the same: for work that must not run more often.
     ///
     /// # Errors
-    /// [`Error::Lost`]; [`Error::Refused`] where the server does not grant leases as long as `time` (`lock.max-lease`): then
-    /// the lock is free. [`Error::Invalid`] while it has other guards.
+    /// [`Error::Lost`]; [`Error::Refused`] where the server does not grant leases as long as `time` (`lock.max-lease`);
+    /// [`Error::Connection`] where the outcome is unknown. After these the lock is free as soon as its servers answer.
+    /// [`Error::Invalid`] while it has other guards.
     ///
     /// ```no_run
     /// # async fn example(guard: mortise_client::Guard) -> Result<(), mortise_client::Error> {
