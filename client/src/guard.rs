@@ -214,7 +214,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Lost`]; [`Error::Refused`] where the server does not grant leases as long as `time` (`lock.max-lease`);
-    /// [`Error::Connection`] where the outcome is unknown. After these the lock is free as soon as its servers answer.
+    /// [`Error::Connection`] where the outcome is unknown. After these nobody keeps it: it is free as soon as its servers answer.
     /// [`Error::Invalid`] while it has other guards.
     ///
     /// ```no_run

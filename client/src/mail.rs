@@ -29,6 +29,8 @@ type Decision = Result<(Token, BootInstant), Failed>;
 /// The box of one client at one server.
 pub(crate) struct Mail {
     link: Arc<Link>,
+    /// What does not wait for letters.
+    commands: Arc<Link>,
     state: Mutex<State>,
 }
 
@@ -57,9 +59,13 @@ pub(crate) struct Entry {
 }
 
 impl Mail {
-    pub(crate) fn new(link: Arc<Link>) -> Arc<Mail> {
+    pub(crate) fn new(link: Arc<Link>, commands: Arc<Link>) -> Arc<Mail> {
         let state = Mutex::default();
-        Arc::new(Mail { link, state })
+        Arc::new(Mail {
+            link,
+            commands,
+            state,
+        })
     }
 
     /// The name of the box. In a cluster this node has its slot, which is that of a key only by chance: so it mostly stays when a key's slot moves.
@@ -190,7 +196,7 @@ impl Mail {
         drop(gone);
         for (key, owner) in unwanted {
             let leave = request::leave_for_good(&key.into(), &owner.into());
-            let link = self.link.clone();
+            let link = self.commands.clone();
             self.link.runtime.spawn(async move {
                 drop(link.call(&leave, link.settings.reply).await);
             });

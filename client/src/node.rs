@@ -38,7 +38,7 @@ impl Node {
         Node {
             name: connect.server.clone(),
             replicas: (settings.replicas > 0).then(replicas).map(Arc::new),
-            mail: Mail::new(letters),
+            mail: Mail::new(letters, link.clone()),
             link,
             run_id: Arc::default(),
         }
