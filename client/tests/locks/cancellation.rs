@@ -200,7 +200,7 @@ async fn work_in_run_holds_the_lock_and_releases_it_at_the_end() {
 #[tokio::test]
 async fn work_in_run_is_cancelled_when_the_lock_is_lost() {
     let (server, client) = start().await;
-    let lock = client.lock("k").lease(ms(300));
+    let lock = client.lock("k").lease(ms(6_000));
     let work = lock.clone().run(|_| async {
         cmd!(server.connect(), "DEL", "k");
         std::future::pending::<Result<(), Error>>().await

@@ -72,17 +72,17 @@ async fn an_acquisition_whose_grant_cannot_be_confirmed_in_time_waits_again() {
     let holder = near.lock("k").acquire().await.unwrap();
     let waiting = tokio::spawn(
         far.lock("k")
-            .lease(ms(2_000))
+            .lease(ms(6_000))
             .auto_renew(false)
-            .wait(ms(30_000))
+            .wait(ms(60_000))
             .acquire(),
     );
     await_waiters(&near, "k", 1).await;
     await_letter_awaited(&server).await;
     // The letter arrives past half of the lease, and its confirmation after the end.
-    proxy.set(Traffic::Takes(ms(1_200)));
+    proxy.set(Traffic::Takes(ms(3_500)));
     holder.release().await.unwrap();
-    support::eventually("it has tried to confirm", || async {
+    support::eventually_in(ms(40_000), "it has tried to confirm", || async {
         server.calls("LOCK.RENEW") > 0
     })
     .await;
