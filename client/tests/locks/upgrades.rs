@@ -107,3 +107,20 @@ async fn an_upgrade_cancelled_after_its_grant_was_lost_with_the_connection_leave
     assert_lost(guard.release().await, None);
     await_free(&direct, "k").await;
 }
+
+#[tokio::test]
+async fn a_reader_that_waits_to_write_can_be_renewed() {
+    let (_server, client) = start().await;
+    let lock = client.lock("k").lease(ms(60_000)).auto_renew(false);
+    let guard = lock.read().await.unwrap();
+    let _other = client.lock("k").read().await.unwrap();
+    let renewing = async {
+        await_waiters(&client, "k", 1).await;
+        let renewed = tokio::time::timeout(ms(10_000), guard.renew()).await;
+        renewed.expect("it waits for the upgrade").unwrap();
+    };
+    match select(pin!(guard.upgrade()), pin!(renewing)).await {
+        Either::Left((upgraded, _)) => panic!("{upgraded:?}"),
+        Either::Right(((), _)) => assert_eq!(guard.mode(), Mode::Read),
+    }
+}
