@@ -27,7 +27,7 @@ pub(crate) struct Claim {
     pub(crate) owner: Bytes,
     pub(crate) terms: Arc<Terms>,
     /// The server may have something of it.
-    pub(crate) is_open: bool,
+    is_open: bool,
     /// Has [`Core::close`] wait for it.
     _pending: watch::Receiver<()>,
 }
@@ -69,8 +69,19 @@ impl Claim {
     }
 
     /// The server has answered, or has not, what was to give the name something.
-    pub(crate) fn decide<T>(&mut self, outcome: &Result<T, Failed>) {
+    fn decide<T>(&mut self, outcome: &Result<T, Failed>) {
         self.is_open = matches!(outcome, Ok(_) | Err(Failed::Unknown(_)));
+    }
+
+    /// Awaits the outcome of what is to give the name something. Until that is known, the server may have something of it.
+    pub(crate) async fn decided<T>(
+        &mut self,
+        call: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        self.is_open = true;
+        let outcome = call.await;
+        self.decide(&outcome);
+        outcome
     }
 
     /// Asks once, under a name that the server has not seen, for so many milliseconds (0: without limit; `None`: at once).

@@ -166,10 +166,9 @@ impl Hold {
         let mode = self.belief(|belief| belief.mode);
         let mut next = self.claim(&place, &new_owner, mode, lease);
         let pass = request::pass(&place.key, &self.owner, &new_owner, lease);
-        next.is_open = true;
         self.belief(|belief| belief.is_passing = true);
-        let passed = self.send(&place, request::by(token, pass)).await;
-        next.decide(&passed);
+        let pass = self.send(&place, request::by(token, pass));
+        let passed = next.decided(pass).await;
         if passed.is_ok() {
             self.end(Loss::Passed);
             self.set_left();
@@ -188,10 +187,9 @@ impl Hold {
             let mut next = self.claim(&place, &heir, self.terms.mode, lease);
             let pass = request::pass(&place.key, &self.owner, &heir, lease);
             async move {
-                next.is_open = true;
-                let passed = core.number(&place, &request::by(token, pass)).await;
-                next.decide(&passed);
-                let token = Token::new(passed?);
+                let pass = request::by(token, pass);
+                let passed = next.decided(core.number(&place, &pass)).await?;
+                let token = Token::new(passed);
                 if core.settings.replicas > 0 {
                     core.renew(&place, &next.owner, lease, token).await?;
                 }
@@ -216,17 +214,17 @@ pub(crate) async fn take_over(
     let mut tries = Tries::new(terms.wait, BootInstant::now());
     let key = &terms.keys[0];
     let place = core.servers.route(key).await?;
-    let mut claim = Claim::new(core, place, terms.owner.next(), terms);
+    let mut claim = Claim::new(core, place.clone(), terms.owner.next(), terms);
     let pass = request::pass(key, owner, &claim.owner, terms.lease);
     let pass = request::by(token, pass);
     let limit = core.settings.reply;
     let grant = loop {
         core.check_open()?;
-        claim.is_open = true;
-        let reply = core.servers.call(&claim.place, &pass, limit).await;
-        let granted = reply.and_then(|reply| request::granted(reply, terms.lease));
-        claim.decide(&granted);
-        match granted {
+        let passed = async {
+            let reply = core.servers.call(&place, &pass, limit).await?;
+            request::granted(reply, terms.lease)
+        };
+        match claim.decided(passed).await {
             Ok(grant) => break grant,
             Err(failed @ Failed::Refused(_)) => {
                 core.runtime
