@@ -9,7 +9,8 @@ use crate::support::dropping::{at_every_point, drop_at, poll_once};
 use crate::support::proxy::{Proxy, Traffic};
 use crate::support::quorum::quorum_of;
 use crate::support::{
-    assert_holds, assert_invalid, assert_lost, await_free, client, eventually, ms, start,
+    assert_holds, assert_invalid, assert_lost, await_free, client, client_within, eventually, ms,
+    start,
 };
 
 async fn take(client: &Client) -> Guard {
@@ -54,9 +55,8 @@ async fn passing_a_lock_on_ends_the_hold_of_the_giver_and_only_one_of_two_runner
 async fn a_guard_is_invalid_from_the_moment_that_its_pass_is_sent() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let builder = Client::builder(proxy.url()).unwrap();
-    let client = builder.response_timeout(ms(10_000)).connect().await;
-    let guard = take(&client.unwrap()).await;
+    let client = client_within(proxy.url(), ms(10_000)).await;
+    let guard = take(&client).await;
     proxy.set(Traffic::Stalls);
     let mut passing = Box::pin(guard.pass_to("heir", ms(60_000)));
     assert!(poll_once(&mut passing).await.is_pending());
@@ -81,9 +81,8 @@ async fn a_refused_pass_leaves_the_lock_held_and_renewed() {
 async fn a_lock_is_renewed_after_a_pass_that_was_refused_late() {
     let server = Server::start();
     let proxy = Proxy::of(&server).await;
-    let builder = Client::builder(proxy.url()).unwrap();
-    let client = builder.response_timeout(ms(20_000)).connect().await;
-    let lock = client.unwrap().lock("k").lease(ms(6_000));
+    let client = client_within(proxy.url(), ms(20_000)).await;
+    let lock = client.lock("k").lease(ms(6_000));
     let guard = lock.acquire().await.unwrap();
     let deadline = guard.deadline();
     proxy.set(Traffic::Stalls);
