@@ -141,7 +141,7 @@ pub(crate) fn guard(key: &Bytes, owner: &Bytes, token: Token, inner: &Cmd) -> Cm
     for arg in inner.args_iter() {
         match arg {
             redis::Arg::Simple(arg) => guard.arg(arg),
-            // Whoever builds a command with a cursor begins with this one.
+            // A cursor: a new scan begins at 0.
             _ => guard.arg(0),
         };
     }

@@ -166,7 +166,7 @@ func TestManyLocksDoNotDelayTheEndOfAContext(t *testing.T) {
 	}
 	locks.mu.Lock()
 	if locks.due > lock.limit && now() < lock.limit {
-		t.Error("it is looked at too late by", locks.due-lock.limit)
+		t.Error("the keeper looks at it too late by", locks.due-lock.limit)
 	}
 	locks.mu.Unlock()
 	lock.Unlock()

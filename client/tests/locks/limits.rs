@@ -116,7 +116,7 @@ async fn a_lock_that_is_kept_stays_taken_for_that_long_and_no_longer_than_the_se
     }
 }
 
-/// Nobody knows the name that keeps it.
+/// If the reply is lost, the client leaves the lock under both names.
 #[tokio::test]
 async fn a_lock_that_may_or_may_not_be_kept_is_free() {
     let (_server, proxy, mine) = start_behind_proxy().await;

@@ -92,8 +92,8 @@ module Mortise
 
       private
 
-      # If the lock cannot be asked for, the job is queued without it, for a scheduled one is on no other list by now. Whoever runs it
-      # needs the lock in any case.
+      # If the server refuses the lock or does not answer, the middleware lets the job be queued without it: a scheduled job is on no other
+      # list by now. The worker needs the lock in any case.
       def queued?(job)
         Sidekiq.lock_of(job).queue
       rescue Error, ArgumentError, NameError, TypeError => error
