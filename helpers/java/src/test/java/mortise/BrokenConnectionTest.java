@@ -21,12 +21,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Connections through a proxy that break at the worst moment. */
-@Timeout(60)
 class BrokenConnectionTest {
     /** What happens to the broken command. */
     private enum Fate { LOST, REPLY_LOST, LATE }

@@ -21,7 +21,6 @@ import java.util.concurrent.TimeUnit;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.DefaultJedisClientConfig;
@@ -29,7 +28,6 @@ import redis.clients.jedis.Jedis;
 import redis.clients.jedis.exceptions.JedisConnectionException;
 
 /** Connections with the settings of the program's client, and what a server says that refuses them. */
-@Timeout(60)
 class ConnectingTest {
     @ParameterizedTest
     @EnumSource

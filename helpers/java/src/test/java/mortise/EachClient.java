@@ -8,10 +8,8 @@ import java.util.concurrent.FutureTask;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 
 /** A server for each test, and locks over both clients. */
-@Timeout(120)
 abstract class EachClient {
     enum Via {
         JEDIS, LETTUCE;

@@ -12,12 +12,10 @@ import java.time.Duration;
 import java.util.concurrent.ExecutionException;
 import mortise.EachClient.Via;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** A lock whose process is killed or stopped, or closes at the wrong moment. */
-@Timeout(120)
 class ProcessTest {
     /** A process that holds the lock, and replies to each line with what it believes. */
     static final class Holder implements AutoCloseable {

@@ -32,10 +32,8 @@ import net.javacrumbs.shedlock.support.LockException;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 
 /** ShedLock's own executor on our provider. */
-@Timeout(60)
 class ShedLockTest {
     private static final TestServer server = new TestServer();
     private static final MortiseLockProvider provider = new MortiseLockProvider(JedisClient.of("127.0.0.1", server.port));

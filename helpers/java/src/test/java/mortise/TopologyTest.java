@@ -14,7 +14,6 @@ import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import redis.clients.jedis.DefaultJedisClientConfig;
@@ -23,7 +22,6 @@ import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /** A cluster of three primaries, and a primary that Sentinel names. */
-@Timeout(120)
 class TopologyTest {
     private final List<TestServer> servers = new ArrayList<>();
     private Locks locks;

@@ -19,12 +19,10 @@ import jdk.jfr.consumer.RecordingStream;
 import mortise.EachClient.Via;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Virtual threads wait without a platform thread each. These tests run on JDK 21 and later, which `./interop test` searches for. */
-@Timeout(120)
 class VirtualThreadsTest {
     private static ExecutorService virtualThreads() throws ReflectiveOperationException {
         Assumptions.assumeTrue(Runtime.version().feature() >= 21, "no virtual threads before JDK 21");
