@@ -22,7 +22,7 @@ final class MortiseLock extends LaravelLock
     private ?Hold $hold = null;
     private readonly Locks $locks;
 
-    public function __construct(private readonly MortiseStore $store, string $name, int $seconds, string $owner, private readonly ?string $connection)
+    public function __construct(private readonly MortiseStore $store, string $name, int $seconds, string $owner)
     {
         parent::__construct($name, $seconds, $owner);
         $this->locks = $store->locks();
@@ -59,20 +59,21 @@ final class MortiseLock extends LaravelLock
     /** False where it was lost, or was another's. */
     public function release()
     {
-        return $this->on(fn (Hold $hold) => $hold->release());
+        try {
+            $hold = $this->hold();
+            $hold?->release();
+            return $hold !== null;
+        } catch (Lost) {
+            return false;
+        }
     }
 
     /** `$seconds` from now on, or what is left if that is more; false where it was lost, or is another's. */
     public function refresh($seconds = null)
     {
-        return $this->on(fn (Hold $hold) => $hold->refresh($this->store->lease($seconds ?? $this->seconds)));
-    }
-
-    private function on(\Closure $act): bool
-    {
-        $hold = $this->hold();
         try {
-            $hold === null || $act($hold);
+            $hold = $this->hold();
+            $hold?->refresh($this->store->lease($seconds ?? $this->seconds));
             return $hold !== null;
         } catch (Lost) {
             return false;
@@ -111,7 +112,7 @@ final class MortiseLock extends LaravelLock
     /** The name of the Redis connection that the lock is on. */
     public function getConnectionName(): ?string
     {
-        return $this->connection;
+        return $this->store->lockConnection()->getName();
     }
 
     private static function laravels(string $owner): string

@@ -23,7 +23,7 @@ class MortiseStore extends RedisStore
     public function lock($name, $seconds = 0, $owner = null)
     {
         $owner = $owner === null ? Locks::random() : (string) $owner;
-        return new MortiseLock($this, $this->lockName($name), (int) $seconds, $owner, $this->lockConnection()->getName());
+        return new MortiseLock($this, $this->lockName($name), (int) $seconds, $owner);
     }
 
     public function restoreLock($name, $owner)
