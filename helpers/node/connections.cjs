@@ -8,8 +8,11 @@ const TOGETHER = 16; // calls at most in one packet: the server works on it whil
 // Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
 // ends with its first error, which all requests get.
 
-async function openIoredis(client) {
+// `begin`: the number of the sentinel to ask first, another one for each connection, because some may be down.
+async function openIoredis(client, begin = 0) {
+  const { sentinels } = client.options;
   const connection = client.duplicate({
+    sentinels: sentinels?.map((_, n) => sentinels[(begin + n) % sentinels.length]), sentinelCommandTimeout: CONNECT_TIMEOUT / 2,
     lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
     maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
@@ -83,7 +86,7 @@ function slotOf(key) {
 // connection to it, `refresh` after it turned out to serve `key` no longer, and `isReady` once it knows the nodes.
 function topologyOf(client) {
   if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
-  if (typeof client?.call === "function" && typeof client?.duplicate === "function") return single(() => openIoredis(client), client.options?.keyPrefix);
+  if (typeof client?.call === "function" && typeof client?.duplicate === "function") return ioredis(client);
   if (typeof client?.nodeClient === "function") return nodeRedisCluster(client);
   if (typeof client?.getMasterNode === "function") {
     return single(async () => openNodeRedis(await inTime(client._execute(false, async (master) => master), CONNECT_TIMEOUT)));
@@ -93,6 +96,11 @@ function topologyOf(client) {
 }
 
 const single = (open, prefix = "") => ({ prefix, isReady: () => true, address: () => undefined, open, refresh: async () => {} });
+
+function ioredis(client) {
+  let opened = 0;
+  return single(() => openIoredis(client, opened++), client.options?.keyPrefix);
+}
 
 function ioredisCluster(cluster) {
   return {

@@ -242,3 +242,21 @@ for (const [library, { make, end }] of Object.entries(sentinels)) {
     for (const server of [sentinel, replica, primary]) await server.close();
   });
 }
+
+test("ioredis connects although the first sentinels are silent", { timeout: 600_000 }, async () => {
+  const primary = await Server.start();
+  const sentinel = await Server.start([], { sentinel: `sentinel monitor locks 127.0.0.1 ${primary.port} 1\n` });
+  const silent = await Promise.all([1, 2].map(() => Relay.start(sentinel.port)));
+  for (const relay of silent) relay.hold("replies");
+  const sentinels = [...silent, sentinel].map(({ port }) => ({ host: "127.0.0.1", port }));
+  const client = quiet(new Redis({ name: "locks", sentinels, lazyConnect: true }));
+  const locks = new Locks(client);
+  const lock = await locks.acquire("stock", { wait: 30_000, renew: false, lease: 60_000 });
+  const waiting = locks.acquire("stock", { wait: 30_000 });
+  await eventually(async () => (await primary.waiters("stock")) === 1);
+  await lock.release();
+  await (await waiting).release();
+  await locks.close();
+  client.disconnect();
+  for (const one of [...silent, sentinel, primary]) await one.close();
+});
