@@ -109,11 +109,12 @@ class Locks {
         const { cause, since } = error;
         failing = cause && (failing ?? now());
         const patience = cause ? (since ?? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt)) + PATIENCE : Infinity;
-        const end = wait === Infinity ? patience : begin + wait;
-        const isLast = wait > 0 ? now() + 20 >= end : tries > 1 || now() >= begin + ONCE;
-        if (cause && (isLast || NO_ENTRY.test(cause.cause.message))) throw failure(cause, name);
-        if (isLast) return none(name);
-        if (cause) await abortable(this.session.refresh(keys[0]), signal);
+        const end = wait === Infinity ? patience : begin + (wait > 0 ? wait : ONCE);
+        const isHopeless = cause && NO_ENTRY.test(cause.cause.message);
+        const isLast = () => isHopeless || (wait <= 0 && tries > 1) || now() + 20 >= end;
+        if (cause && !isLast()) await abortable(inTime(this.session.refresh(keys[0]), end - now()).catch(() => {}), signal);
+        if (isLast() && cause) throw failure(cause, name);
+        if (isLast()) return none(name);
         if (cause || tries > 3) await abortable(pause(Math.min(20 * 2 ** Math.min(tries, 5), Math.max(20, end - now()))), signal);
       }
     }
@@ -133,7 +134,7 @@ class Locks {
       const sent = now();
       const asked = session.ask(request.words(owner), ticket);
       const silent = () => new Unanswered(new Error("no reply in time"), true);
-      let reply = await abortable(isRepeated && left > 0 ? inTime(asked, left + LATE).catch(silent) : asked, signal);
+      let reply = await abortable(isRepeated && request.wait > 0 ? inTime(asked, left + LATE).catch(silent) : asked, signal);
       if (Array.isArray(reply)) reply = await abortable(ticket.node.answer(ticket, reply[1], sent + left), signal);
       known = reply === null || (reply instanceof Error && !reply.sent);
       if (reply instanceof Error) throw refusal(reply, name);

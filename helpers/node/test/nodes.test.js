@@ -187,6 +187,24 @@ test("node-redis connects to a node that is gone for ever: requests for its lock
   await Promise.all(servers.map((server) => server.close()));
 });
 
+for (const [library, { make, end }] of Object.entries(clusters)) {
+  test(`${library}: a wait ends soon after its limit if a node of the cluster is silent`, { timeout: 600_000 }, async () => {
+    const servers = await startCluster();
+    const client = await make(servers[0].port);
+    const locks = new Locks(client);
+    await Promise.all(["a", "b", "c"].map((key) => locks.using(key, () => {})));
+    const frozen = servers[Math.min(2, Math.floor(slotOf("a") / 5461))];
+    frozen.process.kill("SIGSTOP");
+    const began = performance.now();
+    await assert.rejects(locks.acquire("a", { wait: 3_000 }), UnreachableError);
+    assert.ok(performance.now() - began < 5_000);
+    frozen.process.kill("SIGCONT");
+    await locks.close();
+    end(client);
+    await Promise.all(servers.map((server) => server.close()));
+  });
+}
+
 for (const [library, { connect, end }] of Object.entries(libraries)) {
   test(`${library} connects anew to an address whose server was demoted, under load, too`, { timeout: 600_000 }, async () => {
     const primary = await Server.start();
