@@ -99,15 +99,17 @@ class Locks {
     const { keys, wait, signal } = request;
     const begin = now();
     let failing; // since when attempts fail
+    let trouble; // why the last one did
     for (let tries = 1; ; tries++) {
       this.#checkOpen(name);
       signal?.throwIfAborted();
       try {
-        return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0, failing !== undefined)) ?? none(name);
+        return (await this.#attempt(request, wait > 0 ? begin + wait - now() : 0, trouble)) ?? none(name);
       } catch (error) {
         if (!(error instanceof Again)) throw error;
         const { cause, since } = error;
         failing = cause && (failing ?? now());
+        trouble = cause;
         const patience = cause ? (since ?? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt)) + PATIENCE : Infinity;
         const end = wait === Infinity ? patience : begin + (wait > 0 ? wait : ONCE);
         const isHopeless = cause && NO_ENTRY.test(cause.cause.message);
@@ -120,9 +122,9 @@ class Locks {
     }
   }
 
-  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left. A repetition of one that failed does not
-  // get the whole time of a reply once more.
-  async #attempt(request, left, isRepeated = false) {
+  // One request under one name, for `left` ms. If its outcome is unknown in the end, it is left. After `trouble`, which ended the attempt
+  // before, it does not get the whole time of a reply once more.
+  async #attempt(request, left, trouble) {
     const { keys, name, lease, signal } = request;
     const { session } = this;
     const owner = session.newName(request);
@@ -133,8 +135,8 @@ class Locks {
     try {
       const sent = now();
       const asked = session.ask(request.words(owner), ticket);
-      const silent = () => new Unanswered(new Error("no reply in time"), true);
-      let reply = await abortable(isRepeated && request.wait > 0 ? inTime(asked, left + LATE).catch(silent) : asked, signal);
+      const silent = () => new Unanswered(trouble.cause, true);
+      let reply = await abortable(trouble && request.wait > 0 ? inTime(asked, left + LATE).catch(silent) : asked, signal);
       if (Array.isArray(reply)) reply = await abortable(ticket.node.answer(ticket, reply[1], sent + left), signal);
       known = reply === null || (reply instanceof Error && !reply.sent);
       if (reply instanceof Error) throw refusal(reply, name);
