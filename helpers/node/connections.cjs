@@ -48,7 +48,7 @@ async function openNodeRedis(client) {
   const { socket } = client.options ?? {};
   const connection = client.duplicate({
     socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
-    disableOfflineQueue: true, commandsQueueMaxLength: undefined, readonly: false, pingInterval: undefined, commandOptions: {},
+    disableOfflineQueue: true, commandsQueueMaxLength: undefined, legacyMode: false, readonly: false, pingInterval: undefined, commandOptions: {},
   });
   const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
   return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map((word) => (Buffer.isBuffer(word) ? word : String(word)))));

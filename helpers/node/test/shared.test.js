@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createClient as createClient4 } from "redis-4";
 import { Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
 import { fresh, libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
@@ -162,5 +163,21 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(permits.release(), LostError);
       await lock.release();
     });
+  });
+}
+
+for (const legacyMode of [false, true]) {
+  test(`a client of node-redis 4 ${legacyMode ? "in its legacy mode" : "as it is"} has locks`, { timeout: 600_000 }, async () => {
+    const client = createClient4({ socket: { port: server.port, host: "127.0.0.1" }, legacyMode });
+    await client.connect();
+    const locks = new Locks(client);
+    const lock = await locks.acquire("stock");
+    const waiting = locks.acquire("stock");
+    await eventually(async () => (await server.waiters("stock")) === 1);
+    await lock.release();
+    await (await waiting).release();
+    assert.equal(await locks.semaphore("pool", 3).available(), 3);
+    await locks.close();
+    await client.disconnect();
   });
 }
