@@ -8,12 +8,9 @@ const TOGETHER = 16; // calls at most in one packet: the server works on it whil
 // Connections of a lock's own, made like those of the client that the user has. None of them ever sends anything twice: each
 // ends with its first error, which all requests get.
 
-// `begin`: the number of the sentinel to ask first, another one for each connection, because some may be down.
-async function openIoredis(client, begin = 0) {
-  const { sentinels } = client.options;
+async function openIoredis(client, options) {
   const connection = client.duplicate({
-    sentinels: sentinels?.map((_, n) => sentinels[(begin + n) % sentinels.length]), sentinelCommandTimeout: CONNECT_TIMEOUT / 2,
-    lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
+    ...options, sentinelCommandTimeout: CONNECT_TIMEOUT / 2, lazyConnect: true, retryStrategy: () => null, sentinelRetryStrategy: () => null, reconnectOnError: null,
     maxRetriesPerRequest: 0, enableOfflineQueue: false, autoResendUnfulfilledCommands: false, enableAutoPipelining: false,
     commandTimeout: undefined, socketTimeout: undefined, connectTimeout: CONNECT_TIMEOUT, keyPrefix: "", readOnly: false,
     stringNumbers: false,
@@ -82,8 +79,9 @@ function slotOf(key) {
   return crc & 0x3fff;
 }
 
-// What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `open` for a
-// connection to it, `refresh` after it turned out to serve `key` no longer, and `isReady` once it knows the nodes.
+// What there is to know of a client: `address` of the node that serves a key (undefined outside of a cluster), `mapped` for the
+// client's own address of a node, `open` for a connection to it, `refresh` after it turned out to serve `key` no longer, and `isReady`
+// once it knows the nodes.
 function topologyOf(client) {
   if (typeof client?.refreshSlotsCache === "function") return ioredisCluster(client);
   if (typeof client?.call === "function" && typeof client?.duplicate === "function") return ioredis(client);
@@ -98,11 +96,17 @@ function topologyOf(client) {
 const single = (open, prefix = "") => ({ prefix, isReady: () => true, address: () => undefined, open, refresh: async () => {} });
 
 function ioredis(client) {
-  let opened = 0;
-  return single(() => openIoredis(client, opened++), client.options?.keyPrefix);
+  let opened = 0; // each connection asks another sentinel first, because some may be down
+  const open = () => {
+    const { sentinels } = client.options;
+    const begin = opened++;
+    return openIoredis(client, { sentinels: sentinels?.map((_, n) => sentinels[(begin + n) % sentinels.length]) });
+  };
+  return single(open, client.options?.keyPrefix);
 }
 
 function ioredisCluster(cluster) {
+  const addressOf = ({ host, port }) => `${host}:${port}`;
   return {
     prefix: cluster.options?.keyPrefix ?? "",
     isReady: () => {
@@ -110,10 +114,13 @@ function ioredisCluster(cluster) {
       return cluster.status === "ready";
     },
     address: (key) => cluster.slots[slotOf(key)]?.[0],
+    mapped: (address) => addressOf(cluster.natMapper(address)),
     open: (address) => {
-      const found = cluster.nodes("master").find(({ options }) => `${options.host}:${options.port}` === address);
-      if (!found) throw new Error(`the cluster knows no primary ${address}`);
-      return openIoredis(found);
+      const nodes = cluster.nodes("all");
+      const like = nodes.find(({ options }) => addressOf(options) === address) ?? nodes[0]; // the client lists no node without slots
+      if (!like) throw new Error("the cluster's client knows no node");
+      const colon = address.lastIndexOf(":");
+      return openIoredis(like, { host: address.slice(0, colon), port: Number(address.slice(colon + 1)) });
     },
     refresh: () => new Promise((resolve) => cluster.refreshSlotsCache(resolve)),
   };
@@ -124,6 +131,7 @@ function nodeRedisCluster(cluster) {
     prefix: "",
     isReady: () => true,
     address: (key) => cluster.slots[slotOf(key)]?.master?.address,
+    mapped: (address) => address,
     open: async (address) => {
       const found = cluster.masters.find((master) => master.address === address);
       if (!found) throw new Error(`the cluster knows no primary ${address}`);

@@ -86,7 +86,7 @@ class Session {
       if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return reply;
       isAsk = code === "ASK";
       if (!isAsk) await this.refresh(key);
-      node = isAsk ? this.#nodeAt(addressOf(reply.message.split(" ")[2], node)) : this.nodeOf(key);
+      node = isAsk ? this.#nodeAt(this.topology.mapped(addressOf(reply.message.split(" ")[2], node))) : this.nodeOf(key);
     }
   }
 

@@ -174,6 +174,34 @@ describe("without a server", { concurrency: true }, () => {
   }
 });
 
+for (const network of ["the client's own", "another"]) {
+  test(`ioredis: locks follow a slot to a node without slots, in ${network} network`, { timeout: 600_000 }, async () => {
+    const [source, target] = await Promise.all([1, 2].map(() => Server.start(clusterOptions)));
+    const relays = await Promise.all([source, target].map(({ port }) => Relay.start(port)));
+    const natMap = Object.fromEntries(relays.map(({ target: of, port }) => [`127.0.0.1:${of}`, { host: "127.0.0.1", port }]));
+    await source.admin.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+    await source.admin.call("CLUSTER", "MEET", "127.0.0.1", target.port);
+    await eventually(async () => (await target.admin.call("CLUSTER", "INFO")).includes("cluster_slots_assigned:16384"));
+    const client = quiet(new Cluster([{ host: "127.0.0.1", port: source.port }], network === "another" ? { natMap } : {}));
+    const locks = new Locks(client);
+    const held = await locks.acquire("{x}:held", { lease: 3_000 });
+    const ids = await Promise.all([source, target].map(({ admin }) => admin.call("CLUSTER", "MYID")));
+    await target.admin.call("CLUSTER", "SETSLOT", slotOf("x"), "IMPORTING", ids[0]);
+    await source.admin.call("CLUSTER", "SETSLOT", slotOf("x"), "MIGRATING", ids[1]);
+    const free = await locks.acquire("{x}:free", { wait: 0 });
+    const waiting = locks.acquire("{x}:free", { wait: 60_000 });
+    await source.admin.call("MIGRATE", "127.0.0.1", target.port, "{x}:held", 0, 5_000);
+    await eventually(async () => (await target.info("total_renewals")) > 5); // for longer than the lease
+    assert.ok(held.held);
+    await free.release();
+    await (await waiting).release();
+    await held.release();
+    await locks.close();
+    client.disconnect();
+    for (const one of [...relays, source, target]) await one.close();
+  });
+}
+
 test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 600_000 }, async () => {
   const servers = await startCluster();
   const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
