@@ -38,15 +38,12 @@ function busy(name) {
   throw new BusyError(`the lock '${name}' is held by somebody else`, name);
 }
 
-/** Puts the loss of the lock at the end of the causes of the error that its work has failed by. */
+/** Puts the loss of the lock between the error that its work has failed by and the cause of that, which others may share. */
 function attach(error, loss) {
-  for (let depth = 0; error instanceof Error && error !== loss && depth < 100; depth++) {
-    if (error.cause === undefined) {
-      if (Object.isExtensible(error)) error.cause = loss;
-      return;
-    }
-    error = error.cause;
-  }
+  if (!(error instanceof Error) || error === loss || error.cause instanceof LostError) return;
+  try {
+    error.cause = new loss.constructor(loss.message, loss.key, error.cause);
+  } catch {} // it takes none
 }
 
 /** The locks of one server or cluster. */

@@ -107,16 +107,22 @@ for (const [library, own] of Object.entries(libraries)) {
       await lock.release();
     });
 
-    test("the error of the work wins over the loss of its lock, which is its last cause", async () => {
+    test("the error of the work wins over the loss of its lock, which is its cause", async () => {
       const failing = (error) =>
         locks.using("stock", async () => {
           await server.admin.del("stock");
           throw error;
         });
       await assert.rejects(failing(new Error("mine")), (error) => error.message === "mine" && error.cause instanceof LostError);
-      const caused = new Error("mine", { cause: new Error("deeper") });
-      await assert.rejects(failing(caused), (error) => error === caused && error.cause.message === "deeper" && error.cause.cause instanceof LostError);
+      const shared = new Error("deeper");
+      const caused = new Error("mine", { cause: shared });
+      await assert.rejects(failing(caused), (error) => error === caused && error.cause instanceof LostError && error.cause.cause === shared);
+      assert.equal(shared.cause, undefined);
       await assert.rejects(failing(Object.freeze(new Error("frozen"))), /frozen/);
+      const own = new (class extends Error {
+        get cause() {}
+      })("its own cause");
+      await assert.rejects(failing(own), (error) => error === own);
       await assert.rejects(failing("no error"), (error) => error === "no error");
     });
 
