@@ -1,7 +1,7 @@
 // A granted lock, of one key or several: how long it counts as held, and how it ends. index.d.cts says what users call.
 "use strict";
 const { now } = require("./clock.cjs");
-const { LostError, failure, text, time } = require("./values.cjs");
+const { LockError, LostError, failure, text, time } = require("./values.cjs");
 const { Unanswered, codeOf } = require("./wire.cjs");
 
 const LONGEST_PAUSE = 500; // ms between two attempts to renew
@@ -68,7 +68,7 @@ class Lock {
     const lease = Math.max(1, Math.floor(ms));
     const replies = await this.#locks.session.renew(this.keys.map((key) => ["LOCK.RENEW", key, this.owner, lease, "TOKEN", this.token]));
     if (replies.some(isGone)) this.#restsUntil = -Infinity;
-    else if (this.held) {
+    else if (!this.#over && now() < this.until) {
       const error = replies.find((reply) => reply instanceof Error);
       if (!error) this.#believe(sent, ms);
       return error ?? true;
@@ -196,6 +196,7 @@ class Lock {
   }
   #checkOpen() {
     if (this.#over) throw this.#lost ?? new LostError(`the lock '${this.name}' is not held any more`, this.name);
+    if (this.#passing) throw new LockError(`the lock '${this.name}' is being passed on`, this.name);
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #gone() {

@@ -1,6 +1,7 @@
 // Locks that are passed on, revoked, or kept for a while after the work, and the holders that operators see.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { LockError, LostError, RefusedError, UnreachableError } from "../index.cjs";
 import { fresh, libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
@@ -63,6 +64,23 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.calls("lock.renew")) >= renewals + 2);
       assert.ok(lock.held);
       await lock.release();
+    });
+
+    test("nothing else can be done with a lock while it is passed on, and if that is refused it is held as before", async () => {
+      const lock = await (await more()).acquire("{job}", { lease: 60_000, renew: false });
+      relay.delay = 50;
+      const extended = lock.extend(60_000);
+      await sleep(20); // its reply comes before that to the pass
+      const passed = assert.rejects(lock.passTo(lock.owner, 60_000), RefusedError);
+      for (const call of [() => lock.extend(60_000), () => lock.passTo("queue", 60_000), () => lock.guard("SET", "{job}:done", 1)]) {
+        await assert.rejects(call(), { name: "LockError", message: /is being passed on/ });
+      }
+      await Promise.all([extended, passed]);
+      relay.delay = 0;
+      assert.ok(lock.held && !lock.signal.aborted);
+      await lock.extend(60_000);
+      await lock.release();
+      assert.ok(await server.nothingIsLeft());
     });
 
     test("a pass whose reply is lost frees the lock under both names", async () => {
