@@ -5,7 +5,10 @@
 export type Client =
   | { call(...args: never[]): unknown; duplicate(...args: never[]): unknown }
   | { nodes(role?: never): unknown; refreshSlotsCache(callback?: never): unknown }
-  | { sendCommand(...args: never[]): unknown; duplicate(...args: never[]): unknown };
+  | { sendCommand(...args: never[]): unknown; duplicate(...args: never[]): unknown }
+  | { sendCommand(...args: never[]): unknown; getMasterNode(): unknown };
+
+export {}; // nothing but what says so
 
 export interface LocksOptions {
   /** Milliseconds that a lock lives without renewal, 3 at least. 30,000 if not given. */
@@ -155,6 +158,7 @@ export class RefusedError extends LockError {}
 export class UnreachableError extends LockError {}
 /** Too few replicas had the lock in time. A new one was given back; one to be extended keeps the lease that it had. */
 export class UnconfirmedError extends LockError {
+  private constructor();
   readonly needed: number;
   readonly had: number;
 }

@@ -1,9 +1,12 @@
 // Compiled, not run: the accepted clients, and the results.
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster, createSentinel } from "redis";
-import { Lock, Locks, MultiLock, type AcquireOptions } from "mortise-lock";
+import { Lock, Locks, MultiLock, UnconfirmedError, type AcquireOptions } from "mortise-lock";
+// @ts-expect-error: what the library does not export
+import { type Held } from "mortise-lock";
 
-export async function types(signal: AbortSignal) {
+// Sentinel of node-redis 5 cannot be duplicated.
+export async function types(signal: AbortSignal, sentinel: Pick<ReturnType<typeof createSentinel>, "sendCommand" | "getMasterNode">) {
   const every = [
     new Locks(new Redis()), new Locks(new Cluster([])), new Locks(createClient()), new Locks(createCluster({ rootNodes: [] })),
     new Locks(createSentinel({ name: "locks", sentinelRootNodes: [] }), { lease: 1_000, replicas: 1 }),
@@ -32,6 +35,9 @@ export async function types(signal: AbortSignal) {
   await every[2].acquire("key", { wait: "5" });
   // @ts-expect-error: a mode that there is not
   await every[2].acquire("key", { mode: "shared" });
+  new Locks(sentinel);
+  // @ts-expect-error: only the library makes them
+  new UnconfirmedError("key");
   // @ts-expect-error: no client
   new Locks("redis://127.0.0.1");
   return text + length + String(reply);
