@@ -1,7 +1,7 @@
 // A granted lock, of one key or several: how long it counts as held, and how it ends. index.d.cts says what users call.
 "use strict";
 const { now } = require("./clock.cjs");
-const { LockError, LostError, failure, text, time } = require("./values.cjs");
+const { LockError, LostError, failure, text, time, word } = require("./values.cjs");
 const { Unanswered, codeOf } = require("./wire.cjs");
 
 const LONGEST_PAUSE = 500; // ms between two attempts to renew
@@ -189,7 +189,7 @@ class Lock {
   async guard(...command) {
     if (command.length === 0) throw new TypeError("a command to guard is missing");
     this.#checkOpen();
-    const words = command.map((word) => (Buffer.isBuffer(word) ? word : String(word)));
+    const words = command.map(word);
     const reply = await this.#locks.session.ask(["LOCK.GUARD", this.keys[0], this.owner, this.token, ...words]);
     if (!(reply instanceof Error)) return reply;
     throw codeOf(reply) === "NOTHELD" ? this.#gone() : failure(reply, this.name, "nobody knows whether the command ran");

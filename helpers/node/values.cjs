@@ -22,6 +22,13 @@ function text(name, value) {
   return value;
 }
 
+/** What is sent for the value, if that is plain. */
+function word(value) {
+  if (Buffer.isBuffer(value)) return value;
+  if (!["string", "number", "bigint"].includes(typeof value)) throw new TypeError(`a command has strings, numbers and Buffers, not ${inspect(value)}`);
+  return String(value);
+}
+
 /** The value, if it is a whole number of at least `least`. The server knows how many there may be. */
 function count(name, value, least) {
   if (!Number.isInteger(value)) throw new TypeError(`${name} is a whole number, not ${inspect(value)}`);
@@ -75,6 +82,6 @@ function failure(reply, key, unanswered = "the server cannot be asked") {
 }
 
 module.exports = {
-  LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
+  LEAST_LEASE, time, text, word, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError,
   UnconfirmedError,
 };

@@ -87,6 +87,10 @@ for (const [library, own] of Object.entries(libraries)) {
       assert.equal(await lock.guard("APPEND", "{stock}:count", Buffer.from([0xff])), 3);
       await assert.rejects(lock.guard("LPUSH", "{stock}:count", 1), (error) => error instanceof RefusedError && /WRONGTYPE/.test(error.message));
       await assert.rejects(lock.guard(), TypeError);
+      for (const value of [undefined, null, true, ["a"], {}, new Uint8Array(2)]) {
+        await assert.rejects(lock.guard("SET", "{stock}:count", value), { name: "TypeError", message: /^a command has strings, numbers and Buffers, not / });
+      }
+      assert.equal(await lock.guard("STRLEN", "{stock}:count"), 3);
       assert.ok(lock.held);
       await server.admin.del("{stock}");
       await assert.rejects(lock.guard("SET", "{stock}:count", 18), LostError);
