@@ -241,7 +241,7 @@ class Locks {
     for (const lock of this.keeper.locks) lock.lose();
     for (const end = now() + ms; this.#busy > 0 && now() < end; ) await pause(5);
     const confirmed = this.#busy === 0;
-    if (!closed) await session.part();
+    if (!closed) session.part();
     return confirmed;
   }
   [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {

@@ -152,7 +152,7 @@ class Node {
   }
 
   close() {
-    return Promise.all(this.wires.map((wire) => wire.close()));
+    for (const wire of this.wires) wire.close();
   }
 }
 

@@ -47,11 +47,11 @@ class Session {
   }
 
   /** Closes the connections with the last of the client's Locks. What is left from then on goes with its lease. */
-  async part() {
+  part() {
     if (--this.#users > 0) return;
     this.ended = true;
     sessions.get(this.#client).delete(this.replicas);
-    await Promise.all([...this.#nodes.values()].map((node) => node.close()));
+    for (const node of this.#nodes.values()) node.close();
   }
 
   nodeOf(key) {

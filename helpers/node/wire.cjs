@@ -149,12 +149,11 @@ class Wire {
     this.#timer.unref(); // what is in flight has a socket
   }
 
-  async close() {
+  close() {
     this.#closed = true;
-    const opening = this.#opening;
+    this.#opening?.then((connection) => connection.close(), () => {}); // once there is one
     this.#fail(new Error("the connection was given up"));
     this.#timer = clearTimeout(this.#timer);
-    await opening?.then((connection) => connection.close(), () => {});
   }
 }
 

@@ -461,6 +461,18 @@ for (const [library, own] of Object.entries(libraries)) {
       await foreign.release();
     });
 
+    test("close ends in time if the server is silent", async () => {
+      const far = await more();
+      await eventually(() => relay.pairs.size === 1); // the client's own
+      relay.hold("replies");
+      const waiting = assert.rejects(far.acquire("stock"), UnreachableError);
+      await eventually(() => relay.pairs.size === 2);
+      const began = performance.now();
+      assert.equal(await far.close(100), false);
+      assert.ok(performance.now() - began < 1_500);
+      await waiting;
+    });
+
     test("a deadlock between two named tasks is reported", async () => {
       const [left, right] = [await locks.acquire("left", { task: "a" }), await locks.acquire("right", { task: "b" })];
       const waiting = locks.acquire("right", { task: "a", wait: 60_000 });
