@@ -25,6 +25,7 @@ class Lock {
   #controller;
   #lost; // the error of its loss
   #over = false;
+  #released; // the promise, once it is being released
   #passing = false; // nobody may rely on it meanwhile
   #restsUntil; // it stays taken until then, however early it is released
   #pause = 20; // ms until the next attempt to renew it, if one fails
@@ -121,7 +122,8 @@ class Lock {
   }
 
   async release() {
-    if (!this.#over) await this.#locks.counted(this.#release());
+    if (!this.#over) this.#released = this.#locks.counted(this.#release());
+    await this.#released;
     if (this.#lost) throw this.#lost; // and once is enough
   }
   async #release() {

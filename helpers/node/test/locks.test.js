@@ -243,6 +243,16 @@ for (const [library, own] of Object.entries(libraries)) {
       });
     }
 
+    test("two releases at once end together, with the same outcome", async () => {
+      const lock = await locks.acquire("stock");
+      const ended = [];
+      await Promise.all([1, 2].map((n) => lock.release().then(() => ended.push(n))));
+      assert.deepEqual(ended, [1, 2]);
+      const broken = await locks.acquire("stock");
+      await server.admin.del("stock");
+      for (const { reason } of await Promise.allSettled([1, 2].map(() => broken.release()))) assert.ok(reason instanceof LostError);
+    });
+
     test("a key that holds something else is an error", async () => {
       await server.admin.set("stock", "a lock of another library");
       await assert.rejects(locks.acquire("stock", { wait: 60_000 }), (error) => error instanceof RefusedError && /WRONGTYPE/.test(error.message));
