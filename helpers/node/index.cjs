@@ -141,7 +141,7 @@ class Locks {
       const answered = now();
       const begin = Math.max(sent, ticket.begin);
       const lock = new (request.several ? MultiLock : Lock)(this, request, owner, reply, begin);
-      if (session.replicas > 0 || lock.until - answered < lease / 2) {
+      if (session.replicas > 0 || lock.until - answered < Math.min(lease, request.maxHold) / 2) {
         const renewed = await abortable(lock.renew(lease), signal); // false at once if it is over
         if (renewed instanceof Error) throw refusal(renewed, name);
         if (!lock.held) throw refusal(new Unanswered(new TooLate(Math.min(lease, request.maxHold), now() - begin), true), name);

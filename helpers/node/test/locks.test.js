@@ -194,6 +194,9 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await server.info("total_renewals")) >= before + 4);
       assert.ok(lock.held);
       await lock.release();
+      const renewals = await server.calls("lock.renew");
+      await (await locks.acquire("stock", { lease: 60_000, maxHold: 20_000 })).release();
+      assert.equal(await server.calls("lock.renew"), renewals);
       const capped = await locks.acquire("stock", { lease: 1_500, maxHold: 2_500 });
       await eventually(() => capped.signal.aborted);
       await eventually(async () => (await server.admin.exists("stock")) === 0);
