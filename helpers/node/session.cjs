@@ -83,7 +83,7 @@ class Session {
     for (let hop = 1; ; hop++) {
       const reply = await node.send(command, ticket, isAsk);
       const code = codeOf(reply);
-      if (hop === 5 || (code !== "MOVED" && code !== "ASK")) return reply;
+      if (hop === 5 || node.address === undefined || (code !== "MOVED" && code !== "ASK")) return reply;
       isAsk = code === "ASK";
       if (!isAsk) await this.refresh(key);
       node = isAsk ? this.#nodeAt(this.topology.mapped(addressOf(reply.message.split(" ")[2], node))) : this.nodeOf(key);

@@ -101,6 +101,20 @@ for (const [library, { make, end }] of Object.entries(clusters)) {
       await finish();
     });
 
+    test("a client of a single server follows nowhere, and its locks fail with the redirection", async () => {
+      const key = "single";
+      const { source, begin, finish } = await moving(key);
+      await begin();
+      await source.admin.config("SET", "cluster-preferred-endpoint-type", "unknown-endpoint");
+      const plain = quiet(new Redis(source.port));
+      const own = new Locks(plain);
+      await assert.rejects(own.acquire(key, { wait: 0 }), (error) => error instanceof UnreachableError && /ASK/.test(error.message));
+      await source.admin.config("SET", "cluster-preferred-endpoint-type", "ip");
+      await finish();
+      await own.close();
+      plain.disconnect();
+    });
+
     test("a lock is acquired while its slot moves, and it and its waiters follow", async () => {
       const key = "moving";
       const { source, target, begin, finish } = await moving(key);
