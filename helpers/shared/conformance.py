@@ -284,6 +284,29 @@ def a_second_release_ends_no_later_hold(place):
     assert server.lock("k"), "a second release has ended the next holder's lock"
 
 
+def a_connection_that_the_server_closed_while_idle_costs_no_reply(place):
+    server = place.server("--timeout", "1")
+    worker = place.worker(server.port)
+    expect(worker.ask("acquire", "a", "k", 60_000, 0), "granted")
+    wait_until_closed(server)
+    expect(worker.ask("acquire", "b", "l", 60_000, 0), "granted")
+    wait_until_closed(server)
+    for handle, key in {"a": "k", "b": "l"}.items():
+        expect(worker.ask("release", handle), "released")
+        soon(lambda: not server.ask("EXISTS", key), f"{key} is not free")
+
+
+def idle_connections(server):
+    """The ids of those on which nothing is awaited now."""
+    return set(re.findall(r"^id=(\d+) (?!.* flags=\w*b|.* cmd=client)", server.ask("CLIENT", "LIST"), re.MULTILINE))
+
+
+def wait_until_closed(server):
+    """Until the server has closed the connections that are idle now."""
+    idle = idle_connections(server)
+    soon(lambda: not idle & idle_connections(server), "idle connections stay open")
+
+
 def a_server_that_answers_nobody_is_borne_for_ten_seconds(place):
     server = place.server()
     server.kill()
@@ -355,6 +378,7 @@ SCENARIOS = [
     the_first_renewal_comes_at_a_third_of_the_lease,
     what_may_be_held_is_left_until_the_server_answers,
     a_second_release_ends_no_later_hold,
+    a_connection_that_the_server_closed_while_idle_costs_no_reply,
     a_server_that_answers_nobody_is_borne_for_ten_seconds,
     a_reply_may_take_two_seconds,
     a_lock_counts_once_a_replica_has_it,
