@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
 import java.time.Duration;
 import java.util.ConcurrentModificationException;
 import java.util.concurrent.CompletableFuture;
@@ -87,6 +89,73 @@ class SpringTest {
         @Locked(key = "'stock:' + #p0", read = true)
         public void fail(long id) {
             throw new IllegalArgumentException("as it wants");
+        }
+    }
+
+    @Retention(RetentionPolicy.RUNTIME)
+    @Locked(key = "'inherited'")
+    @interface StockLock {}
+
+    interface Declared {
+        @Locked(key = "'inherited'")
+        void run(Runnable body);
+    }
+
+    /** The annotation is on the interface's method. */
+    static class OfInterface implements Declared {
+        @Override
+        public void run(Runnable body) {
+            body.run();
+        }
+    }
+
+    /** The annotation is on the method that this one overrides. */
+    static class Overriding extends Composed {
+        @Override
+        public void run(Runnable body) {
+            body.run();
+        }
+    }
+
+    /** The annotation is on another annotation. */
+    static class Composed {
+        @StockLock
+        public void run(Runnable body) {
+            body.run();
+        }
+    }
+
+    @Configuration
+    @EnableLocked(proxyTargetClass = true)
+    static class ClassProxies {
+        @Bean
+        Locks locks() {
+            return new Locks(JedisClient.of("127.0.0.1", server.port));
+        }
+
+        @Bean
+        OfInterface ofInterface() {
+            return new OfInterface();
+        }
+
+        @Bean
+        Composed composed() {
+            return new Composed();
+        }
+
+        @Bean
+        Overriding overriding() {
+            return new Overriding();
+        }
+    }
+
+    @Test
+    void a_method_is_locked_by_an_annotation_of_its_interface_of_the_method_that_it_overrides_or_of_an_annotation() {
+        try (var context = new AnnotationConfigApplicationContext(ClassProxies.class)) {
+            Runnable body = () -> assertFalse(server.isFree("inherited"));
+            context.getBean(OfInterface.class).run(body);
+            context.getBean("composed", Composed.class).run(body);
+            context.getBean(Overriding.class).run(body);
         }
     }
 

@@ -73,7 +73,7 @@ public class LockedMethods {
     @Bean
     @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
     static Advisor lockedAdvisor(ObjectProvider<Locks> locks, BeanFactory beans) {
-        var pointcut = new ComposablePointcut(AnnotationMatchingPointcut.forMethodAnnotation(Locked.class))
+        var pointcut = new ComposablePointcut((Pointcut) new AnnotationMatchingPointcut(null, Locked.class, true))
             .union((Pointcut) new AnnotationMatchingPointcut(Locked.class, true));
         var advisor = new DefaultPointcutAdvisor(pointcut, new Interceptor(locks, beans));
         advisor.setOrder(0); // around transactions: what a method writes is committed before its lock is free
