@@ -178,14 +178,15 @@ final class Node {
     /** Sends a request, by mail if it may wait. What becomes of it, a second after the wait at the latest, or after a time-out. */
     CompletableFuture<Answer> ask(List<String> request, String owner, long left) {
         var answer = new CompletableFuture<Answer>();
-        if (locks.isClosing()) { // nobody would end this wait
-            answer.complete(Answer.failed(new LockException.Closed()));
-            return answer;
-        }
         var words = new ArrayList<>(request);
         var arrived = new CompletableFuture<Answer>();
         if (left > 0) {
             words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", mail.expect(owner, arrived)));
+        }
+        if (locks.isClosing()) { // nobody may end this wait: close ends those that it knows of
+            mail.forget(owner);
+            answer.complete(Answer.failed(new LockException.Closed()));
+            return answer;
         }
         long least = left == 0 && !locks.answered ? CONNECT : TIMEOUT.toMillis();
         arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenAccept(end -> {

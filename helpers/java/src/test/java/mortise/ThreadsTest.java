@@ -7,7 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.AbstractList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -48,6 +51,42 @@ class ThreadsTest extends EachClient {
             var refused = assertThrows(RuntimeException.class, () -> held.passTo("two", MINUTE));
             assertTrue(refused instanceof IllegalStateException || first.isDone(), () -> "" + refused);
         }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void close_ends_a_wait_that_begins_at_the_same_moment(Via via) throws Exception {
+        var locks = locks(via);
+        server.run("LOCK.WLOCK", "k", "somebody", "600000");
+        var earlier = locks.take("k").acquireAsync();
+        eventually("it waits", () -> server.waiters("k") == 1);
+        locks.job(+1); // close waits for that
+        var request = new AbstractList<String>() { // reading it closes the locks
+            private final List<String> words = List.of("LOCK.WLOCK", "k", "later", "60000");
+
+            @Override
+            public Object[] toArray() {
+                start(() -> {
+                    locks.close();
+                    return null;
+                });
+                assertThrows(CompletionException.class, earlier::join);
+                return words.toArray();
+            }
+
+            @Override
+            public String get(int index) {
+                return words.get(index);
+            }
+
+            @Override
+            public int size() {
+                return words.size();
+            }
+        };
+        var answer = locks.node("k").ask(request, "later", Locks.FOREVER);
+        assertTrue(answer.get(30, TimeUnit.SECONDS).error() instanceof LockException.Closed);
+        locks.job(-1);
     }
 
     @ParameterizedTest
