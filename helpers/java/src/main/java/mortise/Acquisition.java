@@ -142,6 +142,9 @@ final class Acquisition {
         }
         locks.refresh();
         locks.later(pause, this::attempt);
+        if (locks.isStopped()) { // the timer may have gone
+            outcome.completeExceptionally(new LockException.Closed());
+        }
         pause = Math.min(2 * pause, Locks.LAST_PAUSE);
     }
 }

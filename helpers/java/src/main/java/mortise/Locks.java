@@ -178,7 +178,7 @@ public final class Locks implements AutoCloseable {
         job(0);
         stopped.completeOnTimeout(null, limit.toMillis(), TimeUnit.MILLISECONDS).join();
         with(() -> nodes.values().forEach(Node::end));
-        timer.shutdownNow();
+        timer.shutdown(); // what is scheduled still runs: attempts that end by it
         long left = Math.max(CLIENT, limit.toMillis() - (Clock.now() - begun));
         CompletableFuture.runAsync(client::close, run -> Threads.daemon("mortise-close", run).start()) // this thread may be interrupted
             .completeOnTimeout(null, left, TimeUnit.MILLISECONDS).join();
@@ -434,7 +434,7 @@ public final class Locks implements AutoCloseable {
         });
     }
 
-    /** Runs it after that many milliseconds, if the locks are not closed by then. It must not block. */
+    /** Runs it after that many milliseconds, unless the locks are closed already. It must not block. */
     void later(long millis, Runnable run) {
         timer.schedule(run, millis, TimeUnit.MILLISECONDS);
     }

@@ -8,9 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.AbstractList;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -87,6 +89,24 @@ class ThreadsTest extends EachClient {
         var answer = locks.node("k").ask(request, "later", Locks.FOREVER);
         assertTrue(answer.get(30, TimeUnit.SECONDS).error() instanceof LockException.Closed);
         locks.job(-1);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void close_ends_waits_though_the_server_is_gone_and_it_has_no_time(Via via) throws Exception {
+        var client = new Between(via.connect(server.port), (words, real) -> real.apply(words));
+        var locks = new Locks(client);
+        locks.take("first").acquire().unlock();
+        server.kill();
+        var waiting = new ArrayList<CompletableFuture<Held>>();
+        for (int i = 0; i < 100; i++) { // most of them pause before their next attempt
+            waiting.add(locks.take("k").acquireAsync());
+        }
+        eventually("they have asked again", () -> client.looks.get() > 500);
+        locks.close(Duration.ZERO);
+        for (var future : waiting) {
+            assertThrows(ExecutionException.class, () -> future.get(30, TimeUnit.SECONDS));
+        }
     }
 
     @ParameterizedTest
