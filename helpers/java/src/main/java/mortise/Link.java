@@ -5,10 +5,13 @@ import java.util.List;
 
 /** A connection to a server for one use: opened when it is needed, and anew after anything went wrong on it. */
 final class Link implements AutoCloseable {
+    private static final Duration IDLE = Duration.ofSeconds(1); // without a reply: then PING shows whether the server has closed it
+
     private final Client client;
     private final String server;
     private volatile Client.Channel open; // null while there is none
     private volatile boolean stale; // not to be used again
+    private long used; // when the last reply came
 
     Link(Client client, String server) {
         this.client = client;
@@ -16,18 +19,34 @@ final class Link implements AutoCloseable {
     }
 
     List<Object> send(List<List<String>> commands, Duration timeout) {
-        if (stale) {
+        Client.Channel connection = whole();
+        if (connection == null) {
             close();
             stale = false;
-        }
-        Client.Channel connection = open;
-        if (connection == null) {
             connection = client.connect(server);
             open = connection;
         }
+        return exchange(connection, commands, timeout);
+    }
+
+    /** The connection, if it can be used as far as is known. */
+    Client.Channel whole() {
+        Client.Channel connection = open;
+        if (connection != null && !stale && Clock.now() - used > IDLE.toMillis()) {
+            try {
+                exchange(connection, List.of(List.of("PING")), IDLE);
+            } catch (RuntimeException e) {
+                // It is closed, at no command's cost.
+            }
+        }
+        return stale ? null : open;
+    }
+
+    private List<Object> exchange(Client.Channel connection, List<List<String>> commands, Duration timeout) {
         boolean whole = false;
         try {
             List<Object> replies = connection.send(commands, timeout);
+            used = Clock.now();
             whole = replies.stream().noneMatch(reply -> reply instanceof LockException.Refused refused && refused.code().equals("READONLY"));
             return replies;
         } finally {

@@ -29,7 +29,6 @@ final class Node {
     private final Link renewing;
     private final LinkedBlockingQueue<Command> renewals = new LinkedBlockingQueue<>(); // that replicas are to confirm
     private final Mailbox mail;
-    private boolean isAttached; // whether the connection for renewals leads to enough replicas: of the thread that sends them
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
@@ -131,9 +130,7 @@ final class Node {
      */
     private List<Object> confirm(List<List<String>> batch) {
         List<String> wait = List.of("WAIT", "" + locks.replicas, CONFIRM);
-        boolean isNew = !isAttached;
-        isAttached = false;
-        if (isNew) {
+        if (renewing.whole() == null) {
             LockException problem = problem(renewing.send(List.of(wait), TIMEOUT).get(0));
             if (problem != null) {
                 return Collections.nCopies(batch.size(), problem);
@@ -143,7 +140,6 @@ final class Node {
         commands.add(wait);
         var replies = new ArrayList<>(renewing.send(commands, TIMEOUT));
         LockException problem = problem(replies.remove(batch.size()));
-        isAttached = problem == null;
         replies.replaceAll(reply -> reply instanceof Long && problem != null ? problem : reply);
         return replies;
     }

@@ -23,6 +23,18 @@ import redis.clients.jedis.exceptions.JedisDataException;
 class LocksTest extends EachClient {
     @ParameterizedTest
     @EnumSource
+    void a_connection_that_the_server_closed_while_it_was_idle_costs_no_command_its_reply(Via via) throws Exception {
+        var locks = locks(via);
+        Held held = locks.take("k").lease(Duration.ofHours(1)).acquire();
+        server.run("CONFIG", "SET", "timeout", "1");
+        eventually("idle connections are closed", () -> server.info("connected_clients") == 1);
+        assertTrue(held.passTo("heir", Duration.ofHours(1)) > held.token());
+        eventually("idle connections are closed", () -> server.info("connected_clients") == 1);
+        locks.take("j").wait(Duration.ZERO).acquire().unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_lock_keeps_others_out_until_it_is_unlocked(Via via) throws Exception {
         var locks = locks(via);
         Held first = locks.take("stock:17").acquire();
