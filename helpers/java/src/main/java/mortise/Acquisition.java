@@ -60,7 +60,7 @@ final class Acquisition {
             } else if (!given.complete(held)) {
                 held.release(0);
             }
-        }, locks.listeners);
+        }, locks::listen);
         given.whenComplete((held, error) -> { // by a time-out of the program's, say
             boolean isOurs = error == null && outcome.isDone() && !outcome.isCompletedExceptionally() && outcome.join() == held;
             if (!isOurs) {

@@ -432,7 +432,7 @@ public final class Held implements AutoCloseable {
             wasLost = true;
             locks.leave(keys, owner);
             end();
-            lost.completeAsync(() -> null, locks.listeners);
+            lost.completeAsync(() -> null, locks::listen);
         }
     }
 

@@ -50,7 +50,8 @@ final class Keeper {
         locks.with(() -> {
             if (Clock.now() >= lookAt) { // else an earlier look has made this one needless
                 lookAt = Long.MAX_VALUE;
-                lookBy(holds.stream().mapToLong(Held::keep).reduce(Clock.now() + LONGEST, Math::min));
+                lookBy(Clock.now() + LONGEST); // also where the rest fails
+                lookBy(holds.stream().mapToLong(Held::keep).min().orElse(Long.MAX_VALUE));
             }
         });
     }

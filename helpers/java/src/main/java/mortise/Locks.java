@@ -51,7 +51,7 @@ public final class Locks implements AutoCloseable {
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
     private volatile boolean closing; // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
-    final Executor listeners = Threads.listeners();
+    private final Executor threads = Threads.listeners();
     private final ScheduledThreadPoolExecutor timer = Threads.timer();
     final Keeper keeper = new Keeper(this);
 
@@ -439,11 +439,20 @@ public final class Locks implements AutoCloseable {
         timer.schedule(run, millis, TimeUnit.MILLISECONDS);
     }
 
+    /** Runs it on a thread of its own, which may block, as soon as one can be started. */
+    void listen(Runnable run) {
+        try {
+            threads.execute(run);
+        } catch (OutOfMemoryError e) { // the process may not have more threads now
+            later(LAST_PAUSE, () -> listen(run));
+        }
+    }
+
     /** Searches for the servers again, by one thread and ten times a second at most. */
     void refresh() {
         long last = refreshed.get();
         if (Clock.now() - last > 100 && refreshed.compareAndSet(last, Long.MAX_VALUE)) {
-            Threads.daemon("mortise-refresh", () -> {
+            listen(() -> {
                 try {
                     client.refresh();
                 } catch (RuntimeException e) {
@@ -451,7 +460,7 @@ public final class Locks implements AutoCloseable {
                 } finally {
                     refreshed.set(Clock.now());
                 }
-            }).start();
+            });
         }
     }
 

@@ -9,7 +9,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import mortise.EachClient.Via;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -125,5 +127,55 @@ class ProcessTest {
                 assertThrows(LockException.Unanswered.class, () -> locks.take("k").wait(Duration.ofMillis(300)).acquire()));
         }
         locks.close(Duration.ofSeconds(2));
+    }
+
+    /** A process that has so little address space that it can start few threads, and that starts as many as it can while a lock is lost. */
+    static final class Crowded {
+        public static void main(String[] args) throws Exception {
+            var locks = new Locks(Via.valueOf(args[0]).connect(Integer.parseInt(args[1])));
+            Held renewed = locks.take("renewed").lease(Duration.ofSeconds(3)).acquire();
+            Held ending = locks.take("ending").fixed().lease(Duration.ofSeconds(1)).acquire();
+            var release = new CountDownLatch(1);
+            for (boolean isFull = false; !isFull; ) {
+                try {
+                    Threads.daemon("crowd", () -> {
+                        try {
+                            release.await();
+                        } catch (InterruptedException e) {
+                            throw new IllegalStateException(e);
+                        }
+                    }).start();
+                } catch (OutOfMemoryError e) {
+                    isFull = true;
+                }
+            }
+            var lost = ending.lost();
+            var future = locks.take("another").acquireAsync();
+            eventually("the fixed lock is lost, and the other one granted", () -> !ending.isHeld() && !locks.holds("another").isEmpty());
+            System.out.println(!lost.isDone() && !future.isDone());
+            release.countDown();
+            lost.get(30, TimeUnit.SECONDS);
+            future.get(30, TimeUnit.SECONDS).unlock();
+            long before = Clock.now();
+            eventually("a lease has passed", () -> Clock.now() - before > 3000);
+            System.out.println(renewed.isHeld());
+            System.exit(0);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void locks_are_renewed_and_futures_complete_though_no_thread_could_be_started_for_a_while(Via via) throws Exception {
+        String java = System.getProperty("java.home") + "/bin/java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx64m -Xlog:disable -XX:ThreadStackSize=262144";
+        var process = new ProcessBuilder("bash", "-c", "ulimit -v 12000000; exec " + java + " -cp \"$0\" \"$@\"",
+            System.getProperty("java.class.path"), Crowded.class.getName(), via.name(), "" + server.port)
+            .redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        try {
+            var said = process.inputReader();
+            assertEquals("true", said.readLine(), "the process could start threads");
+            assertEquals("true", said.readLine(), "the lock is renewed no longer");
+        } finally {
+            process.destroyForcibly();
+        }
     }
 }
