@@ -264,7 +264,7 @@ public final class Locks implements AutoCloseable {
             now.from = Objects.requireNonNull(owner, "owner");
             now.token = token;
             now.wait = Acquisition.PATIENCE;
-            return now.start().await(true);
+            return now.await(true);
         }
 
         /**
@@ -289,7 +289,7 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if it is held by others for that long
          */
         public Held acquire() throws InterruptedException {
-            return start().await(true);
+            return await(true);
         }
 
         /**
@@ -303,12 +303,9 @@ public final class Locks implements AutoCloseable {
 
         /** The lock, or null if it is held by others for that many milliseconds; never null without a limit. */
         Held within(long wait, boolean interruptible) throws InterruptedException {
-            if (interruptible && Thread.interrupted()) {
-                throw new InterruptedException();
-            }
             this.wait = wait;
             try {
-                return start().await(interruptible);
+                return await(interruptible);
             } catch (LockException.Busy e) {
                 if (wait == FOREVER) {
                     throw e;
@@ -325,21 +322,29 @@ public final class Locks implements AutoCloseable {
          * @throws LockException.Busy if one of them is held by others for that long
          */
         public Held acquireWith(String... keys) throws InterruptedException {
-            return several(keys).await(true);
+            return with(keys).await(true);
         }
 
         /** The same as a future: see {@link #acquireAsync}. */
         public CompletableFuture<Held> acquireWithAsync(String... keys) {
-            return several(keys).future();
+            return with(keys).start().future();
         }
 
-        private Acquisition several(String... more) {
+        private Request with(String... more) {
             if (read || limit != null) {
                 throw new IllegalArgumentException("several locks are taken to write only");
             }
             Request now = copy();
             now.keys = Stream.concat(Stream.of(key), Stream.of(more)).toList();
-            return now.start();
+            return now;
+        }
+
+        /** A thread that is interrupted already sends nothing: a pass could not be taken back. */
+        private Held await(boolean interruptible) throws InterruptedException {
+            if (interruptible && Thread.interrupted()) {
+                throw new InterruptedException();
+            }
+            return start().await(interruptible);
         }
 
         /** Starts with the options as they are now: the request may be changed and used again meanwhile. */

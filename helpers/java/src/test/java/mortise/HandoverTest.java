@@ -31,6 +31,16 @@ class HandoverTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_takeover_by_a_thread_that_is_interrupted_already_leaves_the_lock_where_it_is(Via via) throws Exception {
+        var locks = locks(via);
+        long token = (Long) server.run("LOCK.WLOCK", "job", "queue", "600000");
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedException.class, () -> locks.take("job").takeOver("queue", token));
+        locks.take("job").takeOver("queue", token).unlock();
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_lock_is_passed_on_and_one_of_two_runners_takes_it_over(Via via) throws Exception {
         var locks = locks(via);
         Held enqueued = locks.take("import").acquire();
