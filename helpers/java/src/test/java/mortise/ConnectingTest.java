@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.ClientOptions;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisURI;
@@ -102,6 +103,29 @@ class ConnectingTest {
                 Thread.sleep(1000);
                 assertFalse(asking.isDone(), "it has not waited for the reply");
             }
+        }
+    }
+
+    @Test
+    void lettuce_keeps_no_connection_that_the_server_closed() throws Exception {
+        try (var server = new TestServer(); var client = LettuceClient.of(RedisURI.create("127.0.0.1", server.port)); var locks = new Locks(client)) {
+            locks.take("k").acquire().unlock();
+            for (int i = 0; i < 20; i++) {
+                server.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+                locks.take("k").acquire().unlock();
+            }
+            var own = LettuceClient.class.getDeclaredField("client");
+            own.setAccessible(true);
+            var count = AbstractRedisClient.class.getDeclaredMethod("getResourceCount");
+            count.setAccessible(true);
+            var redis = own.get(client);
+            eventually("closed connections are gone", () -> {
+                try {
+                    return (int) count.invoke(redis) < 10;
+                } catch (ReflectiveOperationException e) {
+                    throw new AssertionError(e);
+                }
+            });
         }
     }
 

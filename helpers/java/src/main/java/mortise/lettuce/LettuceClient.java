@@ -176,9 +176,7 @@ public final class LettuceClient implements Client {
 
         @Override
         public void close() {
-            if (connection.isOpen()) {
-                connection.closeAsync();
-            }
+            connection.closeAsync(); // also one that the server closed: the client has it until then
         }
     }
 }
