@@ -96,8 +96,8 @@ final class Acquisition {
     }
 
     private void answered(String owner, long sent, Answer answer) {
-        if (answer.error() instanceof LockException.Refused refused) {
-            failed(refused); // it has changed nothing
+        if (answer.error() != null && answer.error().changedNothing()) {
+            failed(answer.error());
         } else if (answer.error() != null) {
             unsure(owner, answer.error());
         } else if (answer.token() == 0) {
@@ -134,7 +134,7 @@ final class Acquisition {
     }
 
     private void failed(LockException error) {
-        boolean helps = error.passes() && (!r.heir() || error instanceof LockException.Refused); // the heir may have the lock
+        boolean helps = error.passes() && (!r.heir() || error.changedNothing()); // the heir may have the lock
         boolean isThere = locks.answered || Clock.now() - began < PATIENCE;
         if (!helps || !isThere || outcome.isDone() || locks.isClosing() || began + r.wait - Clock.now() <= pause) {
             outcome.completeExceptionally(error);

@@ -15,10 +15,32 @@ public class LockException extends IllegalMonitorStateException {
         return false;
     }
 
+    /** Whether the request that failed has certainly changed nothing at the server. */
+    boolean changedNothing() {
+        return false;
+    }
+
     /** The server did not answer, or its answer was lost or came too late. */
     public static final class Unanswered extends LockException {
+        private final boolean isUnsent;
+
         Unanswered(String message, Throwable cause) {
+            this(message, cause, false);
+        }
+
+        private Unanswered(String message, Throwable cause, boolean isUnsent) {
             super(message, cause);
+            this.isUnsent = isUnsent;
+        }
+
+        /** There is no connection by which the request could have been sent. */
+        static Unanswered unsent(Throwable cause) {
+            return new Unanswered("no connection to the server", cause, true);
+        }
+
+        @Override
+        boolean changedNothing() {
+            return isUnsent;
         }
 
         @Override
@@ -90,6 +112,11 @@ public class LockException extends IllegalMonitorStateException {
         /** Waiting would have closed a cycle of owners that wait for each other. */
         public boolean isDeadlock() {
             return code.equals("DEADLOCK");
+        }
+
+        @Override
+        boolean changedNothing() {
+            return true;
         }
 
         @Override

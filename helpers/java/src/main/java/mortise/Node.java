@@ -118,6 +118,8 @@ final class Node {
             if (replies.get(i) instanceof LockException.Refused refused && refused.code().equals("ASK")) {
                 try (var there = new Link(locks.client, target(refused.getMessage(), name))) {
                     replies.set(i, there.send(List.of(List.of("ASKING"), batch.get(i)), TIMEOUT).get(1));
+                } catch (RuntimeException e) {
+                    replies.set(i, failure("no answer from the server that has the slot", e));
                 }
             }
         }
@@ -168,7 +170,7 @@ final class Node {
 
     /** What a client's exception says of the commands that it was to send. */
     static LockException failure(String what, Throwable e) {
-        return e instanceof LockException.Refused refused ? refused : new LockException.Unanswered(what, e);
+        return e instanceof LockException known ? known : new LockException.Unanswered(what, e);
     }
 
     /** Sends a request, by mail if it may wait. What becomes of it, a second after the wait at the latest, or after a time-out. */

@@ -222,4 +222,18 @@ class RepliesTest extends EachClient {
         assertTrue(assertThrows(ExecutionException.class, extending::get).getCause() instanceof LockException.Lost);
         eventually("it is free", () -> server.isFree("k"));
     }
+
+    @Test
+    void attempts_that_no_connection_could_send_leave_no_name() throws Exception {
+        var locks = between((words, real) -> real.apply(words));
+        locks.take("first").acquire().unlock();
+        server.kill();
+        var waiting = locks.take("k").acquireAsync();
+        eventually("it has asked many times", () -> client.looks.get() > 50);
+        server.start();
+        waiting.get(60, TimeUnit.SECONDS).unlock();
+        locks.close();
+        long left = server.calls("LOCK.LEAVE");
+        assertTrue(left <= 3, left + " names have left");
+    }
 }
