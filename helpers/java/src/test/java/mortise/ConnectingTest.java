@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.ClientOptions;
 import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisConnectionException;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.internal.HostAndPort;
 import io.lettuce.core.protocol.ProtocolVersion;
@@ -126,6 +127,26 @@ class ConnectingTest {
                     throw new AssertionError(e);
                 }
             });
+        }
+    }
+
+    @Test
+    void lettuce_connects_in_two_seconds_after_the_first_time() throws Exception {
+        try (var server = new TestServer(); var client = LettuceClient.of(RedisURI.create("127.0.0.1", server.port))) {
+            client.connect(client.node("k")).close();
+            try (var frozen = server.freeze()) {
+                assertTimeoutPreemptively(Duration.ofSeconds(9), () ->
+                    assertThrows(RedisConnectionException.class, () -> client.connect(client.node("k"))));
+            }
+        }
+    }
+
+    @Test
+    void a_cluster_that_never_answers_blocks_nobody_with_lettuce() throws Exception {
+        try (var silent = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
+            var locks = new Locks(LettuceClient.cluster(RedisURI.create("127.0.0.1", silent.getLocalPort())))) {
+            assertTimeoutPreemptively(Duration.ofSeconds(40), () ->
+                assertThrows(LockException.Unanswered.class, () -> locks.take("k").wait(Duration.ofMillis(300)).acquire()));
         }
     }
 

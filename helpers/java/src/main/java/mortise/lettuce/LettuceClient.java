@@ -25,6 +25,7 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Stream;
 import mortise.Client;
 import mortise.LockException;
 
@@ -33,14 +34,17 @@ import mortise.LockException;
  * replayed, and nobody else's commands wait behind one that blocks.
  */
 public final class LettuceClient implements Client {
-    /** How long a server, or a sentinel, may take to be connected to. */
-    private static final Duration CONNECT = Duration.ofSeconds(10);
+    /** How long a server, or a sentinel, may take to be connected to, or to answer about others. */
+    private static final Duration CONNECT = Duration.ofSeconds(2);
+    /** The same before the first connection, for which much is loaded and started. */
+    private static final Duration FIRST = Duration.ofSeconds(10);
 
     private final RedisClient client;
     private final RedisURI uri;
     private final RedisClusterClient cluster; // null without one
     private final boolean ownsCluster;
     private volatile String primary; // that Sentinel named last
+    private volatile Duration limit = FIRST;
 
     private LettuceClient(RedisClient client, ClientOptions options, RedisURI uri, RedisClusterClient cluster, boolean ownsCluster) {
         this.client = client;
@@ -69,7 +73,8 @@ public final class LettuceClient implements Client {
 
     /** A cluster, found from any of its nodes. */
     public static LettuceClient cluster(RedisURI... nodes) {
-        return new LettuceClient(RedisClient.create(), ClientOptions.create(), nodes[0], RedisClusterClient.create(List.of(nodes)), true);
+        List<RedisURI> limited = Stream.of(nodes).map(RedisURI::builder).map(node -> node.withTimeout(FIRST).build()).toList();
+        return new LettuceClient(RedisClient.create(), ClientOptions.create(), nodes[0], RedisClusterClient.create(limited), true);
     }
 
     /** The cluster of the program's client, which has to stay open for as long as the locks: it knows the nodes. */
@@ -98,9 +103,9 @@ public final class LettuceClient implements Client {
     @Override
     public void refresh() {
         if (cluster != null) {
-            inTime(cluster.refreshPartitionsAsync(), CONNECT); // one at a time
+            inTime(cluster.refreshPartitionsAsync(), FIRST); // one at a time
         } else if (uri.getSentinelMasterId() != null) {
-            try (var sentinel = inTime(client.connectSentinelAsync(StringCodec.UTF8, uri), CONNECT)) {
+            try (var sentinel = inTime(client.connectSentinelAsync(StringCodec.UTF8, uri), limit)) {
                 var now = (InetSocketAddress) inTime(sentinel.async().getMasterAddrByName(uri.getSentinelMasterId()), CONNECT);
                 primary = now.getHostString() + ":" + now.getPort();
             }
@@ -112,7 +117,9 @@ public final class LettuceClient implements Client {
         int colon = node.lastIndexOf(':');
         RedisURI at = cluster == null && primary == null ? uri
             : RedisURI.builder(uri).withHost(node.substring(0, colon)).withPort(Integer.parseInt(node.substring(colon + 1))).build();
-        return new Opened(inTime(client.connectAsync(StringCodec.UTF8, at), CONNECT));
+        var opened = new Opened(inTime(client.connectAsync(StringCodec.UTF8, at), limit));
+        limit = CONNECT;
+        return opened;
     }
 
     /** A server may accept a connection and not answer: one that comes too late is closed. */
