@@ -236,4 +236,17 @@ class RepliesTest extends EachClient {
         long left = server.calls("LOCK.LEAVE");
         assertTrue(left <= 3, left + " names have left");
     }
+
+    @Test
+    void a_client_of_a_wrong_version_is_reported_at_once() throws Exception {
+        var locks = between((words, real) -> {
+            if (words.get(0).equals("LOCK.WLOCK")) {
+                throw new NoSuchMethodError("of another version");
+            }
+            return real.apply(words);
+        });
+        locks.answered = true;
+        var e = assertThrows(ExecutionException.class, () -> locks.take("k").acquireAsync().get(30, TimeUnit.SECONDS));
+        assertTrue(e.getCause().getCause() instanceof NoSuchMethodError, e.toString());
+    }
 }

@@ -1,6 +1,7 @@
 package mortise.jedis;
 
 import java.io.IOException;
+import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -11,6 +12,7 @@ import mortise.LockException;
 import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.commands.ProtocolCommand;
@@ -86,8 +88,10 @@ public final class JedisClient implements Client {
 
     @Override
     public Client.Channel connect(String node) {
+        JedisClientConfig limited = limited(config);
+        Socket socket = new DefaultJedisSocketFactory(HostAndPort.from(node), limited).createSocket();
         try {
-            return new Opened(new Connection(HostAndPort.from(node), limited(config)));
+            return new Opened(new Connection(() -> socket, limited), socket);
         } catch (JedisDataException e) { // a wrong password, say
             throw new LockException.Refused(e.getMessage());
         }
@@ -103,7 +107,7 @@ public final class JedisClient implements Client {
         close.run();
     }
 
-    private record Opened(Connection connection) implements Client.Channel {
+    private record Opened(Connection connection, Socket socket) implements Client.Channel {
         @Override
         public List<Object> send(List<List<String>> commands, Duration timeout) {
             connection.setSoTimeout((int) timeout.toMillis());
@@ -141,8 +145,8 @@ public final class JedisClient implements Client {
         @Override
         public void close() {
             try {
-                connection.forceDisconnect();
-            } catch (IOException | JedisConnectionException e) {
+                socket.close();
+            } catch (IOException e) {
                 // It is no longer of use.
             }
         }
