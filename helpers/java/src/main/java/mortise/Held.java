@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import mortise.Node.Answer;
 
@@ -275,20 +276,24 @@ public final class Held implements AutoCloseable {
     /** Keeps only a read hold: waiting readers are granted. */
     void downgrade() {
         Object reply = locks.send(List.of("LOCK.RLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token)).join();
-        if (isRefusal(reply)) { // without memory, say: it writes as before
-            throw (LockException) reply;
-        }
         if (reply instanceof Long) {
             reply = locks.send(List.of("LOCK.RELEASE", key(), owner, "WRITE", "HOLDS", "0", "TOKEN", "" + token)).join();
+            if (isRefusal(reply)) {
+                locks.with(this::lose);
+            }
+        }
+        if (isFailure(reply) && reply instanceof LockException.Refused refused) { // without memory, say: it writes as before
+            throw refused;
         }
         if (!Long.valueOf(1).equals(reply)) {
             locks.with(this::lose);
-            throw isRefusal(reply) ? (LockException) reply : gone();
+            throw gone();
         }
     }
 
     /** Adds a write hold to the read hold. When the outcome is unknown, all is lost. */
     boolean upgrade(long left, boolean interruptible) throws InterruptedException {
+        long began = Clock.now();
         Node node = locks.node(key());
         locks.with(() -> upgrading = true);
         var asked = node.ask(List.of("LOCK.WLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token), owner, left);
@@ -299,7 +304,7 @@ public final class Held implements AutoCloseable {
             }
             if (answer.token() == 0) { // it was not let in for so long, or the hold is gone
                 LockException problem = prolong(lease).join();
-                if (problem instanceof LockException.Lost || problem != null && left == Locks.FOREVER) {
+                if (problem instanceof LockException.Lost || problem != null && left > Locks.FOREVER / 2) {
                     throw problem;
                 }
                 check();
@@ -318,7 +323,12 @@ public final class Held implements AutoCloseable {
                 locks.with(this::lose);
                 check();
             }
-            throw e;
+            if (!e.passes() || left <= Locks.LAST_PAUSE) {
+                throw e;
+            }
+            locks.refresh();
+            Acquisition.await(new CompletableFuture<Void>().completeOnTimeout(null, Locks.LAST_PAUSE, TimeUnit.MILLISECONDS), interruptible);
+            return upgrade(Math.max(0, left - (Clock.now() - began)), interruptible);
         } catch (RuntimeException | InterruptedException e) {
             locks.with(this::lose);
             asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", e)));

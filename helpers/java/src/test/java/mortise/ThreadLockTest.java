@@ -257,4 +257,34 @@ class ThreadLockTest extends EachClient {
         both.readLock().unlock();
         assertTrue(server.isFree("k"));
     }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_reader_asks_again_to_write_where_a_server_refuses_that_for_now(Via via) throws Exception {
+        var locks = locks(via);
+        var upgrading = start(() -> {
+            var both = locks.readWriteLock("k");
+            both.readLock().lock();
+            server.run("CONFIG", "SET", "min-replicas-to-write", "1");
+            both.writeLock().lock();
+            return both.writeLock().isHeldByCurrentThread() && both.readLock().isHeldByCurrentThread();
+        });
+        eventually("it is refused", () -> server.run("INFO", "errorstats").toString().contains("NOREPLICAS"));
+        server.run("CONFIG", "SET", "min-replicas-to-write", "0");
+        assertTrue(upgrading.get(60, TimeUnit.SECONDS));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_writer_keeps_its_lock_where_a_server_does_not_let_it_go_on_as_a_reader_for_now(Via via) throws Exception {
+        var both = locks(via).readWriteLock("k");
+        both.writeLock().lock();
+        both.readLock().lock();
+        server.run("CONFIG", "SET", "min-replicas-to-write", "1");
+        assertEquals("NOREPLICAS", assertThrows(LockException.Refused.class, both.writeLock()::unlock).code());
+        assertTrue(both.readLock().isHeldByCurrentThread());
+        server.run("CONFIG", "SET", "min-replicas-to-write", "0");
+        both.readLock().unlock();
+        assertTrue(server.isFree("k"));
+    }
 }
