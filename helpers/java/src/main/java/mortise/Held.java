@@ -85,7 +85,10 @@ public final class Held implements AutoCloseable {
         return locks.get(() -> state() && !passing);
     }
 
-    /** Completes when the lock is lost; never, where it is unlocked before. What depends on it may block: it has threads of its own. */
+    /**
+     * Completes when the lock is lost; never, where it is unlocked before. What depends on it may block: it has threads of its own. Each call
+     * returns another future, which is kept until the lock is over: to ask often, use {@link #isHeld}.
+     */
     public CompletableFuture<Void> lost() {
         return lost.copy();
     }
