@@ -281,7 +281,9 @@ final class Connection
 
     private static function askPredis(\Predis\Client $client, array $words, float $seconds): mixed
     {
-        stream_set_timeout($client->getConnection()->getResource(), (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
+        $stream = $client->getConnection()->getResource();
+        is_resource($stream) || $stream = (fn () => $this->stream)->call($stream); // Predis 3 wraps it, without a time-out of its own
+        stream_set_timeout($stream, (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
         $reply = $client->executeRaw(array_map(strval(...), $words), $error);
         return $error ? self::refusal($reply) : $reply;
     }

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Mortise\Tests;
 
+use Mortise\Connection;
 use Mortise\LockException;
 use Mortise\Locks;
 use Mortise\Refused;
@@ -64,6 +65,30 @@ final class TrapsTest extends TestCase
         self::$server->vacate('stock');
         $this->assertTrue($waiting->result());
         $this->assertSame($before + 1, self::$server->calls('acquire'));
+    }
+
+    public function testTheStreamOfPredis3GetsItsTimeOutToo(): void
+    {
+        $connection = (new \Predis\Client(['port' => $this->relay->port]))->getConnection();
+        $connection->connect();
+        $resource = $connection->getResource();
+        $client = $this->createMock(\Predis\Client::class);
+        $wrapped = new class (is_resource($resource) ? $resource : (fn () => $this->stream)->call($resource)) {
+            public function __construct(private $stream)
+            {
+            }
+
+            public function getResource(): object
+            {
+                return new self($this->stream);
+            }
+        };
+        $client->method('getConnection')->willReturn($wrapped);
+        $client->method('executeRaw')->willReturn('PONG');
+        $this->assertSame('PONG', (new \ReflectionMethod(Connection::class, 'askPredis'))->invoke(null, $client, ['PING'], 0.5));
+        $this->relay->tell('hold replies');
+        $connection->writeRequest(new \Predis\Command\RawCommand(...(\Predis\Client::VERSION < '2' ? [['PING']] : ['PING'])));
+        $this->assertThrows(\Predis\CommunicationException::class, fn () => $connection->read());
     }
 
     /** @dataProvider libraries */
