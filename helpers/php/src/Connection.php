@@ -130,23 +130,24 @@ final class Connection
     private int $used = 0;
 
     /** @param \Closure(float): object $connect makes a client of its own; takes the seconds after which a read fails */
-    private function __construct(private readonly \Closure $connect)
+    public function __construct(private readonly \Closure $connect)
     {
     }
 
     /**
-     * A connection to the server of this client, but not the client's own.
+     * Connects to the server of this client, as it is configured now, with a client of its own.
      *
      * @param \Redis|\Predis\ClientInterface|\Closure(): (\Redis|\Predis\ClientInterface) $client
+     * @return \Closure(float): object
      */
-    public static function like(object $client): self
+    public static function like(object $client): \Closure
     {
-        return new self(match (true) {
+        return match (true) {
             $client instanceof \Closure => fn (float $timeout) => self::given($client, $timeout),
-            $client instanceof \Redis => fn (float $timeout) => self::phpredis($client, $timeout),
+            $client instanceof \Redis => self::phpredis($client),
             $client instanceof \Predis\ClientInterface => fn (float $timeout) => self::predis($client, $timeout),
             default => throw new \InvalidArgumentException('Locks need a \Redis, a Predis\Client or a closure that makes one, not ' . get_debug_type($client)),
-        });
+        };
     }
 
     /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
@@ -169,21 +170,21 @@ final class Connection
         return $client instanceof \Predis\ClientInterface ? self::predis($client, $timeout) : $client;
     }
 
-    private static function phpredis(\Redis $model, float $timeout): \Redis
+    /** Reads the model once: a later select() of the application moves no lock. */
+    private static function phpredis(\Redis $model): \Closure
     {
         if (!$model->getHost()) {
             throw new \InvalidArgumentException('This \Redis has not been connected, so that nobody knows where to; hand over a closure that connects');
         }
-        $client = new \Redis();
-        $timeout = min(self::CONNECT, $timeout);
-        @$client->connect($model->getHost(), $model->getPort(), min($model->getTimeout() ?: $timeout, $timeout), null, 0, $timeout);
-        if ($auth = $model->getAuth()) {
-            $client->auth($auth);
-        }
-        if ($model->getDbNum() > 0) {
-            $client->select($model->getDbNum());
-        }
-        return $client;
+        [$host, $port, $limit, $auth, $database] = [$model->getHost(), $model->getPort(), $model->getTimeout(), $model->getAuth(), $model->getDbNum()];
+        return static function (float $timeout) use ($host, $port, $limit, $auth, $database) {
+            $client = new \Redis();
+            $timeout = min(self::CONNECT, $timeout);
+            @$client->connect($host, $port, min($limit ?: $timeout, $timeout), null, 0, $timeout);
+            $auth && $client->auth($auth);
+            $database > 0 && $client->select($database);
+            return $client;
+        };
     }
 
     private static function predis(\Predis\ClientInterface $model, float $timeout): \Predis\Client

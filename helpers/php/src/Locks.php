@@ -25,6 +25,7 @@ final class Locks
     private const PAUSE = 50_000; // µs between attempts of which the server has answered nothing useful
     private const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that has left changes nothing
 
+    private readonly \Closure $connect;
     private Connection $connection;
     private string $id;
     /** @internal The process whose names and connection these are. */
@@ -39,8 +40,9 @@ final class Locks
 
     /** @param \Redis|\Predis\ClientInterface|\Closure(): (\Redis|\Predis\ClientInterface) $client says where the server is; it is not
      *     used itself. A closure makes a connection, anew after any trouble: for TLS options of phpredis, or to ask Sentinel */
-    public function __construct(private readonly object $client)
+    public function __construct(object $client)
     {
+        $this->connect = Connection::like($client);
         $this->here();
     }
 
@@ -53,7 +55,7 @@ final class Locks
         if ($this->process !== null) {
             self::$inherited[] = $this->connection;
         }
-        $this->connection = Connection::like($this->client);
+        $this->connection = new Connection($this->connect);
         $this->process = getmypid();
         $this->id = self::random();
         $this->leaves = $this->asked = [];

@@ -383,6 +383,20 @@ final class LockTest extends TestCase
         $client->discard();
     }
 
+    /** @dataProvider libraries */
+    public function testASelectOfTheApplicationMovesNoLock(string $library): void
+    {
+        $client = self::$server->client($library);
+        $locks = new Locks($client);
+        $hold = $locks->lock('stock')->acquire();
+        $client->select(3);
+        self::$server->ask('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        $hold->refresh();
+        $child = new Child(fn () => $locks->lock('stock')->acquire());
+        $this->assertNull($child->result());
+        $hold->release();
+    }
+
     public function testAClosureMakesTheConnectionAndIsCalledAgainWhenItBreaks(): void
     {
         $made = 0;
