@@ -63,13 +63,14 @@ final class Hold
     /** Whether it is held, asked from the server: also if another process took it. */
     public function isKnown(): bool
     {
-        foreach ($this->names as $name) {
-            $info = Locks::fields($this->locks->call(['LOCK.INFO', $name, 'OWNER', $this->owner]) ?? []);
-            if (($info['token'] ?? null) !== $this->token) {
-                return false;
-            }
-        }
-        return true;
+        return !in_array(null, array_map($this->info(...), $this->names), true);
+    }
+
+    /** What the server knows of it at this name; null if nothing. */
+    private function info(string $name): ?array
+    {
+        $info = Locks::fields($this->locks->call(['LOCK.INFO', $name, 'OWNER', $this->owner]) ?? []);
+        return ($info['token'] ?? null) === $this->token ? $info : null;
     }
 
     /** @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. */
@@ -100,6 +101,15 @@ final class Hold
         }
         if ($this->lost || ($this->until !== null && $this->until <= Clock::now())) {
             throw $this->lose("it was over before its $what");
+        }
+    }
+
+    /** Refuses several locks that were taken at once, too: each would have a token of its own. */
+    private function single(string $what): void
+    {
+        $this->mine($what);
+        if (count($this->names) > 1) {
+            throw new \LogicException("Cannot $what several locks that were taken at once");
         }
     }
 
@@ -182,14 +192,11 @@ final class Hold
      * Passes the hold to another owner's name, and returns its new token. That owner relies on it after a `restore()` of its own.
      *
      * @throws Lost|Refused|Unavailable
-     * @throws \LogicException for several locks that were taken at once: each would have a token of its own
+     * @throws \LogicException for several locks that were taken at once
      */
     public function passTo(string $owner, float $lease): int
     {
-        $this->mine('pass');
-        if (count($this->names) > 1) {
-            throw new \LogicException('Several locks that were taken at once cannot be passed on');
-        }
+        $this->single('pass');
         [$token] = $this->pass($owner, $lease);
         return $token ?? throw $this->lose('it was over before it was passed on');
     }
@@ -206,10 +213,11 @@ final class Hold
      * From reading to writing, if nobody else reads: else false. The token is a new one then.
      *
      * @throws Lost
+     * @throws \LogicException for several locks that were taken at once
      */
     public function upgrade(): bool
     {
-        $this->mine('upgrade');
+        $this->single('upgrade');
         $sent = Clock::now();
         [$token] = $this->each('LOCK.WLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
         if ($token === null) {
@@ -220,11 +228,21 @@ final class Hold
         return true;
     }
 
-    /** From writing to reading: waiting readers are granted. */
+    /**
+     * From writing to reading: waiting readers are granted. What was upgraded has as many permits as before.
+     *
+     * @throws Lost
+     * @throws \LogicException if it does not write, or for several locks that were taken at once
+     */
     public function downgrade(): void
     {
-        $this->mine('downgrade');
-        [$token] = $this->each('LOCK.RLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        $this->single('downgrade');
+        ['write' => $write, 'read' => $read] = $this->info($this->name) ?? throw $this->lose('the server knows it no longer');
+        if ($write === 0) {
+            throw new \LogicException("Cannot downgrade the lock $this->name: it is held for reading only");
+        }
+        $words = [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', max(1, $read), 'TOKEN', $this->token];
+        [$token] = $this->each('LOCK.RLOCK', $words);
         if ($token === null || $this->each('LOCK.RELEASE', [$this->owner, 'WRITE', 'HOLDS', 0, 'TOKEN', $token]) === [null]) {
             throw $this->lose('it was over before its downgrade');
         }

@@ -97,6 +97,22 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testADowngradeGivesBackNothingButTheWriting(string $library): void
+    {
+        $locks = $this->locks($library);
+        $all = $locks->semaphore('pool', limit: 3, permits: 3)->acquire();
+        $reader = $locks->read('report')->acquire();
+        foreach ([$all, $reader] as $hold) {
+            $this->assertThrows(\LogicException::class, $hold->downgrade(...));
+            $this->assertTrue($hold->upgrade());
+            $hold->downgrade();
+            $this->assertTrue($hold->held() && $hold->isKnown());
+        }
+        $this->assertNull($locks->semaphore('pool', limit: 3)->acquire());
+        $this->assertNotNull($locks->read('report')->acquire());
+    }
+
+    /** @dataProvider libraries */
     public function testASemaphoreAdmitsUpToItsLimitAndThenWaitersInOrder(string $library): void
     {
         $locks = $this->locks($library);

@@ -75,11 +75,13 @@ final class MultiLockTest extends TestCase
     }
 
     /** @dataProvider libraries */
-    public function testSeveralLocksAreKeptTogetherAndNotPassedOn(string $library): void
+    public function testSeveralLocksAreKeptTogetherAndNeitherPassedOnNorConverted(string $library): void
     {
         $locks = $this->locks($library);
         $both = $locks->all(['a', 'b'])->acquire();
-        $this->assertThrows(\LogicException::class, fn () => $both->passTo('somebody', 60));
+        foreach ([fn () => $both->passTo('somebody', 60), $both->downgrade(...), $both->upgrade(...)] as $refused) {
+            $this->assertThrows(\LogicException::class, $refused);
+        }
         $this->assertTrue($both->held());
         $both->keepFor(60);
         foreach (['a', 'b'] as $name) {
