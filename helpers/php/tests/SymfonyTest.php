@@ -63,6 +63,18 @@ final class SymfonyTest extends TestCase
         $this->assertSame(0, self::$server->ask('EXISTS', 'invoice'));
     }
 
+    public function testAKeyThatChangesItsModeIsHeldForAsLongAsItExpects(): void
+    {
+        $lock = $this->factory()->createLock('report', null);
+        $lock->acquire();
+        $lock->refresh(5.0);
+        $lock->acquireRead();
+        $this->assertLessThanOrEqual($this->locks('phpredis')->holders('report')[0]['lease'] / 1000, $lock->getRemainingLifetime() - 1);
+        $lock->refresh(5.0);
+        $lock->acquire();
+        $this->assertLessThanOrEqual($this->locks('phpredis')->holders('report')[0]['lease'] / 1000, $lock->getRemainingLifetime() - 1);
+    }
+
     public function testTheLockOfAKilledWorkerIsFreeAtTheEndOfItsLeaseAndNotBefore(): void
     {
         $worker = new Child(function () {

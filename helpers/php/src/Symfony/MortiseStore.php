@@ -83,18 +83,16 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
     {
         ['mode' => $before, 'lease' => $lease] = $key->getState(self::class);
         try {
-            match ([$before, $mode]) {
-                ['read', 'write'] => $done = $hold->upgrade(),
-                ['write', 'read'] => $hold->downgrade(),
-                default => $hold->refresh($this->initialTtl),
-            };
+            if ($before === 'read' && $mode === 'write' && !$hold->upgrade()) {
+                return false;
+            }
+            $before === 'write' && $mode === 'read' && $hold->downgrade();
+            $hold->refresh($this->initialTtl);
         } catch (Lost) {
             return false;
         }
-        if ($done ?? true) {
-            $this->keep($key, $hold->owner, $hold->token(), $mode, max($lease, $this->initialTtl));
-        }
-        return $done ?? true;
+        $this->keep($key, $hold->owner, $hold->token(), $mode, max($lease, $this->initialTtl));
+        return true;
     }
 
     /** A renewal never shortens a lease. Where it has to be shorter, the hold is passed to a new name, with that lease. */
