@@ -8,7 +8,7 @@ declare(strict_types=1);
 
 namespace Mortise;
 
-use function hrtime;
+use function hrtime, max, min;
 
 /** Everything that this library throws, except for wrong arguments (\InvalidArgumentException). */
 abstract class LockException extends \RuntimeException
@@ -119,7 +119,7 @@ final class Clock
 /** One connection, made when it is needed and made anew after any trouble. Sends nothing twice. */
 final class Connection
 {
-    private const CONNECT = 2.0; // seconds
+    private const CONNECT = 2.0; // seconds that each step of connecting may take
     private const IDLE = 1_000_000_000; // ns since the last request after which a PING asks whether the connection still exists
     private const PING = 0.5; // seconds in which it has to be answered
 
@@ -179,7 +179,6 @@ final class Connection
         [$host, $port, $limit, $auth, $database] = [$model->getHost(), $model->getPort(), $model->getTimeout(), $model->getAuth(), $model->getDbNum()];
         return static function (float $timeout) use ($host, $port, $limit, $auth, $database) {
             $client = new \Redis();
-            $timeout = min(self::CONNECT, $timeout);
             @$client->connect($host, $port, min($limit ?: $timeout, $timeout), null, 0, $timeout);
             $auth && $client->auth($auth);
             $database > 0 && $client->select($database);
@@ -204,7 +203,7 @@ final class Connection
         $own = ['persistent' => false, 'async_connect' => false, 'read_write_timeout' => $timeout];
         $parameters = $node->getParameters()->toArray();
         unset($parameters['retry']); // it is for sending again
-        $own['timeout'] = min((float) ($parameters['timeout'] ?? self::CONNECT), self::CONNECT, $timeout);
+        $own['timeout'] = min((float) ($parameters['timeout'] ?? $timeout), $timeout);
         return new \Predis\Client($own + $parameters);
     }
 
@@ -214,15 +213,16 @@ final class Connection
      * @param list<string|int> $words
      * @param float $seconds after which the connection is given up, with the reply
      * @param ?bool $sent becomes whether the server may have got them: a signal's handler may throw here, too
+     * @param bool $waits whether the last word is for how many ms the server waits: the time that connecting takes is a part of it
      * @throws Refused|Unavailable
      */
-    public function call(array $words, float $seconds, ?bool &$sent = null): mixed
+    public function call(array $words, float $seconds, ?bool &$sent = null, bool $waits = false): mixed
     {
         $before = $this->used;
-        $this->used = hrtime(true);
+        $now = $this->used = hrtime(true);
         if ($this->busy) {
             $this->client = null; // a reply to something else will come there
-        } elseif ($this->client !== null && $this->used > $before + self::IDLE) {
+        } elseif ($this->client !== null && $now > $before + self::IDLE) {
             try {
                 $this->call(['PING'], self::PING);
             } catch (Refused | Unavailable) {
@@ -231,7 +231,14 @@ final class Connection
         $sent = false;
         $this->busy = true;
         try {
-            $this->client ??= $this->open($seconds);
+            if ($this->client === null) {
+                $this->client = $this->open($seconds);
+                if ($waits) {
+                    $wait = array_pop($words);
+                    $words[] = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
+                    $seconds -= ($wait - end($words)) / 1000;
+                }
+            }
             $sent = true;
             $reply = $this->client instanceof \Redis
                 ? self::askPhpredis($this->client, $words, $seconds)
@@ -251,7 +258,7 @@ final class Connection
 
     private function open(float $seconds): object
     {
-        $client = ($this->connect)($seconds);
+        $client = ($this->connect)(min(self::CONNECT, $seconds));
         if ($client instanceof \Redis) {
             $client->clearLastError(); // of connecting
             $client->setOption(\Redis::OPT_MAX_RETRIES, 0);

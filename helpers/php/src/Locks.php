@@ -173,17 +173,17 @@ final class Locks
     }
 
     /** @internal Sends one command, after what has to leave. */
-    public function call(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
+    public function call(array $words): mixed
     {
         $this->here();
-        return $this->send($words, $seconds, $sent);
+        return $this->send($words);
     }
 
     /** @internal `call()` without `here()`, for callers that have checked the process already: getmypid() is a system call. */
-    public function send(array $words, float $seconds = self::REPLY, ?bool &$sent = null): mixed
+    public function send(array $words, float $seconds = self::REPLY, ?bool &$sent = null, bool $waits = false): mixed
     {
         $this->leaves === [] || $this->sendLeaves();
-        return $this->connection->call($words, $seconds, $sent);
+        return $this->connection->call($words, $seconds, $sent, $waits);
     }
 
     /**
@@ -265,7 +265,7 @@ final class Locks
         $waits = (int) ($wait * 1000);
         try {
             $this->asked[$owner] = $lock->names;
-            $token = $this->send($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent);
+            $token = $this->send($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent, $waits > 0);
             if ($token !== null) {
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
                 $hold->confirm();

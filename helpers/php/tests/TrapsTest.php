@@ -321,6 +321,42 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testTheTimeThatConnectingTakesIsAPartOfTheWait(string $library): void
+    {
+        self::$server->occupy('stock');
+        $monitor = stream_socket_client('tcp://127.0.0.1:' . self::$server->port);
+        fwrite($monitor, "MONITOR\r\n");
+        $this->assertSame("+OK\r\n", fgets($monitor));
+        $locks = new Locks(function () use ($library) {
+            usleep(500_000);
+            return self::$server->client($library);
+        });
+        $this->assertNull($locks->lock('stock')->acquire(1.0));
+        do {
+            $line = fgets($monitor);
+        } while (!preg_match('/"WAIT" "(\d+)"/', $line, $found));
+        $this->assertLessThanOrEqual(500, (int) $found[1]);
+    }
+
+    /** @dataProvider libraries */
+    public function testAServerThatIsSilentWhileItIsConnectedIsAskedAgainDuringTheWait(string $library): void
+    {
+        $relay = new Relay(self::$server->port);
+        $relay->tell('hold replies');
+        $locks = new Locks($library === 'predis'
+            ? new \Predis\Client(['port' => $relay->port, 'database' => 1])
+            : function () use ($relay) {
+                $redis = self::$server->phpredis($relay->port);
+                $redis->select(1);
+                return $redis;
+            });
+        $connections = fn () => (int) self::$server->admin->info('stats')['total_connections_received'];
+        $before = $connections();
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire(5.0));
+        $this->assertGreaterThan(1, $connections() - $before);
+    }
+
+    /** @dataProvider libraries */
     public function testAWaiterWhoseConnectionBreaksAsksAgainUnderAnotherName(string $library): void
     {
         self::$server->occupy('stock');
