@@ -73,12 +73,15 @@ final class Hold
         return ($info['token'] ?? null) === $this->token ? $info : null;
     }
 
-    /** @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. */
-    public function confirm(): void
+    /**
+     * @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. `$end` is the
+     *     wait's.
+     */
+    public function confirm(float $end): void
     {
         if ($this->until - Clock::now() < $this->lease * 500) {
             $this->until = null;
-            $this->refresh();
+            $this->renew($this->lease, $end);
         }
     }
 
@@ -132,10 +135,14 @@ final class Hold
     public function refresh(?float $lease = null): void
     {
         $this->mine('refresh');
-        $lease ??= $this->lease;
+        $this->renew($lease ?? $this->lease, $this->until ?? INF);
+    }
+
+    private function renew(float $lease, float $end): void
+    {
         // The belief counts from the first time that it was sent, so that it does not matter which was answered.
         $sent = Clock::now();
-        $end = $sent + 1000 * min(self::PATIENCE, $this->until === null ? INF : $this->left());
+        $end = min($end, $sent + 1000 * self::PATIENCE);
         foreach ($this->names as $name) {
             $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
             if ($this->locks->insist(fn () => $this->locks->send($words), $end) !== $this->token) {

@@ -268,7 +268,7 @@ final class Locks
             $token = $this->send($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent, $waits > 0);
             if ($token !== null) {
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
-                $hold->confirm();
+                $hold->confirm($sent + 1000 * $wait);
             }
             return $hold;
         } catch (\Throwable $trouble) {

@@ -338,6 +338,34 @@ final class TrapsTest extends TestCase
         $this->assertLessThanOrEqual(500, (int) $found[1]);
     }
 
+    public function testAServerThatIsSilentAfterALateGrantIsNotAskedAgainAfterTheWait(): void
+    {
+        $renewals = 0;
+        $locks = new Locks(function () use (&$renewals) {
+            $redis = new class ($this->relay, $renewals) extends \Redis {
+                public function __construct(private Relay $relay, private int &$renewals)
+                {
+                }
+
+                public function rawCommand($command, ...$words): mixed
+                {
+                    if ($command === 'LOCK.RENEW') {
+                        $this->renewals++;
+                        $this->relay->tell('hold replies');
+                    }
+                    $reply = parent::rawCommand($command, ...$words);
+                    $command === 'LOCK.ACQUIRE' && usleep(2_100_000); // more than half of the lease
+                    return $reply;
+                }
+            };
+            $redis->connect('127.0.0.1', $this->relay->port);
+            return $redis;
+        });
+        $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock', lease: 4.0)->acquire(2.5));
+        $this->assertSame(1, $renewals);
+        $this->relay->tell('pass');
+    }
+
     /** @dataProvider libraries */
     public function testAServerThatIsSilentWhileItIsConnectedIsAskedAgainDuringTheWait(string $library): void
     {
