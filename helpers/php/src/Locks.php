@@ -371,16 +371,16 @@ final class Lock
     public function run(callable $work, float $wait = 10.0): mixed
     {
         $hold = $this->acquire($wait) ?? throw new NotGranted('The lock ' . implode(', ', $this->names) . ' is held by others');
+        $failed = null;
         try {
-            $result = $work($hold);
+            return $work($hold);
         } catch (\Throwable $failed) {
+        } finally { // which a fiber that is destroyed runs, too
             try {
                 $hold->isOwn() && $hold->release();
             } finally {
-                throw $failed; // with what was thrown here as its previous one
+                $failed && throw $failed; // with what was thrown here as its previous one
             }
         }
-        $hold->isOwn() && $hold->release();
-        return $result;
     }
 }

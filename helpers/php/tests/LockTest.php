@@ -40,6 +40,18 @@ final class LockTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAFiberThatIsDestroyedAmidTheWorkReleasesTheLock(string $library): void
+    {
+        $locks = $this->locks($library);
+        $fiber = new \Fiber(fn () => $locks->lock('stock')->run(fn () => \Fiber::suspend()));
+        $fiber->start();
+        $this->assertSame(1, self::$server->ask('EXISTS', 'stock'));
+        unset($fiber);
+        gc_collect_cycles();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'stock'));
+    }
+
+    /** @dataProvider libraries */
     public function testNothingRunsWhileOthersHoldTheLock(string $library): void
     {
         self::$server->occupy('stock');
