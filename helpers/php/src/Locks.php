@@ -270,14 +270,14 @@ final class Locks
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
                 $hold->confirm($sent + 1000 * $wait);
             }
+            unset($this->asked[$owner]);
             return $hold;
         } catch (\Throwable $trouble) {
             if ($hold || ($isSent && !$trouble instanceof Refused)) {
                 $this->leave($owner, ...$lock->names);
             }
-            throw $trouble;
-        } finally {
             unset($this->asked[$owner]);
+            throw $trouble;
         }
     }
 }
@@ -370,17 +370,20 @@ final class Lock
      */
     public function run(callable $work, float $wait = 10.0): mixed
     {
-        $hold = $this->acquire($wait) ?? throw new NotGranted('The lock ' . implode(', ', $this->names) . ' is held by others');
         $failed = null;
-        try {
-            return $work($hold);
-        } catch (\Throwable $failed) {
-        } finally { // which a fiber that is destroyed runs, too
+        $hold = $this->acquire($wait);
+        if ($hold !== null) { // without a jump, see there
             try {
-                $hold->isOwn() && $hold->release();
-            } finally {
-                $failed && throw $failed; // with what was thrown here as its previous one
+                return $work($hold);
+            } catch (\Throwable $failed) {
+            } finally { // which a fiber that is destroyed runs, too
+                try {
+                    $hold->isOwn() && $hold->release();
+                } finally {
+                    $failed && throw $failed; // with what was thrown here as its previous one
+                }
             }
         }
+        throw new NotGranted('The lock ' . implode(', ', $this->names) . ' is held by others');
     }
 }

@@ -21,19 +21,20 @@ final class Funnel extends ConcurrencyLimiterBuilder
 
     public function then(callable $callback, ?callable $failure = null)
     {
-        $semaphore = $this->maxLocks > 0 ? $this->connection->semaphore($this->name, (int) $this->maxLocks, $this->releaseAfter) : null;
-        $hold = $semaphore?->acquire((float) $this->timeout);
-        if ($hold === null) {
-            $timeout = class_exists(CacheTimeout::class) ? new CacheTimeout() : new RedisTimeout();
-            return $failure ? $failure($timeout) : throw $timeout;
-        }
-        try {
-            return $callback();
-        } finally {
-            try {
-                $hold->release();
-            } catch (Lost) { // releaseAfter was over before: as Laravel's, which does not notice
+        if ($this->maxLocks > 0) {
+            $hold = $this->connection->semaphore($this->name, (int) $this->maxLocks, $this->releaseAfter)->acquire((float) $this->timeout);
+            if ($hold !== null) { // without a jump, see Lock::acquire()
+                try {
+                    return $callback();
+                } finally {
+                    try {
+                        $hold->release();
+                    } catch (Lost) { // releaseAfter was over before: as Laravel's, which does not notice
+                    }
+                }
             }
         }
+        $timeout = class_exists(CacheTimeout::class) ? new CacheTimeout() : new RedisTimeout();
+        return $failure ? $failure($timeout) : throw $timeout;
     }
 }

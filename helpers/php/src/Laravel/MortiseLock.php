@@ -36,24 +36,25 @@ final class MortiseLock extends LaravelLock
     /** As Laravel's, but it waits in the server's queue, and for `$seconds` to the millisecond. */
     public function block($seconds, $callback = null)
     {
-        if (!$this->wait((float) $seconds)) {
-            throw new LockTimeoutException();
-        }
         if (!is_callable($callback)) {
-            return true;
+            return $this->wait((float) $seconds) ?: throw new LockTimeoutException();
         }
-        try {
-            return $callback();
+        $before = $this->hold;
+        try { // around the wait, too: a signal's handler may throw before the callback
+            return $this->wait((float) $seconds) ? $callback() : throw new LockTimeoutException();
         } finally {
-            $this->release();
+            $this->hold === $before || $this->release();
         }
     }
 
     private function wait(float $seconds): bool
     {
         $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', [$this->name], $this->store->lease($this->seconds), "$this->owner#"))->acquire($seconds);
-        $this->hold = $hold ?? $this->hold;
-        return $hold !== null;
+        if ($hold !== null) { // without a jump, see Lock::acquire()
+            $this->hold = $hold;
+            return true;
+        }
+        return false;
     }
 
     /** False where it was lost, or was another's. */
