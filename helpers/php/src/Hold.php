@@ -168,7 +168,7 @@ final class Hold
             $left = $this->each('LOCK.RELEASE', [$this->owner, 'ALL', 'TOKEN', $this->token]);
         } catch (\Throwable $trouble) {
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
-            $this->locks->leave($this->owner, ...$this->names);
+            $this->lost || $this->locks->leave($this->owner, ...$this->names);
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
                 return;
             }
@@ -262,13 +262,14 @@ final class Hold
     private function each(string $command, array $more, ?string $heir = null): array
     {
         $replies = [];
+        $sent = false; // if a LEAVE before it gets no reply
         try {
             foreach ($this->names as $name) {
-                $replies[] = $this->locks->send([$command, $name, ...$more]);
+                $replies[] = $this->locks->send([$command, $name, ...$more], sent: $sent);
             }
             return $replies;
         } catch (\Throwable $trouble) {
-            if (!$trouble instanceof Refused || $replies !== []) {
+            if (($sent && !$trouble instanceof Refused) || $replies !== []) {
                 $this->lost = true;
                 foreach (array_filter([$this->owner, $heir]) as $owner) {
                     $this->locks->leave($owner, ...$this->names);

@@ -235,8 +235,8 @@ final class Locks
             try {
                 $this->connection->call($words, self::LEAVE);
             } catch (Refused $refused) {
-                if ($refused->isPassing()) {
-                    throw $refused;
+                if ($refused->isPassing()) { // as the next command will be, if it writes
+                    return;
                 }
             }
             unset($this->leaves[$who]);

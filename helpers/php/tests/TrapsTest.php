@@ -260,6 +260,35 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAPassThatWasNotSentEndsNothingAndAReleaseIsLeftOnce(string $library): void
+    {
+        $locks = $this->far($library);
+        [$released, $kept] = [$locks->lock('one')->acquire(), $locks->lock('two')->acquire()];
+        $before = self::$server->calls('leave');
+        $this->relay->tell('hold replies');
+        $released->release();
+        $this->assertSame($before + 1, self::$server->calls('leave'));
+        $this->assertThrows(Unavailable::class, fn () => $kept->passTo('the-runner', 60)); // the LEAVE before it got no reply
+        $this->assertTrue($kept->held());
+        $this->relay->tell('pass');
+        $kept->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'one', 'two'));
+    }
+
+    /** @dataProvider libraries */
+    public function testReadingBearsALeaveThatTheServerCannotTakeNow(string $library): void
+    {
+        $server = new Server();
+        $locks = new Locks($server->client($library));
+        $hold = $locks->lock('stock')->acquire();
+        $server->ask('CONFIG', 'SET', 'min-replicas-to-write', 1);
+        $hold->release();
+        $this->assertCount(1, $locks->holders('stock'));
+        $server->ask('CONFIG', 'SET', 'min-replicas-to-write', 0);
+        $this->assertCount(0, $locks->holders('stock'));
+    }
+
+    /** @dataProvider libraries */
     public function testAWaitAndARefreshBearAServerThatAcceptsNoWriteForAWhile(string $library): void
     {
         $server = new Server();
