@@ -197,8 +197,15 @@ final class LaravelTest extends TestCase
     {
         $app = $this->app('phpredis');
         $app['config']->set('database.redis.default.persistent', true);
-        $lock = $app['cache']->store()->lock('invoice', 60);
-        $this->assertTrue($lock->get());
+        $pooling = ini_set('redis.pconnect.pooling_enabled', '0'); // all persistent ones are the same then
+        try {
+            $lock = $app['cache']->store()->lock('invoice', 60);
+            $this->assertTrue($lock->get());
+            $application = $app['redis']->connection()->client()->rawCommand('CLIENT', 'ID');
+        } finally {
+            ini_set('redis.pconnect.pooling_enabled', $pooling);
+        }
+        $this->assertNotSame($application, (new Locks(self::$server->phpredis()))->holders(self::KEY)[0]['client']);
         $this->assertTrue($lock->release());
     }
 }

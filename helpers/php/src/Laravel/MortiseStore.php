@@ -57,12 +57,16 @@ class MortiseStore extends RedisStore
         return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
     }
 
-    /** Names the server. The manager opens connections with all that is configured, but persistent ones are shared. */
+    /** Names the server. The manager opens connections with all that is configured, but none that is persistent: those are shared. */
     private function client(): object
     {
         $client = $this->lockConnection()->client();
-        if ($client instanceof \Redis && $client->getPersistentID() === null && $this->redis instanceof RedisManager) {
-            [$manager, $name] = [$this->redis, $this->lockConnection ?? $this->connection];
+        if ($client instanceof \Redis && $this->redis instanceof RedisManager) {
+            [$manager, $name] = [clone $this->redis, $this->lockConnection ?? $this->connection];
+            (function () use ($name): void {
+                $this->connections = [];
+                $this->config[$name]['options']['persistent'] = false; // which wins over all other places
+            })->call($manager);
             return static fn () => $manager->resolve($name)->client(); // without this store, which has the locks
         }
         return $client;
