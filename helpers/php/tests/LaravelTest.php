@@ -182,6 +182,34 @@ final class LaravelTest extends TestCase
         $this->assertSame(0, self::$server->lockInfo('locks'));
     }
 
+    public function testAChildThatIsForkedInsideAFunnelReleasesNothing(): void
+    {
+        $signal = SIGTERM;
+        $tester = getmypid();
+        try {
+            $this->cache()->funnel('imports')->limit(1)->then(function () use (&$status) {
+                ($child = pcntl_fork()) && pcntl_waitpid($child, $status);
+            });
+            $signal = SIGKILL;
+        } finally {
+            getmypid() === $tester || posix_kill(getmypid(), $signal);
+        }
+        $this->assertSame(SIGKILL, pcntl_wtermsig($status), 'it has thrown');
+        $this->assertSame(0, self::$server->lockInfo('locks'));
+    }
+
+    public function testAClusterIsRefused(): void
+    {
+        $server = new Server(['--cluster-enabled', 'yes']);
+        $server->ask('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);
+        eventually(fn () => str_contains($server->ask('CLUSTER', 'INFO'), 'cluster_state:ok'));
+        $app = $this->app('phpredis');
+        $app['config']->set('database.redis.default', null);
+        $app['config']->set('database.redis.clusters.default', [['host' => '127.0.0.1', 'port' => $server->port]]);
+        $app['config']->set('database.redis.options.cluster', 'redis');
+        $this->assertThrows(\InvalidArgumentException::class, fn () => $app['cache']->store()->lock('invoice', 60));
+    }
+
     public function testAFunnelThatThrowsReleasesItsSlot(): void
     {
         $this->assertThrows(\DomainException::class, fn () => $this->cache()->funnel('imports')->limit(1)->then(fn () => throw new \DomainException()));

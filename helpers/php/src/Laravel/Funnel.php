@@ -28,7 +28,7 @@ final class Funnel extends ConcurrencyLimiterBuilder
                     return $callback();
                 } finally {
                     try {
-                        $hold->release();
+                        $hold->isOwn() && $hold->release();
                     } catch (Lost) { // releaseAfter was over before: as Laravel's, which does not notice
                     }
                 }

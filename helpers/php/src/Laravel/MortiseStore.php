@@ -54,7 +54,7 @@ class MortiseStore extends RedisStore
     {
         $client = $this->lockConnection()->client();
         $name = $this->prefix . $name;
-        return $client instanceof \Redis ? $client->_prefix($name) : ($client->getOptions()->prefix?->getPrefix() . $name);
+        return $client instanceof \Predis\ClientInterface ? $client->getOptions()->prefix?->getPrefix() . $name : $client->_prefix($name);
     }
 
     /** Names the server. The manager opens connections with all that is configured, but none that is persistent: those are shared. */
