@@ -153,8 +153,8 @@ final class Connection
     /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
     private static function given(\Closure $make, float $timeout): object
     {
-        $before = ini_get('default_socket_timeout'); // which limits AUTH and SELECT where the closure sets nothing else
-        ini_set('default_socket_timeout', (string) ceil($timeout));
+        // Limits AUTH and SELECT where the closure sets nothing else, and the host has not disabled it.
+        $before = function_exists('ini_set') ? ini_set('default_socket_timeout', (string) ceil($timeout)) : false;
         try {
             $client = $make();
         } catch (\InvalidArgumentException $wrong) {
@@ -162,12 +162,13 @@ final class Connection
         } catch (\Exception $trouble) {
             throw self::said($trouble) ?? new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
         } finally {
-            ini_set('default_socket_timeout', $before);
+            $before === false || ini_set('default_socket_timeout', $before);
         }
-        if ($client instanceof \Redis && $client->getPersistentID() !== null) {
-            throw new \InvalidArgumentException('The closure has to return a connection of its own, and not a persistent one');
-        }
-        return $client instanceof \Predis\ClientInterface ? self::predis($client, $timeout) : $client;
+        return match (true) {
+            $client instanceof \Predis\ClientInterface => self::predis($client, $timeout),
+            $client instanceof \Redis && $client->getPersistentID() === null => $client,
+            default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that is not persistent, not ' . get_debug_type($client)),
+        };
     }
 
     /** Reads the model once: a later select() of the application moves no lock. */

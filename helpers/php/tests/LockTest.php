@@ -425,6 +425,22 @@ final class LockTest extends TestCase
         $hold->release();
     }
 
+    public function testAClosureConnectsWhereIniSetIsDisabled(): void
+    {
+        $run = proc_open([PHP_BINARY, '-d', 'disable_functions=ini_set', '-d', 'display_errors=stderr', '-r', '
+            foreach (["Connection", "Locks", "Hold"] as $file) {
+                require "$argv[1]/$file.php";
+            }
+            $locks = new Mortise\Locks(function () use ($argv) {
+                $redis = new Redis();
+                $redis->connect("127.0.0.1", (int) $argv[2]);
+                return $redis;
+            });
+            exit($locks->lock("stock")->acquire() ? 7 : 8);
+        ', dirname(__DIR__) . '/src', (string) self::$server->port], [], $pipes);
+        $this->assertSame(7, proc_close($run));
+    }
+
     public function testAClosureMakesTheConnectionAndIsCalledAgainWhenItBreaks(): void
     {
         $made = 0;
@@ -451,9 +467,10 @@ final class LockTest extends TestCase
             fn () => $locks->lock('stock', lease: INF),
             fn () => $locks->lock('stock', task: ''),
             fn () => (new Locks(fn () => self::persistent()))->lock('stock')->acquire(),
-            fn () => (new Locks(new \Redis()))->lock('stock')->acquire(),
-            fn () => (new Locks(new \Redis()))->hold('stock', 'owner', 1)->release(),
-            fn () => (new Locks(new \Redis()))->hold('stock', 'owner', 1)->upgrade(),
+            fn () => new Locks(new \Redis()),
+            fn () => (new Locks(fn () => null))->lock('stock')->acquire(),
+            fn () => (new Locks(fn () => null))->hold('stock', 'owner', 1)->release(),
+            fn () => (new Locks(fn () => null))->hold('stock', 'owner', 1)->upgrade(),
             fn () => (new Locks(new \Predis\Client(['tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'], ['cluster' => 'predis'])))->lock('stock')->acquire(),
         ] as $wrong) {
             $this->assertThrows(\InvalidArgumentException::class, $wrong);
