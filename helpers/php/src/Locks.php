@@ -46,6 +46,10 @@ final class Locks
         $this->here();
     }
 
+    private function __clone() // two would give the same names
+    {
+    }
+
     /** A child of fork() has neither the names of its parent nor its connection. */
     private function here(): void
     {

@@ -425,6 +425,12 @@ final class LockTest extends TestCase
         $hold->release();
     }
 
+    public function testLocksCannotBeCloned(): void
+    {
+        $locks = $this->locks('phpredis');
+        $this->assertThrows(\Error::class, fn () => clone $locks);
+    }
+
     public function testAClosureConnectsWhereIniSetIsDisabled(): void
     {
         $run = proc_open([PHP_BINARY, '-d', 'disable_functions=ini_set', '-d', 'display_errors=stderr', '-r', '
