@@ -8,7 +8,7 @@ declare(strict_types=1);
 
 namespace Mortise;
 
-use function hrtime, max, min;
+use function count, hrtime, is_int, max, min;
 
 /** Everything that this library throws, except for wrong arguments (\InvalidArgumentException). */
 abstract class LockException extends \RuntimeException
@@ -214,10 +214,10 @@ final class Connection
      * @param list<string|int> $words
      * @param float $seconds after which the connection is given up, with the reply
      * @param ?bool $sent becomes whether the server may have got them: a signal's handler may throw here, too
-     * @param bool $waits whether the last word is for how many ms the server waits: the time that connecting takes is a part of it
+     * @param int $wait for how many ms the server waits, by the last word: the time that connecting takes is a part of that
      * @throws Refused|Unavailable
      */
-    public function call(array $words, float $seconds, ?bool &$sent = null, bool $waits = false): mixed
+    public function call(array $words, float $seconds, ?bool &$sent = null, int $wait = 0): mixed
     {
         $before = $this->used;
         $now = $this->used = hrtime(true);
@@ -234,10 +234,10 @@ final class Connection
         try {
             if ($this->client === null) {
                 $this->client = $this->open($seconds);
-                if ($waits) {
-                    $wait = array_pop($words);
-                    $words[] = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
-                    $seconds -= ($wait - end($words)) / 1000;
+                if ($wait > 0) {
+                    $left = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
+                    $words[count($words) - 1] = $left;
+                    $seconds -= ($wait - $left) / 1000;
                 }
             }
             $sent = true;
@@ -280,7 +280,7 @@ final class Connection
             $reply = $client->rawCommand(...$words);
         } catch (\RedisException $trouble) { // a server's error, too, by its first word
         }
-        $error = $client->getLastError();
+        $error = is_int($reply) ? null : $client->getLastError();
         if ($error !== null) {
             $client->clearLastError();
             return self::refusal($error);

@@ -74,14 +74,14 @@ final class Hold
     }
 
     /**
-     * @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. `$end` is the
-     *     wait's.
+     * @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. The request
+     * was to end `$wait` seconds after `$sent`.
      */
-    public function confirm(float $end): void
+    public function confirm(float $sent, float $wait): void
     {
         if ($this->until - Clock::now() < $this->lease * 500) {
             $this->until = null;
-            $this->renew($this->lease, $end);
+            $this->renew($this->lease, $sent + 1000 * $wait);
         }
     }
 
@@ -265,7 +265,7 @@ final class Hold
         $sent = false; // if a LEAVE before it gets no reply
         try {
             foreach ($this->names as $name) {
-                $replies[] = $this->locks->send([$command, $name, ...$more], sent: $sent);
+                $replies[] = $this->locks->send([$command, $name, ...$more], $sent);
             }
             return $replies;
         } catch (\Throwable $trouble) {

@@ -184,10 +184,10 @@ final class Locks
     }
 
     /** @internal `call()` without `here()`, for callers that have checked the process already: getmypid() is a system call. */
-    public function send(array $words, float $seconds = self::REPLY, ?bool &$sent = null, bool $waits = false): mixed
+    public function send(array $words, ?bool &$sent = null, float $seconds = self::REPLY, int $wait = 0): mixed
     {
         $this->leaves === [] || $this->sendLeaves();
-        return $this->connection->call($words, $seconds, $sent, $waits);
+        return $this->connection->call($words, $seconds, $sent, $wait);
     }
 
     /**
@@ -269,10 +269,10 @@ final class Locks
         $waits = (int) ($wait * 1000);
         try {
             $this->asked[$owner] = $lock->names;
-            $token = $this->send($lock->words($owner, $waits), $waits > 0 ? $wait + self::LATE : self::REPLY, $isSent, $waits > 0);
+            $token = $this->send($lock->words($owner, $waits), $isSent, $waits > 0 ? $wait + self::LATE : self::REPLY, $waits);
             if ($token !== null) {
                 $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
-                $hold->confirm($sent + 1000 * $wait);
+                $hold->confirm($sent, $wait);
             }
             unset($this->asked[$owner]);
             return $hold;
