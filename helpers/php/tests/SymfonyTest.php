@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Mortise\Tests;
 
+use Mortise\Locks;
 use Mortise\Symfony\MortiseStore;
 use Symfony\Component\Lock\Exception\LockAcquiringException;
 use Symfony\Component\Lock\Exception\LockConflictedException;
@@ -73,6 +74,31 @@ final class SymfonyTest extends TestCase
         $lock->refresh(5.0);
         $lock->acquire();
         $this->assertLessThanOrEqual($this->locks('phpredis')->holders('report')[0]['lease'] / 1000, $lock->getRemainingLifetime() - 1);
+    }
+
+    public function testAKeyWhoseRenewalFailsAfterItsUpgradeCanBeReleased(): void
+    {
+        $fails = false;
+        $store = new MortiseStore(new Locks(function () use (&$fails) {
+            $redis = new class ($fails) extends \Redis {
+                public function __construct(private bool &$fails)
+                {
+                }
+
+                public function rawCommand($command, ...$words): mixed
+                {
+                    return $this->fails && $command === 'LOCK.RENEW' ? throw new \DomainException('stop') : parent::rawCommand($command, ...$words);
+                }
+            };
+            $redis->connect('127.0.0.1', self::$server->port);
+            return $redis;
+        }));
+        $lock = (new LockFactory($store))->createLock('report', 60);
+        $lock->acquireRead();
+        $fails = true;
+        $this->assertThrows(LockAcquiringException::class, $lock->acquire(...));
+        $lock->release();
+        $this->assertSame(0, self::$server->ask('EXISTS', 'report'));
     }
 
     public function testTheLockOfAKilledWorkerIsFreeAtTheEndOfItsLeaseAndNotBefore(): void

@@ -87,12 +87,12 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
                 return false;
             }
             $before === 'write' && $mode === 'read' && $hold->downgrade();
+            $this->keep($key, $hold->owner, $hold->token(), $mode, max($lease, $this->initialTtl));
             $hold->refresh($this->initialTtl);
+            return true;
         } catch (Lost) {
             return false;
         }
-        $this->keep($key, $hold->owner, $hold->token(), $mode, max($lease, $this->initialTtl));
-        return true;
     }
 
     /** A renewal never shortens a lease. Where it has to be shorter, the hold is passed to a new name, with that lease. */
