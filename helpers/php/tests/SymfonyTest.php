@@ -119,13 +119,18 @@ final class SymfonyTest extends TestCase
     {
         $one = $this->factory()->createLock('report', 60);
         $one->acquireRead();
-        $two = $this->factory()->createLock('report', 60);
-        $two->acquireRead();
-        $this->assertFalse($one->acquire());
-        $leaving = new Child(function () use ($two) {
+        $leaving = new Child(function () {
+            $two = $this->factory()->createLock('report', 60);
+            $two->acquireRead();
+            $redis = self::$server->phpredis();
+            $redis->rPush('reads', 1);
+            $redis->blPop('go', 0);
             usleep(300_000);
             $two->release();
         });
+        self::$server->admin->blPop('reads', 0);
+        $this->assertFalse($one->acquire());
+        self::$server->admin->rPush('go', 1);
         $this->assertTrue($one->acquire(true));
         $leaving->result();
         $this->assertFalse($this->factory()->createLock('report')->acquireRead());
