@@ -103,7 +103,8 @@ class Lock(BaseLock[Client]):
         return await self._acquire(blocking, blocking_timeout, token, permits) is not None
 
     async def _session(self):
-        if hasattr(self.redis, "nodes_manager"):
+        # Only before its first use: later that may fail, which a release must not.
+        if hasattr(self.redis, "nodes_manager") and not self.redis.nodes_manager.slots_cache:
             await self.redis.initialize()
         return session_of(self.redis, Session, asyncio.get_running_loop(), self.replicas)
 

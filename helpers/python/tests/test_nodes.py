@@ -194,6 +194,24 @@ async def test_tasks_wait_on_every_node_of_a_cluster_with_one_box_for_each(clust
     await tasks_client.aclose()
 
 
+async def test_tasks_release_a_lock_while_the_cluster_answers_nobody():
+    cluster = Cluster(nodes=1)
+    server, = cluster.servers
+    client = redis.asyncio.cluster.RedisCluster("127.0.0.1", server.port, socket_timeout=0.5, socket_connect_timeout=0.5)
+    lock = mortise_lock.asyncio.Lock(client, "stock", lease=600)
+    with pytest.raises(ValueError, match="the body's"):
+        async with lock:
+            server.freeze()
+            with pytest.raises((redis.RedisError, redis.exceptions.RedisClusterException)):
+                await client.get("page")  # after that the client asks for the nodes before its next command
+            raise ValueError("the body's")
+    server.thaw()
+    await asyncio.to_thread(eventually, lambda: server.admin.exists("stock") == 0)
+    assert await mortise_lock.asyncio.close(client, 30)
+    await client.aclose()
+    cluster.close()
+
+
 def test_a_lock_and_its_waiters_follow_to_the_replica_that_the_cluster_promotes():
     cluster = Cluster()
     primary = cluster.servers[1]
