@@ -15,7 +15,7 @@ from redis.exceptions import RedisError, ResponseError, TimeoutError
 
 from . import _rules as rules
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
-from ._values import LATE, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
+from ._values import BROKEN, LATE, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
 from ._wire import cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
@@ -176,7 +176,7 @@ class Connections:
             self.hang_up_idle()  # which may be as stale
             if connection is not None:
                 connection.disconnect()
-            if not isinstance(error, Exception):
+            if not isinstance(error, BROKEN):
                 raise
             return [Failed(cause_of(error), known)] * len(commands)
         finally:
@@ -242,7 +242,7 @@ class Connections:
             self.prober.read_response()
         except ResponseError:
             pass  # it runs a script
-        except Exception:
+        except BROKEN:
             self.end_waits()
         finally:
             self.probed = now()

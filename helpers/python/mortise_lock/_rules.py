@@ -16,7 +16,7 @@ import weakref
 
 from redis.exceptions import AskError, MovedError, RedisClusterException
 
-from ._values import LEAVE_FOR, MOST, TICK, Failed, UnconfirmedError, changes_nothing, code, is_gone, judged, keys_of, log, now, settled
+from ._values import BROKEN, LEAVE_FOR, MOST, TICK, Failed, UnconfirmedError, changes_nothing, code, is_gone, judged, keys_of, log, now, settled
 
 AGAIN = 100  # ms after which background work that failed is done again
 
@@ -221,7 +221,7 @@ class Session:
             self.refreshed = now()
             try:
                 await self.limited(settled(self.pool().nodes_manager.initialize()))
-            except Exception as error:  # redis-py's own for this is no RedisError
+            except BROKEN as error:
                 log.warning("the cluster does not say who serves what: %s", error)
 
     async def ask(self, *command):

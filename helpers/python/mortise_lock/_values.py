@@ -5,7 +5,7 @@ import math
 import numbers
 import time
 
-from redis.exceptions import LockError
+from redis.exceptions import LockError, RedisClusterException, RedisError
 
 log = logging.getLogger("mortise_lock")
 LEAVE_FOR = 60_000  # ms in which what arrives late of a name that was left changes nothing
@@ -18,6 +18,9 @@ PATIENCE = 10_000  # ms for which a request without a limit goes on trying a ser
 LATE = 200  # ms after a limit in which a process that was busy, or stood still, reads first what has come
 CODES = {"ReadOnlyError": "READONLY", "MovedError": "MOVED", "AskError": "ASK", "TryAgainError": "TRYAGAIN",
          "ClusterDownError": "CLUSTERDOWN", "MasterDownError": "MASTERDOWN", "NoPermissionError": "NOPERM"}
+# The errors of an exchange that broke: redis-py's, the socket's, and those of a connection that another thread has closed meanwhile. No
+# others are swallowed: they are those of a signal handler, like Celery's SoftTimeLimitExceeded.
+BROKEN = RedisError, RedisClusterException, OSError, AttributeError, ValueError
 # Clocks that go on while the machine sleeps, of Linux and of macOS, and what other systems have. Windows has none of them: there
 # it is the performance counter, which goes on, too.
 CLOCKS = [getattr(time, name) for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC_RAW", "CLOCK_MONOTONIC") if hasattr(time, name)]

@@ -432,3 +432,38 @@ def test_an_interrupted_thread_leaves_the_queue_and_blocks_nobody(r, server, int
             Lock(r, "stock").acquire()
         interrupting.result()
         eventually(lambda: server.waiters("stock") == 0)
+
+
+class TimeIsUp(Exception):
+    """As Celery's SoftTimeLimitExceeded and RQ's JobTimeoutException."""
+
+
+@pytest.fixture
+def time_is_up(interrupt):
+    """Has a signal handler raise `TimeIsUp` in the main thread."""
+    def stop(*_):
+        raise TimeIsUp
+
+    signal.signal(signal.SIGINT, stop)
+    return interrupt
+
+
+def test_a_wait_ends_with_the_exception_of_a_signal_handler(r, server, time_is_up):
+    with Lock(r, "stock", thread_local=False):
+        interrupting = in_thread(lambda: eventually(lambda: server.waiters("stock") == 1) and time_is_up())
+        with pytest.raises(TimeIsUp):
+            Lock(r, "stock").acquire(blocking_timeout=60)
+        interrupting.result()
+        eventually(lambda: server.waiters("stock") == 0)
+
+
+def test_a_release_ends_with_the_exception_of_a_signal_handler_and_still_releases(far, relay, server, time_is_up):
+    lock, asked = Lock(far, "stock", lease=600), server.commands("release")
+    lock.acquire()
+    relay.replies.clear()
+    interrupting = in_thread(lambda: eventually(lambda: server.commands("release") > asked) and time_is_up())
+    with pytest.raises(TimeIsUp):
+        lock.release()
+    interrupting.result()
+    relay.pass_all()
+    eventually(lambda: server.admin.exists("stock") == 0)
