@@ -6,7 +6,7 @@ import uuid
 from redis.exceptions import MovedError, ResponseError
 
 from . import _rules as rules
-from ._values import LATE, Failed, code, fields, judged, now
+from ._values import LATE, PATIENCE, Failed, code, fields, judged, now
 
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 
@@ -24,7 +24,7 @@ class Node(rules.Node):
 
     def __init__(self, session, address):
         super().__init__(session, address)
-        self.queued = {}
+        self.queued, self.cause = {}, None  # cause: why the newest LOCK.MAIL had no reply, if so
         self.listener = rules.Worker(session, self.listen, lambda: bool(self.queued) and not session.closed)
         self.new_box()
 
@@ -39,10 +39,12 @@ class Node(rules.Node):
     async def letter(self, answer, key, since, left):
         """The answer to a request that was queued in the box of that number, within `left` ms, and since when it is held."""
         self.settle_other_boxes(since)
+        if not self.queued:
+            self.cause, self.answered = None, now()
         self.queued[answer] = key
         self.listener.wake()
         try:
-            return answer.result() if await done_in(answer, left) else (Failed(), 0)
+            return answer.result() if await done_in(answer, left) else (Failed(self.cause), 0)
         finally:
             self.queued.pop(answer, None)
 
@@ -51,12 +53,18 @@ class Node(rules.Node):
         sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
         reply = (await self.session.call(self, [("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], MAIL_WAIT))[0]
         if not isinstance(reply, Exception):
+            self.cause, self.answered = None, now()
             return self.deliver(sent, *reply)
         if code(reply) == "BUSY":  # it runs a script: the box outlives that
+            self.answered = now()
             return await self.session.pause(50)
-        if not isinstance(judged(reply), Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
+        failed = judged(reply)
+        if not isinstance(failed, Failed):  # the server refuses LOCK.MAIL: whether it grants the requests is unknown
             reply.known = False
             return self.settle(reply)
+        self.cause = failed.cause
+        if now() > self.answered + PATIENCE:
+            self.settle(Failed(self.cause))
         await self.session.pause(50)
         await self.session.refresh(self)
         self.settle(Failed(), lambda key: self.session.node(key) is not self)

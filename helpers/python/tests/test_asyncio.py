@@ -10,6 +10,7 @@ import pytest
 import redis.asyncio
 from servers import Relay, Server, eventually
 
+import mortise_lock
 from mortise_lock import _rules as rules
 from mortise_lock._mail import Node
 from mortise_lock._values import Hold
@@ -349,6 +350,22 @@ async def test_a_wait_at_a_server_that_answers_nobody_ends_at_its_limit(own_serv
     assert 4.2 < time.monotonic() - began < 6
     own_server.thaw()
     assert await close(client, 30)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+async def test_a_queued_wait_at_a_server_that_is_gone_ends_with_its_error(own_server, monkeypatch, limit):
+    if limit is None:
+        for module in mortise_lock._lock, mortise_lock._mail:
+            monkeypatch.setattr(module, "PATIENCE", 500)
+    client = redis.asyncio.Redis(port=own_server.port)
+    await Lock(client, "stock", timeout=600).acquire()
+    waiting = asyncio.create_task(Lock(client, "stock").acquire(blocking_timeout=limit))
+    await soon(lambda: own_server.waiters("stock") == 1 and own_server.mail_readers() == 1)
+    own_server.kill()
+    with pytest.raises(redis.ConnectionError, match="connect"):
+        await asyncio.wait_for(waiting, 60)
+    assert not await close(client, 0)
     await client.aclose()
 
 
