@@ -151,6 +151,14 @@ def sessions_of(redis):
     return list(vars(pool_of(redis)).pop("_mortise_sessions", {}).values())
 
 
+def is_open(connection):
+    """Whether an idle connection can be used: servers close what is idle for longer than their `timeout`."""
+    try:
+        return not connection.can_read(0)
+    except (RedisError, OSError):
+        return False
+
+
 class Connections:
     """Connections to one server: each thread uses one while it sends, and while it waits for a lock. A few stay open for the next. With
     `replicas` so many confirm what is sent."""
@@ -192,17 +200,14 @@ class Connections:
         return replies
 
     def take(self, most=math.inf):
-        """A connection that nobody else has. The server may have closed an idle one."""
+        """A connection that nobody else has."""
         while True:
             try:
                 connection = self.idle.pop()
             except IndexError:
                 return self.open(most)
-            try:
-                if not connection.can_read(0):
-                    return connection
-            except (RedisError, OSError):
-                pass
+            if is_open(connection):
+                return connection
             connection.disconnect()
 
     def open(self, most=math.inf):
@@ -238,6 +243,9 @@ class Connections:
         if self.prober is None or now() < self.probed + BEAT or not self.probing.acquire(blocking=False):
             return
         try:
+            if not is_open(self.prober):
+                self.prober.disconnect()
+                self.prober = self.open()
             self.prober.send_command("PING", check_health=False)
             self.prober.read_response()
         except ResponseError:

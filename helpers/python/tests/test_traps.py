@@ -176,6 +176,24 @@ def test_a_waiter_notices_a_server_that_is_gone_without_a_word(far, relay, r, se
     assert waiting.result() is True
 
 
+def test_a_waiter_keeps_its_place_although_the_server_has_closed_idle_connections(r, server, monkeypatch):
+    def pings():
+        return server.admin.info("commandstats")["cmdstat_ping"]["calls"]
+
+    monkeypatch.setattr(mortise_lock, "BEAT", 300)
+    client = redis.Redis(port=server.port)
+    with Lock(client, "other"):
+        server.admin.client_kill_filter(_type="normal", skipme=True)
+    with Lock(r, "stock", thread_local=False):
+        waiting = in_thread(lambda: Lock(client, "stock").acquire())
+        eventually(lambda: server.waiters("stock") == 1)
+        queue, pinged = server.queue("stock"), pings()
+        eventually(lambda: pings() > pinged)
+        assert server.queue("stock") == queue
+    assert waiting.result() is True
+    close(client)
+
+
 def test_a_grant_that_arrives_too_late_is_not_used(far, relay, r, server):
     holder, late = Lock(r, "stock"), Lock(far, "stock", timeout=3, thread_local=False)
     holder.acquire()
