@@ -2,6 +2,10 @@
 import os
 import threading
 
+from ._values import now
+
+FORGET = 60_000  # ms for which a loss shows to others after its thread or task is over
+
 
 class Acquisition:
     """One acquisition by a lock object. `hold` is None where only the token is known, which another process has taken it by, until the
@@ -42,6 +46,10 @@ class Taken:
         """The thread or task that calls."""
         return threading.current_thread()
 
+    @staticmethod
+    def is_over(place):
+        return not place.is_alive()
+
     def is_shared(self, one):
         """Whether that acquisition of another thread or task may be used here."""
         return self.is_common
@@ -56,10 +64,12 @@ class Taken:
         return None
 
     def add(self, token, hold):
-        """Adds an acquisition of this thread or task. Forgets those of its own that were lost and never released."""
+        """Adds an acquisition of this thread or task. Forgets those that were lost and never released: its own, and old ones of others that
+        are over."""
         added = Acquisition(token, hold, self.place())
         for one in list(self.acquisitions):
-            if one.place is added.place and one.hold is not None and not one.hold.held() and one not in self.blocks:
+            if one.hold is not None and not one.hold.held() and one not in self.blocks and (
+                    one.place is added.place or self.is_over(one.place) and now() > one.hold.until + FORGET):
                 self.remove(one)
         self.acquisitions.append(added)
         return added

@@ -42,10 +42,14 @@ class TakenByTasks(Taken):
         except RuntimeError:  # no loop runs
             return None
 
+    @staticmethod
+    def is_over(place):
+        return place is None or place.done()
+
     def is_shared(self, one):
         # A task uses what the tasks that began it had taken by then, as in `asyncio.shield(lock.release())`. What a task has taken that
         # is over belongs to nobody else, as after `asyncio.wait_for(lock.acquire(), 5)`.
-        return self.is_common or one.place is None or one.place.done() or one in taken_here.get()
+        return self.is_common or self.is_over(one.place) or one in taken_here.get()
 
     def add(self, token, hold):
         added = super().add(token, hold)

@@ -133,6 +133,17 @@ def test_losses_that_nobody_released_do_not_pile_up(r):
     assert len(lock._taken.acquisitions) == 1
 
 
+async def test_losses_of_threads_and_tasks_that_are_over_do_not_pile_up(r, ar, monkeypatch):
+    monkeypatch.setattr(mortise_lock._taken, "FORGET", 0)
+    threads, tasks = ReadLock(r, "stock", timeout=0.05), aio.ReadLock(ar, "stock", timeout=0.05)
+    for _ in range(5):
+        thread = in_thread(lambda: threads.acquire() and threads.wait_lost(60))
+        await asyncio.to_thread(thread.join)
+        assert thread.result()
+        assert await asyncio.create_task(tasks.acquire()) and await tasks.wait_lost(60)
+    assert len(threads._taken.acquisitions) == 1 and len(tasks._taken.acquisitions) == 1
+
+
 async def test_a_block_is_cancelled_when_its_lock_is_lost_if_that_is_wanted(ar, server):
     for shared in aio.Lock(ar, "stock", lease=1.5, cancel_on_loss=True), aio.Semaphore(ar, "stock", 3, lease=1.5, cancel_on_loss=True):
         with pytest.raises(LockNotOwnedError):
