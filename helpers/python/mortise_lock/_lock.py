@@ -259,9 +259,14 @@ class BaseLock(Generic[Client]):
         await self._give_back(self._taken.current())
 
     async def _give_back(self, one):
-        if one is not None and not self._taken.remove(one):
-            one = None
-        await self._with_hold("release", lambda session, hold: session.release(hold), one)
+        try:
+            if one is not None and not self._taken.remove(one):
+                one = None
+            await self._with_hold("release", lambda session, hold: session.release(hold), one)
+        except BaseException:  # as of a signal handler: what nobody can release any more is not renewed
+            if one is not None and one.hold is not None:
+                (await self._session()).node(self._key).give_up(one.hold)
+            raise
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
         """`additional_time` seconds more, 0.003 at least; with `replace_ttl` that many from now on, if that is more than what is
@@ -289,12 +294,12 @@ class BaseLock(Generic[Client]):
         `at_least` ends. Raises as `release`; after a RefusedError the lock is held as before."""
         self._check_single()
         heir, lease, current = self._encode(owner), lease_of("lease", lease), self._taken.current()
-        if current is not None and not self._taken.remove(current):
-            current = None  # another thread was faster
         try:
+            if current is not None and not self._taken.remove(current):
+                current = None  # another thread was faster
             token = await self._with_hold("pass", lambda session, hold: session.hand_over(hold, heir, lease), current)
         except BaseException:
-            if current is not None:
+            if current is not None and current not in self._taken.acquisitions:
                 self._taken.acquisitions.append(current)
             raise
         current.is_passed = True

@@ -304,9 +304,9 @@ class Session:
         """Whether it was held to the end; the error where it must not be released. Where that is unknown at a key, it is left there,
         without anybody waiting for that; but what has to stay taken for a while stays until its lease is over."""
         node, held, refused, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
-        node.holds.discard(hold)
-        hold.ended.send()
         try:
+            node.holds.discard(hold)
+            hold.ended.send()
             for key in hold.keys:
                 reply = await self.end(hold, key)
                 if isinstance(reply, Failed):  # nor would the server answer for the other keys

@@ -35,9 +35,9 @@ class Taken:
         if current and current.token == token:
             return
         if current:
-            self.remove(current)
             if current.hold is not None:
                 current.hold.ended.send()  # it is not renewed any more
+            self.remove(current)
         if token is not None:
             self.add(token, None)
 

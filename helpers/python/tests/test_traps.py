@@ -1,5 +1,6 @@
 """What goes wrong when lock commands meet a client library's defaults and a broken network, but not with this library."""
 import gc
+import itertools
 import signal
 import sys
 import threading
@@ -485,3 +486,30 @@ def test_a_release_ends_with_the_exception_of_a_signal_handler_and_still_release
     interrupting.result()
     relay.pass_all()
     eventually(lambda: server.admin.exists("stock") == 0)
+
+
+def test_a_release_that_is_interrupted_at_any_call_leaves_no_lock_that_is_renewed(r):
+    # Python runs signal handlers where a function begins, which is also where it traces calls.
+    def interrupt(frame, event, _):
+        nonlocal calls
+        if "mortise_lock" in frame.f_code.co_filename and event == "call":
+            calls += 1
+            if calls == last:
+                raise TimeIsUp
+
+    interrupted = True
+    for last in itertools.count(1):
+        if not interrupted:
+            break
+        lock, calls, interrupted = Lock(r, f"stock:{last}", lease=600), 0, False
+        lock.acquire()
+        hold, node = lock._hold, r.connection_pool._mortise_sessions[0].node(lock._key)
+        sys.settrace(interrupt)
+        try:
+            lock.release()
+        except TimeIsUp:
+            interrupted = True
+        finally:
+            sys.settrace(None)
+        assert lock._hold is hold or hold not in node.holds or hold.ended.sent
+    assert last > 20
