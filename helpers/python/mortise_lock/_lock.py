@@ -202,6 +202,7 @@ class BaseLock(Generic[Client]):
                     raise Failed()
                 hold.rests_until = now() + hold.at_least
                 if self.timeout is None and not session.node(hold.key).hold(hold):
+                    await session.release(hold)
                     raise RuntimeError("the lock was given back: no thread could be started to renew it")
                 if session.closed:
                     raise Failed(ConnectionError("closed"))

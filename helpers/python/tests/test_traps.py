@@ -1,4 +1,5 @@
 """What goes wrong when lock commands meet a client library's defaults and a broken network, but not with this library."""
+import contextlib
 import gc
 import itertools
 import signal
@@ -313,16 +314,28 @@ def test_a_grant_whose_confirmation_comes_after_its_lease_is_not_used(far, relay
     assert waiting.result() == (True, False)
 
 
-def test_a_lock_that_no_thread_could_renew_is_given_back(r, server, monkeypatch):
-    def start(thread, usual=threading.Thread.start):
-        if thread.name == "mortise-lock":
-            raise RuntimeError("can't start new thread")
-        usual(thread)
+@pytest.fixture
+def unable_to_renew(monkeypatch):
+    """Has the start of the thread that renews raise an error, within a block."""
+    @contextlib.contextmanager
+    def raising(error):
+        def start(thread, usual=threading.Thread.start):
+            if thread.name == "mortise-lock":
+                raise error
+            usual(thread)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", start)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            yield
+
+    return raising
+
+
+def test_a_lock_that_no_thread_could_renew_is_given_back_at_once(r, server, unable_to_renew):
+    with unable_to_renew(RuntimeError("can't start new thread")):
         with pytest.raises(RuntimeError, match="thread"):
             Lock(r, "stock", lease=600).acquire()
+        assert server.admin.exists("stock") == 0
     assert close(r, 30) and server.nothing_is_left()
 
 
