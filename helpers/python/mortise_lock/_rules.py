@@ -29,14 +29,17 @@ class Worker:
 
     def wake(self, urgent=True):
         """Whether the work will be done."""
-        with self.session.mutex:
-            start, self.running = not self.running, True
-            if urgent:
-                self.event.set()
-        # With the pool, which stays for as long as there is work: with it the connections would go.
-        spawned = self.session.spawn(functools.partial(self.run, self.session.pool())) if start else True
-        if not spawned:
-            self.running = False
+        start = spawned = False
+        try:
+            with self.session.mutex:
+                start, self.running = not self.running, True
+                if urgent:
+                    self.event.set()
+            # With the pool, which stays for as long as there is work: with it the connections would go.
+            spawned = self.session.spawn(functools.partial(self.run, self.session.pool())) if start else True
+        finally:
+            if start and not spawned:  # no thread could be started, or a signal handler raised
+                self.running = False
         return spawned is not False
 
     async def run(self, pool):

@@ -339,6 +339,15 @@ def test_a_lock_that_no_thread_could_renew_is_given_back_at_once(r, server, unab
     assert close(r, 30) and server.nothing_is_left()
 
 
+def test_locks_are_renewed_after_a_signal_handler_has_raised_while_that_was_to_begin(r, server, unable_to_renew):
+    with unable_to_renew(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        Lock(r, "stock", lease=600).acquire()
+    with Lock(r, "other", lease=2):
+        renewed = server.commands("renew")
+        eventually(lambda: server.commands("renew") > renewed, 10)
+    eventually(server.nothing_is_left)
+
+
 def test_an_unreachable_server_is_reported_as_such(server):
     nowhere = redis.Redis(port=1)
     with pytest.raises(redis.ConnectionError):
