@@ -1,7 +1,6 @@
 """What locks for threads and for tasks have in common: arguments, attempts, errors. `_rules.py` has what they ask the server."""
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ class BaseLock(Generic[Client]):
 
         Raises TypeError for what is no number, ValueError for one outside of its bounds, redis-py's DataError for what is no name.
         """
-        if inspect.iscoroutinefunction(redis.execute_command) != hasattr(self, "__aenter__"):
+        if hasattr(redis, "__aenter__") != hasattr(self, "__aenter__"):
             raise TypeError(f"threads lock by a client like redis.Redis, tasks by one like redis.asyncio.Redis: not by {redis!r}")
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout, sleep
         self.blocking, self.blocking_timeout, self.thread_local = blocking, blocking_timeout, bool(thread_local)

@@ -65,6 +65,13 @@ def test_an_invalid_time_set_later_or_passed_to_a_method_is_refused_too(r, serve
     assert server.admin.dbsize() == 0
 
 
+async def test_a_client_whose_commands_are_wrapped_by_a_plain_function_locks(ar, monkeypatch):
+    execute = ar.execute_command
+    monkeypatch.setattr(ar, "execute_command", lambda *words, **options: execute(*words, **options))
+    async with mortise_lock.asyncio.Lock(ar, "{stock}") as lock:
+        assert await lock.guard("INCR", "{stock}:count") == 1
+
+
 @pytest.mark.parametrize("kind, client", [(mortise_lock.Lock, redis.asyncio.Redis), (mortise_lock.asyncio.Lock, redis.Redis)])
 def test_a_client_of_the_other_kind_is_refused(kind, client):
     with pytest.raises(TypeError, match="redis.asyncio.Redis"):
