@@ -76,7 +76,7 @@ class BaseLock(Generic[Client]):
         if cancel_on_loss and not hasattr(self, "__aenter__"):
             raise ValueError("cancel_on_loss is for tasks: a thread cannot be cancelled")
         self._encode = pool_of(redis).get_encoder().encode
-        self._taken = self._takes(thread_local is False, self._encode)
+        self._taken = self._takes(not thread_local, self._encode)
         self._keys, self._holder = [self._encode(one) for one in (name if isinstance(self, BaseMultiLock) else (name,))], self._bytes(holder)
         self._key = self._keys[0]
         if self._holder is not None and (not self._holder or b"##" in self._holder):

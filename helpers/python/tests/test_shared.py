@@ -111,8 +111,9 @@ async def test_a_task_can_release_what_the_task_that_began_it_had_taken(ar, serv
         assert server.nothing_is_left()
 
 
-def test_a_thread_sees_only_what_it_took_itself_unless_thread_local_is_false(r):
-    mine, ours = ReadLock(r, "mine"), ReadLock(r, "ours", thread_local=False)
+@pytest.mark.parametrize("false", [False, 0, None])
+def test_a_thread_sees_only_what_it_took_itself_unless_thread_local_is_false(r, false):
+    mine, ours = ReadLock(r, "mine"), ReadLock(r, "ours", thread_local=false)
     mine.acquire(), ours.acquire()
 
     def look():
