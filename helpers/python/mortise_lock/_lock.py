@@ -220,17 +220,19 @@ class BaseLock(Generic[Client]):
             self._told(reply)
         hold.granted(hold.token, sent)
 
-    async def _holds(self, session, key):
-        """Who holds, by the server. None where something else than such a lock has the key."""
-        info = await session.ask("LOCK.INFO", key, "COUNT", 2**31 - 1)
+    async def _holds(self, session, key, *which):
+        """Who holds, by the server; `which`: only some, as LOCK.INFO shows them. None where something else than such a lock has the key."""
+        info = await session.ask("LOCK.INFO", key, *(which or ("COUNT", 2**31 - 1)))
         if isinstance(info, Exception) and is_gone(info):
             return None
-        return [fields(hold) for hold in fields(info)["holds"]] if self._told(info) else []
+        shown = fields(info) if self._told(info) else {"holds": []}
+        return [fields(hold) for hold in shown["holds"]] if "holds" in shown else [shown]
 
     async def _mine(self, session, one, key):
         """The hold of that acquisition by the server, also where another process made it."""
         sent = now()
-        for held in await self._holds(session, key) or []:
+        which = () if one.is_found else ("OWNER", one.hold.owner)
+        for held in await self._holds(session, key, *which) or []:
             owner = held["owner"]
             named = one.is_found and one.token and one.token in (owner, owner.rpartition(b"##")[0])
             if named and not (one.hold and one.hold.held() and one.hold.owner != owner):
@@ -246,7 +248,7 @@ class BaseLock(Generic[Client]):
         """Whether anybody holds it now, or one of several, also one who took it with another library, by SET NX. Raises redis-py's own
         errors where the server cannot be asked, as all that follow do."""
         session = await self._session()
-        return any([await self._holds(session, key) != [] for key in self._keys])
+        return any([await self._holds(session, key, "COUNT", 1) != [] for key in self._keys])
 
     async def owned(self) -> bool:
         """Whether it is held, by the server: as it was taken here, or by `local.token`."""
@@ -428,7 +430,7 @@ class BaseSemaphore(BaseLock[Client]):
 
     async def available(self) -> int:
         """How many permits are free now."""
-        holds = await self._holds(await self._session(), self._key)
+        holds = await self._holds(await self._session(), self._key, "COUNT", self.limit)  # so many take all permits
         if holds is None or any(hold["write"] for hold in holds):
             return 0
         return max(0, self.limit - sum(hold["read"] for hold in holds))

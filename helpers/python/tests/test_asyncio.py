@@ -14,7 +14,7 @@ import mortise_lock
 from mortise_lock import _rules as rules
 from mortise_lock._mail import Node
 from mortise_lock._values import Hold
-from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, close, taken_here
+from mortise_lock.asyncio import Lock, LockError, LockNotOwnedError, ReadLock, Semaphore, close, taken_here
 
 
 async def soon(condition, seconds=60):
@@ -49,6 +49,22 @@ async def test_a_thousand_tasks_wait_over_two_connections_and_are_granted_in_ord
     await holder.release()
     await asyncio.gather(*tasks)
     assert served == list(range(1000))
+
+
+async def test_a_long_queue_is_not_sent_to_those_who_ask_about_the_lock(ar, server):
+    def sent():
+        return server.admin.info("stats")["total_net_output_bytes"]
+
+    pool = Semaphore(ar, "pool", 2)
+    async with pool, pool:
+        tasks = [asyncio.create_task(Semaphore(ar, "pool", 2).acquire()) for _ in range(1000)]
+        await soon(lambda: server.waiters("pool") == 1000)
+        before = sent()
+        assert await pool.owned() and await pool.locked() and await pool.available() == 0
+        assert sent() - before < 50_000
+        for task in tasks:
+            task.cancel()
+    await soon(server.nothing_is_left)
 
 
 async def test_readers_share_and_keep_the_writer_out(ar):
