@@ -30,8 +30,9 @@ class Node(rules.Node):
 
     def new_box(self):
         """A box of a name that nobody has had. A cluster routes it as a key: it gets a hash tag that this node serves."""
-        mine = (f"{{{n}}}" for n in range(16384 * 16) if self.session.address(str(n)) == self.address)
-        self.box, self.since, self.number = f"{uuid.uuid4()}{next(mine, '') if self.address else ''}", None, 0
+        self.box, self.since, self.number = str(uuid.uuid4()), None, 0
+        if self.address and any((nodes[0].host, nodes[0].port) == self.address for nodes in self.session.pool().nodes_manager.slots_cache.values()):
+            self.box += next((f"{{{n}}}" for n in range(16384 * 16) if self.session.address(str(n)) == self.address), "")
 
     def waiting(self, ms):
         return (*words, "MAIL", self.box) if (words := super().waiting(ms)) else ()

@@ -212,6 +212,21 @@ async def test_tasks_release_a_lock_while_the_cluster_answers_nobody():
     cluster.close()
 
 
+async def test_the_box_of_a_node_that_serves_no_slot_takes_no_search(cluster, monkeypatch):
+    def count(session, key):
+        searched.append(key)
+        return address(session, key)
+
+    client = redis.asyncio.cluster.RedisCluster("127.0.0.1", cluster.servers[0].port)
+    assert not await mortise_lock.asyncio.Lock(client, "stock").locked()
+    session, searched, address = client._mortise_sessions[0], [], mortise_lock._rules.Session.address
+    monkeypatch.setattr(mortise_lock._rules.Session, "address", count)
+    session.node(b"stock", at=("127.0.0.1", 1))  # as of a new node that the first slot moves to
+    assert len(searched) < 100
+    assert await mortise_lock.asyncio.close(client, 30)
+    await client.aclose()
+
+
 def test_a_lock_and_its_waiters_follow_to_the_replica_that_the_cluster_promotes():
     cluster = Cluster()
     primary = cluster.servers[1]
