@@ -41,6 +41,9 @@ class UnconfirmedError(LockError):
         super().__init__(f"{had} replicas have the lock, and {needed} have to")
         self.needed, self.had = needed, had
 
+    def __reduce__(self):  # for another process
+        return type(self), (self.needed, self.had)
+
 
 def now():
     """Milliseconds that go on while the machine sleeps, and do not step with the wall clock."""

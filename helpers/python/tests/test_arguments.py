@@ -1,5 +1,6 @@
 """Arguments that are no times, or impossible ones, are refused before anything is sent, and the error names them."""
 import math
+import pickle
 
 import pytest
 import redis
@@ -127,3 +128,8 @@ def test_a_lease_shorter_than_a_round_trip_is_requested_with_pauses(relay, serve
         relay.delay = 0
     assert mortise_lock.close(far, 30)
     eventually(lambda: server.admin.dbsize() == 0)
+
+
+def test_the_error_of_too_few_replicas_reaches_another_process_whole():
+    error = pickle.loads(pickle.dumps(mortise_lock.UnconfirmedError(2, 1)))
+    assert (error.needed, error.had, str(error)) == (2, 1, str(mortise_lock.UnconfirmedError(2, 1)))
