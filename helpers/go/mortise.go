@@ -206,8 +206,8 @@ func (l *Locks) Run(ctx context.Context, key string, work func(ctx context.Conte
 // Close unlocks all locks, ends all waits, and returns when the servers have answered, or when ctx ends: locks without an answer by then
 // end with their leases. It closes the client.
 func (l *Locks) Close(ctx context.Context) error {
-	l.end()
 	l.mu.Lock()
+	l.end()
 	for lock := range l.holds {
 		go lock.Unlock()
 	}
@@ -245,7 +245,13 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	if err := r.check(); err != nil {
 		return nil, nil, err
 	}
+	l.mu.Lock()
+	if l.ended.Err() != nil { // then nothing is sent, and Close does not wait for this call
+		l.mu.Unlock()
+		return nil, nil, ErrClosed
+	}
 	l.job(+1)
+	l.mu.Unlock()
 	defer l.job(-1)
 	began := now()
 	end := began + r.wait

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -193,5 +194,44 @@ func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
+	}
+}
+
+func TestACallAfterCloseSendsNothingAndDoesNotDelayClose(t *testing.T) {
+	unlock := make(chan bool)
+	var asked atomic.Int64
+	locks := New(scripted(func(words []string) any {
+		switch words[0] {
+		case "LOCK.WLOCK":
+			asked.Add(1)
+		case "LOCK.RELEASE":
+			<-unlock
+		}
+		return int64(1)
+	}))
+	if _, _, err := locks.Lock(context.Background(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- locks.Close(context.Background()) }()
+	<-locks.ended.Done()
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for locks.stopped.Err() == nil {
+				if _, _, err := locks.Lock(context.Background(), "late"); err != ErrClosed {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	close(unlock)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	calls.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Error(n, "requests were sent")
 	}
 }
