@@ -268,13 +268,15 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 			}
 			return nil, nil, over
 		}
+		if passing(err) {
+			l.lookForServers(waiting) // for the next attempt, or the caller's next call
+		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
 		mayAsk := r.queues || isRefused(err, "")               // again: a pass or renewal may have been carried out
 		if !isThere || !mayAsk || !passing(err) || end-now() <= pause {
 			return nil, nil, err
 		}
 		sleep(waiting, pause)
-		l.lookForServers(waiting)
 	}
 }
 

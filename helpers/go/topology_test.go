@@ -197,6 +197,22 @@ func TestALockAndItsWaitersFollowASlotThatMoves(t *testing.T) {
 	})
 }
 
+func TestTryLockFollowsASlotThatMoves(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		lock, _, err := locks.TryLock(background, "k")
+		if err != nil || lock.Unlock() != nil {
+			t.Fatal(err)
+		}
+		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
+		at := int(slot) * 3 / 16384
+		c.move(slot, c[at], c[(at+1)%3])
+		eventually(t, "it is taken there", func() bool {
+			lock, _, err := locks.TryLock(background, "k")
+			return err == nil && lock.Unlock() == nil
+		})
+	})
+}
+
 func TestALockIsAcquiredAndRenewedWhileItsSlotMoves(t *testing.T) {
 	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
 		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
