@@ -90,22 +90,26 @@ func eachInCluster(t *testing.T, test func(t *testing.T, c cluster, locks *morti
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nodes := startCluster(t)
-			var client mortise.Client
-			if name == "go-redis" {
-				rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes.addrs()})
-				defer rdb.Close()
-				client = goredisconn.New(rdb)
-			} else {
-				var err error
-				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: nodes.addrs()}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			locks := mortise.New(client)
+			locks := mortise.New(connectTo(t, name, nodes))
 			defer closeSoon(locks)
 			test(t, nodes, locks)
 		})
 	}
+}
+
+// connectTo makes the client of that name for the cluster.
+func connectTo(t *testing.T, name string, nodes cluster) mortise.Client {
+	t.Helper()
+	if name == "go-redis" {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes.addrs()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return goredisconn.New(rdb)
+	}
+	client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: nodes.addrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
 
 func closeSoon(locks *mortise.Locks) {
@@ -374,6 +378,57 @@ func TestWhoeverGivesUpDoesNotWaitForAnothersSearchForServers(t *testing.T) {
 				t.Errorf("%v after %v", err, took)
 			}
 			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}
+
+func TestInAClusterASearchForServersDelaysNoLock(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startCluster(t)
+			client := connectTo(t, name, nodes)
+			defer client.Close()
+			ended, end := context.WithCancel(background)
+			end()
+			before, err := client.Node(background, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range nodes {
+				defer s.freeze()()
+			}
+			client.Refresh(background)
+			if now, err := client.Node(ended, "k"); err != nil || now != before {
+				t.Fatal(now, err)
+			}
+		})
+	}
+}
+
+func TestALockMovesToAServerThatJoinsTheCluster(t *testing.T) {
+	eachInCluster(t, func(t *testing.T, c cluster, locks *mortise.Locks) {
+		lock, _, err := locks.Lock(background, "k", mortise.Lease(6*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := c[0].do("CLUSTER", "KEYSLOT", "k").(int64)
+		from, to := c[int(slot)*3/16384], start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+		host, port, _ := strings.Cut(from.addr, ":")
+		to.do("CLUSTER", "MEET", host, port)
+		for _, s := range c {
+			eventually(t, "they know each other", func() bool {
+				return strings.Contains(s.ClusterNodes(background).Val(), to.id()) && strings.Contains(to.ClusterNodes(background).Val(), s.id())
+			})
+		}
+		eventually(t, "it is ready", func() bool { return strings.Contains(to.ClusterInfo(background).Val(), "cluster_state:ok") })
+		c.move(slot, from, to)
+		eventually(t, "it is renewed there", func() bool { return to.calls("lock.renew") > 1 })
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if lock, _, err = locks.TryLock(background, "k"); err != nil || lock.Unlock() != nil {
+			t.Fatal(err)
 		}
 	})
 }

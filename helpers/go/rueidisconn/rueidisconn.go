@@ -10,16 +10,21 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	mortise "mortise.example/mortise/helpers/go"
 )
 
+// loadLimit is how long a server may take to say which server serves which slot, before another one is asked.
+const loadLimit = time.Second
+
 type client struct {
 	rueidis.Client
-	option rueidis.ClientOption
-	known  atomic.Pointer[[]slots] // which server of a cluster serves which; nil where that has to be asked for
+	option  rueidis.ClientOption
+	known   atomic.Pointer[[]slots] // which server of a cluster serves which
+	loading atomic.Bool
 }
 
 type slots struct {
@@ -36,37 +41,63 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.BlockingPoolSize = 0                           // each connection here is one of that pool
 	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
 	option.SendToReplicas, option.ReplicaOnly = nil, false
-	c, err := rueidis.NewClient(option)
-	return &client{Client: c, option: option}, err
+	inner, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{Client: inner, option: option}
+	if c.Mode() == rueidis.ClientModeCluster {
+		if err = c.load(); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 func (c *client) Node(ctx context.Context, key string) (string, error) {
 	if c.Mode() != rueidis.ClientModeCluster {
 		return "", nil
 	}
-	known := c.known.Load()
-	if known == nil {
-		loaded, err := c.load(ctx)
-		if err != nil {
-			return "", err
-		}
-		c.Do(ctx, c.B().Arbitrary("TYPE").Keys(key).Build()) // so that rueidis finds the server, too
-		known = &loaded
-		c.known.Store(known)
-	}
 	command := c.B().Arbitrary("TYPE").Keys(key).Build()
 	slot := int64(command.Slot())
-	for _, s := range *known {
+	for _, s := range *c.known.Load() {
 		if s.first <= slot && slot <= s.last {
 			return s.node, nil
 		}
 	}
+	c.Refresh(ctx)
 	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
 }
 
-// load asks any node for the slots.
-func (c *client) load(ctx context.Context) ([]slots, error) {
-	ranges, err := c.Do(ctx, c.B().ClusterSlots().Build()).ToArray()
+// Refresh lets nobody wait: a server may be silent, and locks at the others shall not notice.
+func (c *client) Refresh(context.Context) {
+	if c.Mode() == rueidis.ClientModeCluster && c.loading.CompareAndSwap(false, true) {
+		go func() {
+			defer c.loading.Store(false)
+			_ = c.load()
+		}()
+	}
+}
+
+// load asks one server after the other for the slots, in any order, until one answers.
+func (c *client) load() error {
+	err := errors.New("rueidisconn: no server of the cluster has slots and an address")
+	for _, server := range c.Nodes() {
+		var loaded []slots
+		if loaded, err = slotsOf(server); err == nil {
+			c.known.Store(&loaded)
+			return nil
+		}
+	}
+	return err
+}
+
+// slotsOf asks the server for the slots.
+func slotsOf(asked rueidis.Client) ([]slots, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
+	defer cancel()
+	ranges, err := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
 		return nil, err
 	}
@@ -86,26 +117,37 @@ func (c *client) load(ctx context.Context) ([]slots, error) {
 		port, _ := server[1].AsInt64()
 		loaded = append(loaded, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
 	}
+	if loaded == nil {
+		return nil, errStrange // it has left the cluster
+	}
 	return loaded, nil
 }
 
 var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
-
-func (c *client) Refresh(context.Context) { c.known.Store(nil) }
 
 func (c *client) Connect(node string) (mortise.Conn, error) {
 	server := c.Client
 	if node != "" {
 		server = c.Nodes()[node]
 	}
-	if server == nil {
-		return nil, fmt.Errorf("rueidisconn: rueidis does not know %s yet", node)
+	if server != nil {
+		dedicated, _ := server.Dedicate()
+		return conn{dedicated, nil}, nil
 	}
-	dedicated, _ := server.Dedicate()
-	return conn{dedicated}, nil
+	option := c.option // for a server that rueidis does not know yet
+	option.InitAddress, option.ForceSingleClient = []string{node}, true
+	own, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+	dedicated, _ := own.Dedicate()
+	return conn{dedicated, own}, nil
 }
 
-type conn struct{ rueidis.DedicatedClient }
+type conn struct {
+	rueidis.DedicatedClient
+	own rueidis.Client // which this connection belongs to alone, if any
+}
 
 // Do marks all commands as blocking, so that the context alone limits them.
 func (c conn) Do(ctx context.Context, commands [][]string) []any {
@@ -121,7 +163,14 @@ func (c conn) Do(ctx context.Context, commands [][]string) []any {
 }
 
 // Close lets nobody wait: rueidis opens another connection before it returns, which a silent server delays by its time-out.
-func (c conn) Close() { go c.DedicatedClient.Close() }
+func (c conn) Close() {
+	go func() {
+		c.DedicatedClient.Close()
+		if c.own != nil {
+			c.own.Close()
+		}
+	}()
+}
 
 func reply(result rueidis.RedisResult) any {
 	value, err := result.ToAny()
