@@ -432,3 +432,23 @@ func TestALockMovesToAServerThatJoinsTheCluster(t *testing.T) {
 		}
 	})
 }
+
+func TestAServerThatDoesNotKnowItsOwnAddressIsACluster(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "--cluster-enabled", "yes")
+			s.do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+			eventually(t, "it is ready", func() bool { return strings.Contains(s.ClusterInfo(background).Val(), "cluster_state:ok") })
+			client := connectTo(t, name, cluster{s})
+			if node, err := client.Node(background, "k"); err != nil || name == "rueidis" && node != s.addr {
+				t.Error(node, err)
+			}
+			locks := mortise.New(client)
+			defer closeSoon(locks)
+			if lock, _, err := locks.Lock(background, "k", mortise.Wait(10*time.Second)); err != nil || lock.Unlock() != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -83,9 +83,9 @@ func (c *client) Refresh(context.Context) {
 // load asks one server after the other for the slots, in any order, until one answers.
 func (c *client) load() error {
 	err := errors.New("rueidisconn: no server of the cluster has slots and an address")
-	for _, server := range c.Nodes() {
+	for addr, server := range c.Nodes() {
 		var loaded []slots
-		if loaded, err = slotsOf(server); err == nil {
+		if loaded, err = slotsOf(server, addr); err == nil {
 			c.known.Store(&loaded)
 			return nil
 		}
@@ -93,8 +93,8 @@ func (c *client) load() error {
 	return err
 }
 
-// slotsOf asks the server for the slots.
-func slotsOf(asked rueidis.Client) ([]slots, error) {
+// slotsOf asks the server at that address for the slots. Where it names no host, it means its own.
+func slotsOf(asked rueidis.Client, addr string) ([]slots, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
 	defer cancel()
 	ranges, err := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
@@ -114,6 +114,9 @@ func slotsOf(asked rueidis.Client) ([]slots, error) {
 			return nil, errStrange
 		}
 		host, _ := server[0].ToString()
+		if host == "" || host == "?" {
+			host, _, _ = net.SplitHostPort(addr)
+		}
 		port, _ := server[1].AsInt64()
 		loaded = append(loaded, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
 	}
