@@ -95,6 +95,35 @@ func TestThePoolOfTheProgramsOptionsDoesNotLimitTheLocks(t *testing.T) {
 	}
 }
 
+func TestAnUnlockDoesNotWaitForTheDialTimeoutOfTheProgramsOptions(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	option := rueidis.ClientOption{InitAddress: []string{s.addr}}
+	option.Dialer.Timeout, option.ConnWriteTimeout = time.Hour, time.Hour
+	client, err := rueidisconn.New(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks := mortise.New(client)
+	defer closeSoon(locks)
+	lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.freeze()()
+	time.Sleep(1100 * time.Millisecond) // after a second a connection is tried before it is used
+	unlocked := make(chan error)
+	go func() { unlocked <- lock.Unlock() }()
+	select {
+	case err := <-unlocked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it still waits")
+	}
+}
+
 func TestAPassedDeadlineLeavesNoRequestInTheQueue(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()

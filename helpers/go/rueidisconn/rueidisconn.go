@@ -17,8 +17,12 @@ import (
 	mortise "mortise.example/mortise/helpers/go"
 )
 
-// loadLimit is how long a server may take to say which server serves which slot, before another one is asked.
-const loadLimit = time.Second
+const (
+	// openLimit is how long a connection may take to open: as long as a reply, since who waits for one may open it.
+	openLimit = 2 * time.Second
+	// loadLimit is how long a server may take to say which server serves which slot, before another one is asked.
+	loadLimit = time.Second
+)
 
 type client struct {
 	rueidis.Client
@@ -38,6 +42,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.DisableRetry = true
 	option.DisableCache, option.AlwaysRESP2 = true, true
 	option.PipelineMultiplex = -1
+	option.Dialer.Timeout, option.Sentinel.Dialer.Timeout, option.ConnWriteTimeout = openLimit, openLimit, openLimit
 	option.BlockingPoolSize = 0                           // each connection here is one of that pool
 	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
 	option.SendToReplicas, option.ReplicaOnly = nil, false
