@@ -151,6 +151,9 @@ func (k *link) ask(ctx context.Context, commands [][]string) []any {
 
 // connect opens it. Before it has written anything, WAIT counts the replicas that are attached.
 func (k *link) connect(ctx context.Context) error {
+	if end, ends := ctx.Deadline(); ends && time.Until(end) <= 0 { // which ctx.Err may not show yet
+		return context.DeadlineExceeded // PING had no reply
+	}
 	l := k.node.locks
 	open, err := l.client.Connect(k.node.name)
 	if err != nil {

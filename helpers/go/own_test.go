@@ -3,7 +3,9 @@ package mortise
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,6 +152,39 @@ func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
 			t.Error("it is open after", code)
 		}
 		_ = locks.Close(context.Background())
+	}
+}
+
+// silent is a client whose only server does not reply; it counts the connections.
+type silent struct {
+	promptClient
+	Conn
+	opened int
+}
+
+func (s *silent) Connect(string) (Conn, error) { s.opened++; return s, nil }
+func (s *silent) Close()                       {}
+func (s *silent) Do(ctx context.Context, commands [][]string) []any {
+	end, _ := ctx.Deadline()
+	time.Sleep(time.Until(end))
+	return slices.Repeat([]any{os.ErrDeadlineExceeded}, len(commands))
+}
+
+func TestNoConnectionIsOpenedForACommandWhoseTimeIsOver(t *testing.T) {
+	client := &silent{}
+	locks := New(client)
+	defer locks.Close(context.Background())
+	n, err := locks.node(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.letters.connect(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if reply := n.letters.do(ctx, [][]string{{"LOCK.MAIL"}})[0]; !isUnknown(reply) || client.opened != 1 {
+		t.Error(reply, client.opened)
 	}
 }
 
