@@ -124,6 +124,31 @@ func TestAnUnlockDoesNotWaitForTheDialTimeoutOfTheProgramsOptions(t *testing.T) 
 	}
 }
 
+func TestOptionsForReadingFromReplicasDoNotMatter(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	toReplicas := func(rueidis.Completed) bool { return true }
+	for name, set := range map[string]func(o *rueidis.ClientOption){
+		"ReplicaSelector":     func(o *rueidis.ClientOption) { o.ReplicaSelector = func(uint16, []rueidis.NodeInfo) int { return 0 } },
+		"ReadNodeSelector":    func(o *rueidis.ClientOption) { o.ReadNodeSelector = rueidis.PreferReplicaNodeSelector() },
+		"ReplicaAddress":      func(o *rueidis.ClientOption) { o.Standalone.ReplicaAddress = []string{s.addr} },
+		"EnableReplicaAZInfo": func(o *rueidis.ClientOption) { o.EnableReplicaAZInfo, o.AZFromInfo = true, true },
+	} {
+		option := rueidis.ClientOption{InitAddress: []string{s.addr}, SendToReplicas: toReplicas}
+		set(&option)
+		client, err := rueidisconn.New(option)
+		if err != nil {
+			t.Error(name, err)
+			continue
+		}
+		locks := mortise.New(client)
+		if lock, _, err := locks.TryLock(background, name); err != nil || lock.Unlock() != nil {
+			t.Error(name, err)
+		}
+		closeSoon(locks)
+	}
+}
+
 func TestAPassedDeadlineLeavesNoRequestInTheQueue(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
 		locks := connect()

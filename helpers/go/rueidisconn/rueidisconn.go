@@ -45,7 +45,8 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.Dialer.Timeout, option.Sentinel.Dialer.Timeout, option.ConnWriteTimeout = openLimit, openLimit, openLimit
 	option.BlockingPoolSize = 0                           // each connection here is one of that pool
 	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
-	option.SendToReplicas, option.ReplicaOnly = nil, false
+	option.SendToReplicas, option.ReplicaSelector, option.ReadNodeSelector, option.Standalone.ReplicaAddress = nil, nil, nil, nil
+	option.ReplicaOnly, option.EnableReplicaAZInfo = false, false
 	inner, err := rueidis.NewClient(option)
 	if err != nil {
 		return nil, err
