@@ -192,8 +192,8 @@ func (k *Lock) keep() {
 // counts. One timer does that for all: to start one wakes a processor. The mutex is held.
 func (k *Lock) watch() {
 	l, at := k.locks, now()
-	// Between two looks at all locks it rests, so that many of them do not keep a processor busy, but never past a deadline.
-	rest := min(time.Duration(len(l.holds))*5*time.Microsecond, time.Second)
+	// Between two looks at all locks it rests, so that many of them do not keep a processor busy, but leaves each one time for a renewal.
+	rest := min(time.Duration(len(l.holds))*5*time.Microsecond, time.Second, (k.until-at)/3)
 	if due := min(max(min(k.next, at+time.Second), at+rest), k.until); due < l.due {
 		l.due = due
 		l.keeper.Reset(due - at)

@@ -188,6 +188,25 @@ func TestNoConnectionIsOpenedForACommandWhoseTimeIsOver(t *testing.T) {
 	}
 }
 
+func TestManyLocksLeaveAShortLeaseTimeForItsRenewal(t *testing.T) {
+	locks := New(promptClient{})
+	defer locks.Close(context.Background())
+	locks.mu.Lock()
+	defer locks.mu.Unlock()
+	defer clear(locks.holds)
+	for range 200_000 { // for which it rests a second
+		locks.holds[new(Lock)] = struct{}{}
+	}
+	const third = 300 * time.Millisecond
+	at := now()
+	k := &Lock{locks: locks, next: at + third, until: at + 3*third}
+	locks.due = forever
+	k.watch()
+	if late := locks.due - now() - third; late > 0 {
+		t.Error("the keeper looks at it too late by", late)
+	}
+}
+
 func TestManyLocksDoNotDelayTheEndOfAContext(t *testing.T) {
 	locks := New(promptClient{})
 	locks.mu.Lock()
