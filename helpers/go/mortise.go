@@ -272,7 +272,7 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 			l.lookForServers(waiting) // for the next attempt, or the caller's next call
 		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
-		mayAsk := r.queues || isRefused(err, "")               // again: a pass or renewal may have been carried out
+		mayAsk := r.queues || lock == nil                      // again: a pass or renewal may have been carried out
 		if !isThere || !mayAsk || !passing(err) || end-now() <= pause {
 			return nil, nil, err
 		}
@@ -280,7 +280,8 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	}
 }
 
-// attempt asks once, under a name that was never used before. If its outcome is unknown, the name leaves the lock.
+// attempt asks once, under a name that was never used before. It returns no lock if that has changed nothing. If its outcome is unknown, the
+// name leaves the lock.
 func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lock, error) {
 	n, err := l.node(ctx, r.keys[0])
 	if err != nil {

@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,5 +142,28 @@ func TestAServerWithoutTheModuleIsReportedAtOnceWithWhatToDo(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		_ = locks.Close(background)
+	}
+}
+
+func TestATakeOverThatCouldNotBeSentIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	token := s.do("LOCK.ACQUIRE", "job", "producer", 60_000).(int64)
+	var refused atomic.Int64
+	locks := mortise.New(between{clients["go-redis"](t, s), func(words []string, real func() any) any {
+		if (words[0] == "LOCK.PASS" || words[0] == "LOCK.RENEW") && refused.Add(1)%2 == 1 {
+			return &net.OpError{Op: "dial", Err: errNoAnswer}
+		}
+		return real()
+	}})
+	defer closeSoon(locks)
+	runner, _, err := locks.TakeOver(background, "job", "producer", token)
+	if err != nil || runner.Unlock() != nil {
+		t.Fatal(err)
+	}
+	token = s.do("LOCK.ACQUIRE", "job", "producer", 60_000).(int64)
+	runner, _, err = locks.Resume(background, "job", "producer", token)
+	if err != nil || runner.Unlock() != nil {
+		t.Fatal(err)
 	}
 }
