@@ -319,12 +319,12 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 
 // over returns why no more locks may be taken, if so.
 func (l *Locks) over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
+	err := ctx.Err() // before its cause, which it has from then on
 	switch {
 	case l.ended.Err() != nil:
 		return ErrClosed
-	case cause != err:
-		return fmt.Errorf("%w: %w", err, cause)
+	case err != nil && context.Cause(ctx) != err:
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
 	return err
 }

@@ -79,6 +79,26 @@ func (e *ending) Err() error {
 	return nil
 }
 
+// endsOnceAsked is a context that ends right after its error was read for the first time.
+type endsOnceAsked struct{ ending }
+
+func (e *endsOnceAsked) Err() error {
+	defer e.ended.Store(true)
+	return e.ending.Err()
+}
+
+func TestAContextThatEndsMeanwhileHasNotEndedOrHasAnError(t *testing.T) {
+	locks := New(promptClient{})
+	defer locks.Close(context.Background())
+	ctx := &endsOnceAsked{ending{Context: context.Background()}}
+	if err := locks.over(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := locks.over(ctx); err != context.Canceled {
+		t.Error(err)
+	}
+}
+
 func TestALockOfAnotherProgramThatIsNotResumedIsNotLeft(t *testing.T) {
 	ctx := &ending{Context: context.Background()}
 	var left atomic.Bool
