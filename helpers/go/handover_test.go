@@ -293,6 +293,10 @@ func TestNoPermitIsAvailableWhileAWriterHoldsTheKey(t *testing.T) {
 		if free, err := locks.Semaphore("pool", 3).Available(background); err != nil || free != 3 {
 			t.Fatal(free, err)
 		}
+		s.do("SET", "text", "no lock")
+		if free, err := locks.Semaphore("text", 3).Available(background); err == nil || free != 0 {
+			t.Fatal(free, err)
+		}
 	})
 }
 

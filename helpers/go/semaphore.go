@@ -31,6 +31,9 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int, options ...Option) (*
 // Available returns the number of free permits: none while Lock has drained the pool.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	holds, err := s.locks.holders(ctx, s.key)
+	if err != nil {
+		return 0, err
+	}
 	taken := 0
 	for _, hold := range holds {
 		if count, _ := hold["write"].(int64); count > 0 {
@@ -39,5 +42,5 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 		count, _ := hold["read"].(int64)
 		taken += int(count)
 	}
-	return max(0, s.limit-taken), err
+	return max(0, s.limit-taken), nil
 }
