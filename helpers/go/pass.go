@@ -26,7 +26,10 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	if err != nil || k.locks.replicas == 0 {
 		return err
 	}
-	for _, reply := range k.node.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, ms(d))...) {
+	k.locks.mu.Lock()
+	n := k.node
+	k.locks.mu.Unlock()
+	for _, reply := range n.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, ms(d))...) {
 		failed, _ := reply.(error)
 		err = errors.Join(err, failed)
 	}
