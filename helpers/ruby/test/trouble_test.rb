@@ -185,6 +185,38 @@ class TroubleTest < Minitest::Test
     restore
   end
 
+  def test_a_given_name_whose_request_got_no_reply_leaves_and_asks_no_more
+    asked = 0
+    through do |commands, real|
+      next real.call unless commands[0][0] == "LOCK.ACQUIRE" && (asked += 1) == 1
+
+      real.call.map { Mortise::Failed.new("no answer") }
+    end
+    assert_raises(Mortise::Unreachable) { Mortise::Lock.new(client, "stock").acquire(wait: 30, owner: "unanswered") }
+    assert_equal 1, asked
+    eventually { !server.held?("stock") }
+  ensure
+    restore
+  end
+
+  def test_a_name_that_has_to_leave_gets_nothing
+    silent = true
+    through do |commands, real|
+      lost = silent && commands.any? { |words| %w[LOCK.LEAVE LOCK.RELEASE].include?(words[0]) }
+      lost ? commands.map { Mortise::Failed.new("no answer") } : real.call
+    end
+    lock = Mortise::Lock.new(client, "stock", lease: 600)
+    (hold = lock.acquire(owner: "job")).release
+    assert_raises(Mortise::Unreachable) { lock.acquire(wait: 0, owner: "job") }
+    assert_raises(Mortise::Unreachable) { lock.resume("job", hold.token) }
+    other = lock.take_over("job")
+    assert_raises(Mortise::Unreachable) { other.pass("job", 60) }
+    assert other.held?
+  ensure
+    silent = false
+    restore
+  end
+
   def test_a_server_without_the_module_is_reported_at_once_with_what_to_do
     with_server(plain: true) do |own|
       [0, nil].each do |wait|

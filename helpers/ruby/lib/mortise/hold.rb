@@ -167,6 +167,7 @@ module Mortise
     def hand_over(heir, ms)
       check_own
       check!
+      Lock.said(@session.leaving(keys, heir))
       known, renewed = false, @session.stop_renewing(self)
       @released = true # nobody relies on it once this is sent
       replies = @session.ask_all(keys.map { |key| ["LOCK.PASS", key, owner, heir, [1, ms.ceil].max, "TOKEN", token] })

@@ -119,7 +119,8 @@ module Mortise
     end
 
     # A Hold, or nil where others held it for all of `wait`. `owner`: the name under which to hold it, if it is to be known elsewhere: the
-    # same request under the same name again gets the same lock.
+    # same request under the same name again gets the same lock. If a request gets no reply, this raises Unreachable at once: the name
+    # has to leave, and gets nothing for a minute.
     #
     # Raises Deadlock, Refused, and Unreachable if the server does not answer: at the limit of the wait, or without a limit after 10 s.
     def acquire(wait: @wait, owner: nil)
@@ -133,6 +134,7 @@ module Mortise
 
         raise Unreachable, "the locks were closed" unless session.open?
 
+        Lock.said(outcome) if owner && !outcome.known # another request by that name would get what the LEAVE then ends
         failing = outcome.cause && (failing || Mortise.now)
         if last_try?(tries, limit, ends, failing && [failing, session.heard].max)
           return nil unless outcome.cause
@@ -158,7 +160,8 @@ module Mortise
     # The hold that another process, or this one, has by the name `owner` and this token, under the same name: to release, pass or extend
     # it here. Nil where it is over. The other must not go on with it.
     def resume(owner, token)
-      Lock.said(confirmed(alone, Lock.owner(owner), Integer(token)))
+      session, owner = alone, Lock.owner(owner)
+      Lock.said(session.leaving(@keys, owner) || confirmed(session, owner, Integer(token)))
     end
 
     # Makes all holds of the lock end with their leases, or only that of `owner`: holders learn of it at their next renewal, and nobody
@@ -204,7 +207,7 @@ module Mortise
     def attempt(session, left, owner)
       sent, settled, hold = Mortise.now, false, nil
       words = yield owner
-      reply = left.positive? ? session.wait(words, left) : session.ask(*words)
+      reply = session.leaving(@keys, owner) || (left.positive? ? session.wait(words, left) : session.ask(*words))
       settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
       return reply if reply.nil? || reply.is_a?(Failed)
 

@@ -138,6 +138,12 @@ module Mortise
       @keeper.wake
     end
 
+    # A `Failed` while that name has to leave one of these locks: the LEAVE would end what the name gets meanwhile.
+    def leaving(keys, owner)
+      found = @mutex.synchronize { @pending.any? { |one| one.owner == owner && keys.include?(one.key) } }
+      Failed.new("#{owner.inspect} has to leave the lock first, and the server has not acknowledged that yet", true) if found
+    end
+
     # Ends a hold here, and has its owner leave. Whether it was not over before.
     def drop(hold)
       stop_renewing(hold)
