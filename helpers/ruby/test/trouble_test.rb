@@ -66,6 +66,34 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  # Closes what the library keeps idle, as a server, a firewall or a load balancer does after a while.
+  def close_idle
+    sleep Mortise::TICK / 1000.0 # it counts as idle from then on
+    server.clients.grep(/ name=idle /).grep_v(/cmd=lock.acquire/).each { |line| server.call("CLIENT", "KILL", "ID", line[/id=(\d+)/, 1]) }
+    eventually { server.clients.grep(/ name=idle /).grep_v(/cmd=lock.acquire/).empty? }
+  end
+
+  def test_a_connection_that_was_closed_while_it_was_idle_fails_nothing
+    lock = Mortise::Lock.new(client(id: "idle"), "stock", lease: 600, renew: false)
+    hold = lock.acquire(wait: 0)
+    work = [-> { hold.guard("SET", "data", 1) }, -> { hold.pass("job", 600) }, -> { lock.take_over("job").release },
+            -> { lock.acquire(wait: 0, owner: "own").release }, -> { refute lock.locked? }]
+    work.each do |command|
+      close_idle
+      command.call
+    end
+  end
+
+  def test_a_request_to_a_server_that_fell_silent_while_the_connection_was_idle_was_not_sent
+    with_relay do |relay, far|
+      hold = Mortise::Lock.new(far, "stock", lease: 600, renew: false).acquire(wait: 0)
+      sleep Mortise::TICK / 1000.0
+      relay.hold_back(:replies)
+      assert_raises(Mortise::Unreachable) { hold.pass("somebody", 600) }
+      assert hold.held?
+    end
+  end
+
   def test_a_release_without_a_reply_is_followed_by_leave
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600).acquire

@@ -131,6 +131,11 @@ module Mortise
       error.is_a?(::RedisClient::CannotConnectError)
     end
 
+    # Whether the server is silent.
+    def late?(error)
+      error.is_a?(::RedisClient::TimeoutError)
+    end
+
     private
 
     # What Sentinel watches. The address is its answer, and not asked here.
@@ -172,6 +177,10 @@ module Mortise
     def unsent?(error)
       error.is_a?(::Redis::CannotConnectError)
     end
+
+    def late?(error)
+      error.is_a?(::Redis::TimeoutError)
+    end
   end
 
   # Connections to one server: a thread has one for itself while it sends or waits. A few stay open for the next. None sends anything
@@ -196,7 +205,7 @@ module Mortise
           connection = take(wait)
           replies = @driver.exchange(connection, commands, seconds(wait)).map { |reply| judge(reply) }
         rescue *errors => error
-          failure = failed(error)
+          failure = failed(error, connection.nil?)
           wait.zero? ? hang_up : shut_idle
         ensure
           Mortise.uninterrupted { give_back(connection, replies) }
@@ -234,8 +243,23 @@ module Mortise
 
     private
 
+    # An idle connection that still works, or a new one. A silent server is an error: it would not reply on a new one either.
     def take(wait)
-      @mutex.synchronize { (@idle.pop || @driver.open).tap { |taken| @waiting << taken if wait.positive? } }
+      idle, since = @mutex.synchronize { @idle.pop }
+      works = idle && (Mortise.now - since < TICK || works?(idle))
+      @mutex.synchronize { (works ? idle : @driver.open).tap { |taken| @waiting << taken if wait.positive? } }
+    ensure
+      shut(idle) unless works
+    end
+
+    # Whether nothing has closed the connection while it was idle. Otherwise the others that are idle will not work either.
+    def works?(connection)
+      @driver.exchange(connection, [["PING"]])
+    rescue *errors => error
+      raise if @driver.late?(error)
+
+      shut_idle
+      false
     end
 
     # How much longer than usual the replies may take.
@@ -248,14 +272,14 @@ module Mortise
       demoted = replies&.any? { |reply| reply.is_a?(Refusal) && %w[READONLY UNBLOCKED].include?(reply.code) }
       kept = @mutex.synchronize do
         @waiting.delete(connection)
-        @idle << connection if replies && !demoted && @idle.size < MOST_IDLE
+        @idle << [connection, Mortise.now] if replies && !demoted && @idle.size < MOST_IDLE
       end
       shut(connection) unless kept
       hang_up if demoted
     end
 
     def shut_idle
-      @mutex.synchronize { @idle.pop(@idle.size) }.each { |connection| shut(connection) }
+      @mutex.synchronize { @idle.pop(@idle.size) }.each { |connection, _since| shut(connection) }
     end
 
     def shut(connection)
@@ -269,8 +293,8 @@ module Mortise
     end
 
     # What kept the server from replying, as a client's error tells it.
-    def failed(error)
-      @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, @driver.unsent?(error))
+    def failed(error, unsent)
+      @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, unsent || @driver.unsent?(error))
     end
 
     # These errors and no others: a thread may be interrupted by any.
