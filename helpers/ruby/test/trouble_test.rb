@@ -84,6 +84,21 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_connection_that_breaks_ends_no_wait_on_another
+    far = client(id: "breaks") # a session of its own
+    held = Mortise::Lock.new(client, "stock").acquire
+    waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+    eventually { server.waiters("stock") == 1 }
+    owner = server.queue("stock").first["owner"]
+    driver = Mortise::Session.of(far).instance_variable_get(:@connections).instance_variable_get(:@driver)
+    driver.define_singleton_method(:exchange) do |connection, commands, *rest|
+      commands[0][0] == "LOCK.INFO" ? raise(Errno::ECONNRESET) : super(connection, commands, *rest)
+    end
+    assert_raises(Mortise::Unreachable) { Mortise::Lock.new(far, "other").locked? }
+    held.release
+    assert_equal owner, waiting.value.owner
+  end
+
   def test_a_request_to_a_server_that_fell_silent_while_the_connection_was_idle_was_not_sent
     with_relay do |relay, far|
       hold = Mortise::Lock.new(far, "stock", lease: 600, renew: false).acquire(wait: 0)

@@ -206,7 +206,7 @@ module Mortise
           replies = @driver.exchange(connection, commands, seconds(wait)).map { |reply| judge(reply) }
         rescue *errors => error
           failure = failed(error, connection.nil?)
-          wait.zero? ? hang_up : shut_idle
+          wait.zero? && @driver.late?(error) ? hang_up : shut_idle
         ensure
           Mortise.uninterrupted { give_back(connection, replies) }
         end
