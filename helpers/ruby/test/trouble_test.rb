@@ -321,6 +321,34 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_wait_asks_a_server_that_does_not_answer_its_probe_for_nothing
+    with_relay do |relay, far|
+      relay.hold_back(:replies)
+      asked = false
+      through do |commands, real|
+        asked ||= commands[0][0] == "LOCK.ACQUIRE"
+        real.call
+      end
+      assert_raises(Mortise::Unreachable) { Mortise::Lock.new(far, "stock").acquire(wait: 0.2) }
+      refute asked
+    end
+  ensure
+    restore
+  end
+
+  def test_a_wait_is_not_ended_by_a_probe_whose_connection_was_closed_before_it
+    far = client(id: "probing")
+    lock = Mortise::Lock.new(far, "stock")
+    lock.synchronize(wait: 1) { nil }
+    server.clients.grep(/ name=probing .*cmd=ping/).each { |line| server.call("CLIENT", "KILL", "ID", line[/id=(\d+)/, 1]) }
+    held = Mortise::Lock.new(client, "stock").acquire
+    Mortise::Session.of(far).instance_variable_set(:@beat, idle_since = Mortise.now - Mortise::BEAT)
+    waiting = in_thread { lock.acquire(owner: "waiter") } # which fails if its wait is ended
+    eventually { server.waiters("stock") == 1 && Mortise::Session.of(far).instance_variable_get(:@beat) > idle_since }
+    held.release
+    waiting.value.release
+  end
+
   def test_a_logger_that_fails_stops_no_renewals
     logger, Mortise.logger = Mortise.logger, Object.new
     gone, kept = %w[gone kept].map { |key| Mortise::Lock.new(client, key, lease: 3).acquire }

@@ -106,7 +106,9 @@ module Mortise
     # The reply to a command that may wait for so many milliseconds. The keeper notices when the server does not answer any more.
     def wait(command, limit)
       ends = Mortise.now + limit
-      check_server unless @connections.probing? # which takes 2 s if there is no answer
+      silent = check_server unless @connections.probing? && Mortise.now - @beat < BEAT # which takes 2 s if there is no answer
+      return noticed(silent) if silent
+
       @keeper.wake(urgent: false)
       limit = [1, ends - Mortise.now].max
       noticed(@connections.call([*command, "WAIT", limit.infinite? ? 0 : limit.ceil], wait: limit).first)
@@ -205,7 +207,7 @@ module Mortise
       Mortise.log(:warn, "the lock #{hold.keys.join(", ").inspect} was lost") if drop(hold)
     end
 
-    # If there is no answer, those who wait ask again, where the primary is by then.
+    # If there is no answer, those who wait ask again, where the primary is by then. Returns what failed.
     def check_server
       @beat = Mortise.now
       @connections.probe

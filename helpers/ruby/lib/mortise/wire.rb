@@ -214,17 +214,18 @@ module Mortise
       end
     end
 
-    # Ends all waits if the server does not answer any more. It is asked over a connection that was made before they began: another one may
-    # lead to another server by now.
+    # Ends all waits if the server does not answer any more, and returns what failed. It is asked over a connection that was made before they
+    # began: another one may lead to another server by now.
     def probe
       answered = false
       @probing.synchronize do
-        @prober ||= @driver.open
-        @driver.exchange(@prober, [["PING"]])
+        @prober = shut(@prober) unless waiting? # it may be dead by now
+        @driver.exchange(@prober ||= @driver.open, [["PING"]])
         answered = true
       end
-    rescue *errors
       nil
+    rescue *errors => error
+      failed(error, true)
     ensure
       hang_up unless answered
     end
@@ -284,6 +285,7 @@ module Mortise
 
     def shut(connection)
       connection&.close
+      nil
     rescue StandardError
       nil # it is gone either way
     end
