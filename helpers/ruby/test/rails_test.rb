@@ -67,6 +67,10 @@ class RailsTest < Minitest::Test
       lock(:until_executed) { Object.new }
     end
 
+    class Once::Below < Once
+      lock :while_executing, again: 0.1
+    end
+
     class OneAtATime < Job
       lock(:while_executing, again: 0.1, lease: 1) { nil }
     end
@@ -150,6 +154,11 @@ class RailsTest < Minitest::Test
     job = Once.new(1, 4)
     assert job.enqueue
     Thread.new { ActiveJob::Base.execute(job.serialize) }
+    assert_equal %i[enter leave] * 2, runs(4).map(&:first)
+  end
+
+  def test_a_lock_in_a_subclass_replaces_the_one_above_it
+    2.times { assert Once::Below.perform_later(1, 0.05) }
     assert_equal %i[enter leave] * 2, runs(4).map(&:first)
   end
 

@@ -20,50 +20,51 @@ module Mortise
       attr_accessor :redis
     end
 
-    def self.included(job)
-      job.extend(Options)
+    extend ActiveSupport::Concern
+
+    included do
+      class_attribute :mortise_lock, instance_writer: false
+      before_enqueue { throw :abort unless !locked_when_queued? || job_lock.queue }
+      around_enqueue do |job, block|
+        queued = block.call && job.try(:successfully_enqueued?) != false # which Active Job 6 does not have
+      ensure
+        job_lock.unqueue if locked_when_queued? && !queued # a later callback or the adapter stopped it
+      end
+      around_perform { |_job, block| mortise_lock ? under_lock(block) : block.call }
     end
 
-    module Options
+    class_methods do
       # key: a block that returns what is locked, of what Active Job can serialize: by default the job's arguments, or with a limit
-      # nothing, so that the lock is the class's. ttl: seconds for
-      # which a job may wait to be run. wait: seconds for which a worker waits for the lock. again: seconds after which a job whose
-      # lock is held by another comes back.
+      # nothing, so that the lock is the class's. ttl: seconds for which a job may wait to be run. wait: seconds for which a worker waits
+      # for the lock. again: seconds after which a job whose lock is held by another comes back. In a subclass it replaces the lock of the class above.
       def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)
         raise ArgumentError, "a lock is :until_executed or :while_executing, not #{kind.inspect}" unless %i[until_executed while_executing].include?(kind)
         raise ArgumentError, "a limit is for :while_executing only" if limit && kind == :until_executed
 
         key ||= -> { limit ? nil : arguments }
-        made = lambda do |job|
-          # Serialized, an object has the same name in each process; by itself its name may be an address.
-          serialized = ::ActiveJob::Arguments.serialize([job.instance_exec(&key)])
-          parts = ["activejob", job.class.name, Digest::SHA256.hexdigest(JSON.generate(serialized))[0, 32]]
-          JobLock.new(Mortise::ActiveJob.redis, parts.join(":"), job.job_id, ttl: ttl, wait: wait, limit: limit, lease: lease)
-        end
-        take_when_queued(made) if kind == :until_executed
-        around_perform { |job, block| job.send(:under_lock, made.call(job), again, block) }
-      end
-
-      private
-
-      def take_when_queued(made)
-        before_enqueue { throw :abort unless @lock_again || made.call(self).queue }
-        around_enqueue do |job, block|
-          queued = block.call && job.try(:successfully_enqueued?) != false # which Active Job 6 does not have
-        ensure
-          made.call(job).unqueue unless queued || @lock_again # a later callback or the adapter stopped it
-        end
+        self.mortise_lock = { kind: kind, key: key, again: again, options: { ttl: ttl, wait: wait, limit: limit, lease: lease } }
       end
     end
 
     private
 
-    def under_lock(lock, again, block)
-      return if lock.run(&block)
+    def locked_when_queued?
+      mortise_lock && mortise_lock[:kind] == :until_executed && !@lock_again
+    end
+
+    def job_lock
+      # Serialized, an object has the same name in each process; by itself its name may be an address.
+      serialized = ::ActiveJob::Arguments.serialize([instance_exec(&mortise_lock[:key])])
+      parts = ["activejob", self.class.name, Digest::SHA256.hexdigest(JSON.generate(serialized))[0, 32]]
+      JobLock.new(Mortise::ActiveJob.redis, parts.join(":"), job_id, **mortise_lock[:options])
+    end
+
+    def under_lock(block)
+      return if job_lock.run(&block)
 
       @lock_again = true # it holds no lock of its own meanwhile
       self.executions -= 1 # a wait is no execution, and no failed attempt
-      enqueue(wait: again)
+      enqueue(wait: mortise_lock[:again])
     end
   end
 end
