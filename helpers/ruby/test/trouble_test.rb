@@ -76,8 +76,8 @@ class TroubleTest < Minitest::Test
   def test_a_connection_that_was_closed_while_it_was_idle_fails_nothing
     lock = Mortise::Lock.new(client(id: "idle"), "stock", lease: 600, renew: false)
     hold = lock.acquire(wait: 0)
-    work = [-> { hold.guard("SET", "data", 1) }, -> { hold.pass("job", 600) }, -> { lock.take_over("job").release },
-            -> { lock.acquire(wait: 0, owner: "own").release }, -> { refute lock.locked? }]
+    work = [-> { hold.guard("SET", "data", 1) }, -> { hold.pass("heir", 600) }, -> { lock.take_over("heir").release },
+            -> { lock.acquire(wait: 0, owner: "idler").release }, -> { refute lock.locked? }]
     work.each do |command|
       close_idle
       command.call
@@ -249,11 +249,11 @@ class TroubleTest < Minitest::Test
       lost ? commands.map { Mortise::Failed.new("no answer") } : real.call
     end
     lock = Mortise::Lock.new(client, "stock", lease: 600)
-    (hold = lock.acquire(owner: "job")).release
-    assert_raises(Mortise::Unreachable) { lock.acquire(wait: 0, owner: "job") }
-    assert_raises(Mortise::Unreachable) { lock.resume("job", hold.token) }
-    other = lock.take_over("job")
-    assert_raises(Mortise::Unreachable) { other.pass("job", 60) }
+    (hold = lock.acquire(owner: "leaver")).release
+    assert_raises(Mortise::Unreachable) { lock.acquire(wait: 0, owner: "leaver") }
+    assert_raises(Mortise::Unreachable) { lock.resume("leaver", hold.token) }
+    other = lock.take_over("leaver")
+    assert_raises(Mortise::Unreachable) { other.pass("leaver", 60) }
     assert other.held?
   ensure
     silent = false
