@@ -81,6 +81,12 @@ class RailsTest < Minitest::Test
       before_enqueue { throw :abort }
     end
 
+    # A callback does not let it come back.
+    class Kept < Counted
+      lock(:while_executing) { nil }
+      before_enqueue { throw :abort }
+    end
+
     class FailingAdapter < ActiveJob::QueueAdapters::AsyncAdapter
       def enqueue(_job) = raise(KeyError, "no queue")
     end
@@ -217,6 +223,12 @@ class RailsTest < Minitest::Test
     eventually { Counted.waits.size >= 2 }
     hold.release
     assert_equal 1, Timeout.timeout(60) { RUNS.pop }
+  end
+
+  def test_a_job_that_waits_for_its_lock_and_cannot_be_queued_again_fails
+    Mortise::Lock.new(Mortise::ActiveJob.redis, Kept.new.lock_key).synchronize do
+      assert_raises(Mortise::Busy) { Kept.perform_now }
+    end
   end
 
   def test_the_lock_of_a_job_has_the_same_name_whatever_object_it_is_made_of

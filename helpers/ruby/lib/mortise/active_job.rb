@@ -64,7 +64,7 @@ module Mortise
 
       @lock_again = true # it holds no lock of its own meanwhile
       self.executions -= 1 # a wait is no execution, and no failed attempt
-      enqueue(wait: mortise_lock[:again])
+      enqueue(wait: mortise_lock[:again]) or raise try(:enqueue_error) || Busy.new("another job holds the lock of #{job_id}, which was not queued again")
     end
   end
 end
