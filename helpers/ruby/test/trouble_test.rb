@@ -302,6 +302,12 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_the_locks_connections_are_by_the_ruby_driver
+    skip "needs redis-rb 4" unless defined?(Redis::Connection::Ruby)
+    other = Class.new(Redis::Connection::Ruby) { def self.connect(_options) = raise("hiredis ignores that its connection is closed") }
+    Mortise::Lock.new(client(driver: other), "stock").synchronize { |hold| assert hold.held? }
+  end
+
   def test_the_clients_own_retries_do_not_apply
     skip "needs redis-client" unless defined?(RedisClient)
     config = RedisClient.config(host: "127.0.0.1", port: 1, reconnect_attempts: [20])

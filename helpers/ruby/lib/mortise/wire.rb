@@ -145,12 +145,15 @@ module Mortise
     end
   end
 
-  # The same by redis-rb 4. `dup` of its client has the user's options as they were, before Sentinel's answers.
+  # The same by redis-rb 4. `dup` of its client has the user's options as they were, before Sentinel's answers. Its hiredis driver does
+  # not notice that another thread closes the connection, so a wait would not end.
   class ByRedis4
     NAMING = %i[scheme host port path db username password ssl ssl_params sentinels role id].freeze
 
     def initialize(redis)
       @options = redis.dup._client.options
+      # Loading a driver makes it the default for the whole program.
+      ::Redis::Connection.drivers.rotate!(-1) if require "redis/connection/ruby"
     end
 
     def identity
@@ -158,8 +161,9 @@ module Mortise
     end
 
     def open
-      ::Redis::Client.new(@options.merge(reconnect_attempts: 0, inherit_socket: false, write_timeout: TIMEOUT, timeout: TIMEOUT,
-                                         read_timeout: TIMEOUT, connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
+      ::Redis::Client.new(@options.merge(driver: ::Redis::Connection::Ruby, reconnect_attempts: 0, inherit_socket: false,
+                                         timeout: TIMEOUT, write_timeout: TIMEOUT, read_timeout: TIMEOUT,
+                                         connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
     end
 
     def exchange(client, commands, seconds = 0)
