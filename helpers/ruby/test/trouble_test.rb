@@ -302,6 +302,17 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_an_older_redis_client_is_refused_with_the_version_that_is_needed
+    skip "needs redis-client" unless defined?(RedisClient)
+    original = RedisClient.instance_method(:pipelined)
+    RedisClient.define_method(:pipelined) { |&block| original.bind_call(self, &block) }
+    far = client(id: "older")
+    error = assert_raises(ArgumentError) { Mortise::Lock.new(far, "stock").acquire }
+    assert_match(/0\.22/, error.message)
+  ensure
+    RedisClient.define_method(:pipelined, original) if original
+  end
+
   def test_the_locks_connections_are_by_the_ruby_driver
     skip "needs redis-rb 4" unless defined?(Redis::Connection::Ruby)
     other = Class.new(Redis::Connection::Ruby) { def self.connect(_options) = raise("hiredis ignores that its connection is closed") }

@@ -39,7 +39,7 @@ module Mortise
       @logger ||= Logger.new($stderr, level: Logger::WARN, progname: "mortise")
     end
 
-    # Logs from the background, where a logger that fails must stop nothing.
+    # A logger that fails stops nothing, and hides no error.
     def log(level, text)
       logger.public_send(level, text)
     rescue StandardError
@@ -97,6 +97,10 @@ module Mortise
     end
 
     def initialize(config)
+      unless ::RedisClient.instance_method(:pipelined).parameters.include?(%i[key exception])
+        raise ArgumentError, "a lock needs redis-client 0.22 or later, not #{::RedisClient::VERSION}"
+      end
+
       @config = config.dup.extend(NoRetries)
     end
 
