@@ -96,6 +96,14 @@ module LockTests
     hold.release
   end
 
+  def test_a_lock_is_extended_by_a_number_of_seconds_before_its_release
+    hold = lock(renew: false).acquire
+    [nil, "abc", -5, 0].each { |seconds| assert_raises(ArgumentError, TypeError, seconds.inspect) { hold.extend(seconds) } }
+    assert hold.held?
+    hold.release
+    assert_match(/released already/, assert_raises(Mortise::Error) { hold.extend(60) }.message)
+  end
+
   def test_a_lock_that_cannot_be_extended_is_over_and_left
     hold = lock(lease: 600, renew: false).acquire
     lock.revoke
@@ -138,6 +146,18 @@ module LockTests
     assert_equal "before", inner.cause.message
   end
 
+  def test_an_error_of_the_block_is_not_hidden_by_a_logger_that_fails
+    logger, Mortise.logger = Mortise.logger, Object.new
+    assert_raises(KeyError) do
+      lock.synchronize do
+        server.call("DEL", "stock")
+        raise KeyError, "mine"
+      end
+    end
+  ensure
+    Mortise.logger = logger
+  end
+
   def test_a_block_may_give_its_lock_back_itself
     [[:release], [:keep_for, 0.01], [:pass, "somebody", 0.01]].each do |call|
       assert_equal 42, lock.synchronize { |hold| [hold.public_send(*call), 42].last }, call.inspect
@@ -153,6 +173,7 @@ module LockTests
   def test_a_guarded_command_runs_while_the_lock_is_held_and_never_after
     hold = lock.acquire
     assert_equal "OK", hold.guard("SET", "data", 1)
+    assert_raises(ArgumentError) { hold.guard("SET", "data", nil) }
     server.call("DEL", "stock")
     other = lock.acquire
     assert_raises(Mortise::Lost) { hold.guard("SET", "data", 2) }

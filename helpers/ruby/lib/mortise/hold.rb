@@ -56,10 +56,11 @@ module Mortise
 
     # Holds the lock for `seconds` from now at least. Raises Lost, after which nothing is held, Unreachable, Refused.
     def extend(seconds)
-      extended = held? && Lock.said(@session.renew([self], (seconds.to_f * 1000).to_i).first)
-      return self if extended
+      check_own
+      ms = Lock.ms(:seconds, seconds, LEAST_LEASE).to_i
+      return self if held? && Lock.said(@session.renew([self], ms).first)
 
-      @session.drop(self) unless inherited?
+      @session.drop(self)
       raise Lost, "the lock #{name} was lost before it was extended"
     end
 
@@ -67,6 +68,8 @@ module Mortise
     # the write. Returns what the command replies. Raises Lost, and Refused where the command fails.
     def guard(*command)
       check!
+      raise ArgumentError, "a command has no nil: #{command.inspect}" if command.include?(nil)
+
       reply = @session.ask("LOCK.GUARD", key, owner, token, *command.map(&:to_s))
       return Lock.said(reply) unless reply.is_a?(Refusal) && reply.code == "NOTHELD"
 
