@@ -26,7 +26,7 @@ module Mortise
     def unqueue
       @queued.take_over(@owner)&.release
     rescue Error => error
-      Mortise.logger.warn("the lock of a job that was not queued lasts until its end: #{error.message}")
+      Mortise.log(:warn, "the lock of a job that was not queued lasts until its end: #{error.message}")
     end
 
     # Runs the block while no other job with this key runs. False where one does, for longer than `wait`: then the block does not run.

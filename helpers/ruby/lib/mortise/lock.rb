@@ -105,7 +105,7 @@ module Mortise
       rescue Error => error
         raise unless failed
 
-        Mortise.logger.warn(error.message)
+        Mortise.log(:warn, error.message)
         raise failed, cause: error.class.new(error.message) unless failed.cause # the error itself has been caused by the failure
       end
     end
