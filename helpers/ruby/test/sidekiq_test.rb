@@ -112,6 +112,17 @@ class SidekiqTest < Minitest::Test
     assert_match(/lock_limit/, assert_raises(ArgumentError) { Mortise::Sidekiq.lock_of(job) }.message)
   end
 
+  def test_a_job_with_an_option_that_is_unknown_is_queued_and_never_runs_without_its_lock
+    [{ "lock" => "until_executing" }, { "lock" => "until_executed", "on_conflict" => "replace" }].each do |options|
+      job = { "class" => "Once", "args" => [1], "jid" => "1", **options }
+      assert(Mortise::Sidekiq::Client.new.call(nil, job, "default", nil) { job })
+      assert_raises(ArgumentError, options.inspect) { Mortise::Sidekiq::Server.new.call(nil, job, "default") { flunk } }
+    end
+    none = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => false }
+    assert(Mortise::Sidekiq::Client.new.call(nil, none, "default", nil) { none })
+    assert(Mortise::Sidekiq::Server.new.call(nil, none, "default") { true })
+  end
+
   def test_a_job_that_a_later_middleware_stops_gives_its_lock_back
     job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed" }
     queueing = Mortise::Sidekiq::Client.new

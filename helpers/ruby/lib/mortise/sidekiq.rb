@@ -33,6 +33,8 @@ module Mortise
 
       # The lock of a job. It waits for `lock_ttl` seconds at most (an hour), after the time at which it is due.
       def lock_of(job)
+        known(job, "lock", %w[until_executed while_executing])
+        known(job, "on_conflict", ["", "reschedule", "log", "raise"])
         raise ArgumentError, "lock_limit is for lock: :while_executing only" if job["lock_limit"] && job["lock"].to_s == "until_executed"
 
         delay = [job["at"].to_f - Time.now.to_f, 0].max
@@ -51,6 +53,10 @@ module Mortise
       end
 
       private
+
+      def known(job, option, choices)
+        raise ArgumentError, "#{option} is one of #{choices.join(" ")}, not #{job[option].inspect}" unless choices.include?(job[option].to_s)
+      end
 
       # A limit is one for all jobs of a class, a lock one for each of their arguments, unless `lock_args_method` says what it is for.
       def key_of(job)
@@ -77,7 +83,7 @@ module Mortise
       include ::Sidekiq::ClientMiddleware if defined?(::Sidekiq::ClientMiddleware)
 
       def call(_class, job, _queue, _pool)
-        return yield unless job["lock"].to_s == "until_executed" && job["lock_again"] != Sidekiq.failures(job)
+        return yield if !job["lock"] || job["lock"].to_s == "while_executing" || job["lock_again"] == Sidekiq.failures(job)
 
         unless queued?(job)
           ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs")
@@ -107,7 +113,7 @@ module Mortise
       include ::Sidekiq::ServerMiddleware if defined?(::Sidekiq::ServerMiddleware)
 
       def call(_instance, job, _queue, &block)
-        return yield unless %w[until_executed while_executing].include?(job["lock"].to_s)
+        return yield unless job["lock"]
 
         Sidekiq.lock_of(job).run(&block) || conflict(job)
       end
