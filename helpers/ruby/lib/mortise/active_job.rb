@@ -36,7 +36,9 @@ module Mortise
     class_methods do
       # key: a block that returns what is locked, of what Active Job can serialize: by default the job's arguments, or with a limit
       # nothing, so that the lock is the class's. ttl: seconds for which a job may wait to be run. wait: seconds for which a worker waits
-      # for the lock. again: seconds after which a job whose lock is held by another comes back. In a subclass it replaces the lock of the class above.
+      # for the lock. again: seconds after which a job whose lock is held by another comes back.
+      #
+      # A class has one lock: that of a subclass replaces the one above it.
       def lock(kind, ttl: 3600, wait: 0, limit: nil, again: 5, lease: JobLock::LEASE, &key)
         raise ArgumentError, "a lock is :until_executed or :while_executing, not #{kind.inspect}" unless %i[until_executed while_executing].include?(kind)
         raise ArgumentError, "a limit is for :while_executing only" if limit && kind == :until_executed
@@ -64,7 +66,7 @@ module Mortise
 
       @lock_again = true # it holds no lock of its own meanwhile
       self.executions -= 1 # a wait is no execution, and no failed attempt
-      enqueue(wait: mortise_lock[:again]) or raise try(:enqueue_error) || Busy.new("another job holds the lock of #{job_id}, which was not queued again")
+      enqueue(wait: mortise_lock[:again]) or raise try(:enqueue_error) || Busy.new("#{job_id} waits for its lock and was not queued again")
     end
   end
 end

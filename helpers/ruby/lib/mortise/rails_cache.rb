@@ -16,20 +16,14 @@ module Mortise
 
     # What is cached under `name`, also a cached nil or false; if there is nothing, one process computes it while the others wait.
     def fetch_once(name, wait: 10, **options)
-      found = read_shared(name, options)
+      read = -> { bypass_local_cache { read_multi(name, **options) } } # the local cache of a request also keeps what was missing
+      found = read.call
       return found[name] if found.key?(name)
 
       lock(name, wait: wait).synchronize do
-        found = read_shared(name, options)
+        found = read.call
         found.key?(name) ? found[name] : yield.tap { |value| write(name, value, options) }
       end
-    end
-
-    private
-
-    # By the server: the local cache of a request keeps what was missing there, too.
-    def read_shared(name, options)
-      bypass_local_cache { read_multi(name, **options) }
     end
   end
 end
