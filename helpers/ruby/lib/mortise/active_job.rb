@@ -5,7 +5,7 @@
 #   class Report < ApplicationJob
 #     include Mortise::ActiveJob
 #     lock :until_executed                      # from being queued until it has run
-#     lock :while_executing, limit: 5           # at most five at a time
+#     lock :while_executing, limit: 5           # or: at most five at a time
 #   end
 
 require "active_job"
