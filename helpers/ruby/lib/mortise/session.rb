@@ -14,13 +14,6 @@ module Mortise
   BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   LATER = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT NOREPLICAS MISCONF BUSY].freeze
 
-  # What has to be sent until the server replies: that an owner leaves a lock.
-  Leaving = Struct.new(:key, :owner) do
-    def command
-      ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]
-    end
-  end
-
   # One server as a process sees it: who waits there, what is held there, and what has to be left there.
   class Session
     @making, @sessions, @found = Mutex.new, {}, ObjectSpace::WeakMap.new
@@ -136,13 +129,13 @@ module Mortise
 
     # Has that owner leave these locks, until the server replies.
     def leave(keys, owner)
-      @mutex.synchronize { @pending |= keys.map { |key| Leaving.new(key, owner) } }
+      @mutex.synchronize { @pending |= keys.map { |key| ["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR] } }
       @keeper.wake
     end
 
     # A `Failed` while that name has to leave one of these locks: the LEAVE would end what the name gets meanwhile.
     def leaving(keys, owner)
-      found = @mutex.synchronize { @pending.any? { |one| one.owner == owner && keys.include?(one.key) } }
+      found = @mutex.synchronize { @pending.any? { |_, key, name| name == owner && keys.include?(key) } }
       Failed.new("#{owner.inspect} has to leave the lock first, and the server has not acknowledged that yet", true) if found
     end
 
@@ -197,7 +190,7 @@ module Mortise
 
     # Whether one of these has to be sent again.
     def leave_all(leaving)
-      replies = leaving.empty? ? [] : @connections.call(*leaving.map(&:command))
+      replies = leaving.empty? ? [] : @connections.call(*leaving)
       failed = leaving.zip(replies).select { |_, reply| reply.is_a?(Failed) || (reply.is_a?(Refusal) && !%w[NOPERM WRONGTYPE].include?(reply.code)) }
       @mutex.synchronize { @pending -= leaving - failed.map(&:first) }
       failed.any?
