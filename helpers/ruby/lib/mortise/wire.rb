@@ -121,23 +121,15 @@ module Mortise
       client.pipelined(exception: false) { |pipeline| commands.each { |command| pipeline.call_once_v(command) } }
     end
 
+    # The client's errors by what they mean. said: the server's answer, a reply or raised because it refused the connection.
+    # unsent: nothing was sent. late: the server is silent.
     def errors
-      [::RedisClient::Error]
-    end
-
-    # Whether this is the server's answer: a reply, or raised because it refused the connection.
-    def said?(error)
-      [::RedisClient::CommandError, ::RedisClient::ReadOnlyError, ::RedisClient::MasterDownError].any? { |kind| kind === error }
-    end
-
-    # Whether nothing was sent.
-    def unsent?(error)
-      error.is_a?(::RedisClient::CannotConnectError)
-    end
-
-    # Whether the server is silent.
-    def late?(error)
-      error.is_a?(::RedisClient::TimeoutError)
+      {
+        all: ::RedisClient::Error,
+        said: [::RedisClient::CommandError, ::RedisClient::ReadOnlyError, ::RedisClient::MasterDownError],
+        unsent: ::RedisClient::CannotConnectError,
+        late: ::RedisClient::TimeoutError
+      }
     end
 
     private
@@ -175,19 +167,7 @@ module Mortise
     end
 
     def errors
-      [::Redis::BaseError]
-    end
-
-    def said?(error)
-      error.is_a?(::Redis::CommandError)
-    end
-
-    def unsent?(error)
-      error.is_a?(::Redis::CannotConnectError)
-    end
-
-    def late?(error)
-      error.is_a?(::Redis::TimeoutError)
+      { all: ::Redis::BaseError, said: [::Redis::CommandError], unsent: ::Redis::CannotConnectError, late: ::Redis::TimeoutError }
     end
   end
 
@@ -198,6 +178,8 @@ module Mortise
 
     def initialize(driver)
       @driver, @mutex, @idle, @waiting, @probing = driver, Mutex.new, [], [], Mutex.new
+      @errors = driver.errors
+      @broken = [@errors[:all], IOError, SystemCallError, SocketError] # and no others: a thread may be interrupted by any
     end
 
     def waiting?
@@ -212,9 +194,9 @@ module Mortise
         begin
           connection = take(wait)
           replies = @driver.exchange(connection, commands, seconds(wait)).map { |reply| judge(reply) }
-        rescue *errors => error
+        rescue *@broken => error
           failure = failed(error, connection.nil?)
-          wait.zero? && @driver.late?(error) ? hang_up : shut_idle
+          wait.zero? && error.is_a?(@errors[:late]) ? hang_up : shut_idle
         ensure
           Mortise.uninterrupted { give_back(connection, replies) }
         end
@@ -232,7 +214,7 @@ module Mortise
         answered = true
       end
       nil
-    rescue *errors => error
+    rescue *@broken => error
       failed(error, true)
     ensure
       hang_up unless answered
@@ -264,8 +246,8 @@ module Mortise
     # Whether nothing has closed the connection while it was idle. Otherwise the others that are idle will not work either.
     def works?(connection)
       @driver.exchange(connection, [["PING"]])
-    rescue *errors => error
-      raise if @driver.late?(error)
+    rescue *@broken => error
+      raise if error.is_a?(@errors[:late])
 
       shut_idle
       false
@@ -298,18 +280,15 @@ module Mortise
       nil # it is gone either way
     end
 
+    # A reply, or a `Refusal` for a client's error that is the server's answer.
     def judge(reply)
-      @driver.said?(reply) ? Refusal.new(reply.message) : reply
+      @errors[:said].any? { |kind| kind === reply } ? Refusal.new(reply.message) : reply
     end
 
     # What kept the server from replying, as a client's error tells it.
     def failed(error, unsent)
-      @driver.said?(error) ? Refusal.new(error.message) : Failed.new(error, unsent || @driver.unsent?(error))
-    end
-
-    # These errors and no others: a thread may be interrupted by any.
-    def errors
-      [*@driver.errors, IOError, SystemCallError, SocketError]
+      said = judge(error)
+      said.is_a?(Refusal) ? said : Failed.new(error, unsent || error.is_a?(@errors[:unsent]))
     end
   end
 
