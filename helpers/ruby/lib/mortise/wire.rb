@@ -89,19 +89,14 @@ module Mortise
 
   # Connections of the locks' own by redis-client, which is also below redis-rb 5 and later.
   class ByRedisClient
-    # The library asks again by itself, within its limits.
-    module NoRetries
-      def retry_connecting?(_attempt, error)
-        super(1 << 30, error)
-      end
-    end
-
     def initialize(config)
       unless ::RedisClient.instance_method(:pipelined).parameters.include?(%i[key exception])
         raise ArgumentError, "a lock needs redis-client 0.22 or later, not #{::RedisClient::VERSION}"
       end
 
-      @config = config.dup.extend(NoRetries)
+      @config = config.dup
+      # The library asks again by itself, within its limits.
+      @config.define_singleton_method(:retry_connecting?) { |_attempt, error| super(1 << 30, error) }
     end
 
     # Clients of equal settings share a session.
@@ -115,9 +110,9 @@ module Mortise
                                  write_timeout: TIMEOUT, read_timeout: TIMEOUT)
     end
 
-    # The replies, which may take so many seconds longer than usual.
-    def exchange(client, commands, seconds = 0)
-      client.read_timeout = TIMEOUT + seconds
+    # The replies, which may take so many seconds.
+    def exchange(client, commands, seconds = TIMEOUT)
+      client.read_timeout = seconds
       client.pipelined(exception: false) { |pipeline| commands.each { |command| pipeline.call_once_v(command) } }
     end
 
@@ -162,8 +157,8 @@ module Mortise
                                          connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
     end
 
-    def exchange(client, commands, seconds = 0)
-      client.with_socket_timeout(TIMEOUT + seconds) { client.process(commands) { commands.map { client.read } } }
+    def exchange(client, commands, seconds = TIMEOUT)
+      client.with_socket_timeout(seconds) { client.process(commands) { commands.map { client.read } } }
     end
 
     def errors
@@ -193,7 +188,7 @@ module Mortise
         connection, replies, failure = nil, nil, Failed.new(nil, false)
         begin
           connection = take(wait)
-          replies = @driver.exchange(connection, commands, seconds(wait)).map { |reply| judge(reply) }
+          replies = @driver.exchange(connection, commands, [[wait + LATE, LONGEST].min / 1000.0, TIMEOUT].max).map { |reply| judge(reply) }
         rescue *@broken => error
           failure = failed(error, connection.nil?)
           wait.zero? && error.is_a?(@errors[:late]) ? hang_up : shut_idle
@@ -251,11 +246,6 @@ module Mortise
 
       shut_idle
       false
-    end
-
-    # How much longer than usual the replies may take.
-    def seconds(wait)
-      wait.zero? ? 0 : [[wait + LATE, LONGEST].min / 1000.0 - TIMEOUT, 0].max
     end
 
     # A connection whose replies were not read, or whose server is no primary any more, is of no further use.
