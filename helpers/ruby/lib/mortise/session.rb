@@ -41,19 +41,12 @@ module Mortise
       def driver(client)
         if client.respond_to?(:namespace)
           raise ArgumentError, "a lock has no namespace: make it with the Redis below, and with the prefix in its key"
-        elsif client.respond_to?(:new_client) then ByRedisClient.new(client)
-        elsif client.respond_to?(:_client) then by_redis_rb(client, client._client)
-        elsif client.respond_to?(:config) && client.config.respond_to?(:new_client) then ByRedisClient.new(client.config)
+        elsif client.respond_to?(:sentinel?) then ByRedisClient.new(client)
+        elsif client.respond_to?(:_client) then client._client.respond_to?(:options) ? ByRedis4.new(client) : driver(client._client)
+        elsif client.respond_to?(:config) then driver(client.config)
         elsif client.respond_to?(:with) then client.with { |one| driver(one) }
-        else raise ArgumentError, "a lock needs a Redis, a RedisClient or a ConnectionPool of these, not #{client.class}"
+        else raise ArgumentError, "a lock needs a Redis, RedisClient or ConnectionPool, for one server or Sentinel, not #{client.class}"
         end
-      end
-
-      def by_redis_rb(redis, client)
-        return ByRedis4.new(redis) if client.is_a?(::Redis::Client) && client.respond_to?(:options)
-        return ByRedisClient.new(client.config) if client.respond_to?(:config) && client.config.respond_to?(:new_client)
-
-        raise ArgumentError, "these locks are for one server, or Sentinel: not for #{client.class}"
       end
     end
 
