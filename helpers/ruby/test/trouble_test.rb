@@ -359,9 +359,10 @@ class TroubleTest < Minitest::Test
     lock.synchronize(wait: 1) { nil }
     server.clients.grep(/ name=probing .*cmd=ping/).each { |line| server.call("CLIENT", "KILL", "ID", line[/id=(\d+)/, 1]) }
     held = Mortise::Lock.new(client, "stock").acquire
-    Mortise::Session.of(far).instance_variable_set(:@beat, idle_since = Mortise.now - Mortise::BEAT)
+    connections = Mortise::Session.of(far).instance_variable_get(:@connections)
+    connections.instance_variable_set(:@probed, idle_since = Mortise.now - Mortise::BEAT)
     waiting = in_thread { lock.acquire(owner: "waiter") } # which fails if its wait is ended
-    eventually { server.waiters("stock") == 1 && Mortise::Session.of(far).instance_variable_get(:@beat) > idle_since }
+    eventually { server.waiters("stock") == 1 && connections.instance_variable_get(:@probed) > idle_since }
     held.release
     waiting.value.release
   end

@@ -11,7 +11,6 @@ require_relative "wire"
 
 module Mortise
   LEAVE_FOR = 60_000 # ms in which what arrives late from a name that has left changes nothing
-  BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   LATER = %w[READONLY TRYAGAIN CLUSTERDOWN MASTERDOWN LOADING UNBLOCKED LEFT NOREPLICAS MISCONF BUSY].freeze
 
   # One server as a process sees it: who waits there, what is held there, and what has to be left there.
@@ -54,7 +53,7 @@ module Mortise
 
     def initialize(driver)
       @pid, @uid, @count, @mutex, @closed = Process.pid, SecureRandom.uuid, 0, Mutex.new, false
-      @holds, @pending, @working, @retry, @heard, @beat = [], [], 0, 20, -Float::INFINITY, Mortise.now
+      @holds, @pending, @working, @retry, @heard = [], [], 0, 20, -Float::INFINITY
       @connections = Connections.new(driver)
       @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @connections.waiting? })
     end
@@ -92,7 +91,7 @@ module Mortise
     # The reply to a command that may wait for so many milliseconds. The keeper notices when the server does not answer any more.
     def wait(command, limit)
       ends = Mortise.now + limit
-      silent = check_server unless @connections.probing? && Mortise.now - @beat < BEAT # which takes 2 s if there is no answer
+      silent = @connections.probe # which takes 2 s if there is no answer
       return noticed(silent) if silent
 
       @keeper.wake(urgent: false)
@@ -162,7 +161,7 @@ module Mortise
     # Renews what is held and sends what is pending: many in one pipeline.
     def keep
       start = Mortise.now
-      check_server if @connections.waiting? && start - @beat > BEAT
+      @connections.probe if open? && @connections.waiting?
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
       due, leaving = holds.select { |hold| hold.renew?(start) }, @pending.first(BATCH)
@@ -191,12 +190,6 @@ module Mortise
 
     def lose(hold)
       Mortise.log(:warn, "the lock #{hold.keys.join(", ").inspect} was lost") if drop(hold)
-    end
-
-    # If there is no answer, those who wait ask again, where the primary is by then. Returns what failed.
-    def check_server
-      @beat = Mortise.now
-      @connections.probe
     end
   end
 

@@ -8,6 +8,7 @@ require "socket"
 module Mortise
   BATCH = 1_000 # commands that are sent before their replies are read
   TIMEOUT = 2.0 # seconds without a reply after which everything in flight on a connection is unknown
+  BEAT = 5_000 # ms after which the server has to prove that it still answers those who wait
   LATE = 1_000 # ms past a waiter's limit in which its answer may still arrive
   LONGEST = 1e10 # ms, for no limit
   TICK = 1_000 # ms after which background work checks the clock again at the latest
@@ -199,10 +200,13 @@ module Mortise
       end
     end
 
-    # Ends all waits if the server does not answer any more, and returns what failed. It is asked over a connection that was made before they
-    # began: another one may lead to another server by now.
+    # Ends all waits if the server does not answer any more, so that they ask where the primary is by then, and returns what failed. It is
+    # asked once in a while, over a connection that was made before they began: another one may lead to another server by now.
     def probe
-      answered = false
+      answered = @prober && Mortise.now - @probed < BEAT
+      return if answered
+
+      @probed = Mortise.now
       @probing.synchronize do
         @prober = shut(@prober) unless waiting? # it may be dead by now
         @driver.exchange(@prober ||= @driver.open, [["PING"]])
@@ -213,10 +217,6 @@ module Mortise
       failed(error, true)
     ensure
       hang_up unless answered
-    end
-
-    def probing?
-      !@prober.nil?
     end
 
     # Closes all connections on which somebody waits, who gets a `Failed`, and those that nobody uses: a server that is gone without a word
