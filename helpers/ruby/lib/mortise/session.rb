@@ -55,7 +55,7 @@ module Mortise
       @pid, @uid, @count, @mutex, @closed = Process.pid, SecureRandom.uuid, 0, Mutex.new, false
       @holds, @pending, @working, @retry, @heard = [], [], 0, 20, -Float::INFINITY
       @connections = Connections.new(driver)
-      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @connections.waiting? })
+      @keeper = Worker.new("mortise-keeper", method(:keep), -> { @holds.any? || @pending.any? || @working.positive? })
     end
 
     # A child of fork has neither its parent's threads nor its names.
@@ -158,18 +158,19 @@ module Mortise
       reply.is_a?(Refusal) && LATER.include?(reply.code) ? Failed.new(reply.text, true) : reply
     end
 
-    # Renews what is held and sends what is pending: many in one pipeline.
+    # Renews what is held and sends what is pending: many in one pipeline. Returns for how many milliseconds nothing more is due.
     def keep
       start = Mortise.now
       @connections.probe if open? && @connections.waiting?
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
       due, leaving = holds.select { |hold| hold.renew?(start) }, @pending.first(BATCH)
-      return @keeper.wait([1, [TICK, *holds.map { |hold| hold.due_at - start }].min].max) if due.empty? && leaving.empty?
+      return [1, [TICK, *holds.map { |hold| hold.due_at - start }].min].max if due.empty? && leaving.empty?
 
       failed = due.each_slice(BATCH).any? { |some| keep_all(some) } | leave_all(leaving)
       @retry = failed ? [@retry * 2, 500].min : 20
       sleep [@retry, *holds.map { |hold| hold.lease / 10.0 }].min / 1000.0 if failed
+      0
     end
 
     # Whether one of these has to be renewed again.

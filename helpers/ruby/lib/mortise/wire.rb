@@ -76,15 +76,9 @@ module Mortise
       @set
     end
 
-    # Waits for at most so many milliseconds, and returns whether it has happened.
+    # Waits for at most so many milliseconds, and may return earlier.
     def wait(ms)
-      ends = Mortise.now + ms
-      @mutex.synchronize do
-        while !@set && (left = ends - Mortise.now).positive?
-          @condition.wait(@mutex, [left, TICK].min / 1000)
-        end
-        @set
-      end
+      @mutex.synchronize { @condition.wait(@mutex, ms / 1000.0) unless @set }
     end
   end
 
@@ -282,7 +276,8 @@ module Mortise
     end
   end
 
-  # Work in the background: a thread that starts when there is some, and ends a while after there is none.
+  # Work in the background: a thread that starts when there is some, and ends a while after there is none. `work` returns the milliseconds
+  # until it is called again, or earlier by `wake`.
   class Worker
     def initialize(name, work, busy)
       @name, @work, @busy, @mutex, @event = name, work, busy, Mutex.new, Event.new
@@ -294,10 +289,6 @@ module Mortise
       @mutex.synchronize { @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } } unless @thread&.alive? }
     end
 
-    def wait(ms)
-      @event.wait(ms)
-    end
-
     private
 
     def run
@@ -305,7 +296,7 @@ module Mortise
       Thread.current.report_on_exception = false
       loop do
         @event.clear
-        @busy.call ? @work.call : wait(TICK)
+        @event.wait(@busy.call ? @work.call : TICK)
         break if @mutex.synchronize { idle? and (@thread = nil).nil? }
       rescue StandardError => error
         Mortise.log(:error, "a lock's background work failed and goes on: #{error.full_message}")
