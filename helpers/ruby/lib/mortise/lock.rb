@@ -127,9 +127,8 @@ module Mortise
       limit, owner, session = limit(wait), owner && Lock.owner(owner), Session.of(@redis)
       ends, failing = Mortise.now + limit, nil
       (1..).each do |tries|
-        outcome = session.working do
-          attempt(session, limit.zero? ? 0 : ends - Mortise.now, owner || session.name(@task)) { |name| request(name) }
-        end
+        name = owner || session.name(@task)
+        outcome = attempt(session, limit.zero? ? 0 : ends - Mortise.now, name, request(name))
         return outcome unless outcome.is_a?(Failed)
 
         raise Unreachable, "the locks were closed" unless session.open?
@@ -149,12 +148,8 @@ module Mortise
     # Nil where that hold is over. Of several that try, one gets it. Without a token it is any hold by that name.
     def take_over(owner, token = nil)
       session, owner = alone, Lock.owner(owner)
-      outcome = session.working do
-        attempt(session, 0, session.name(@task)) do |name|
-          ["LOCK.PASS", @keys.first, owner, name, @lease, *(["TOKEN", token] if token)]
-        end
-      end
-      Lock.said(outcome)
+      name = session.name(@task)
+      Lock.said(attempt(session, 0, name, ["LOCK.PASS", @keys.first, owner, name, @lease, *(["TOKEN", token] if token)]))
     end
 
     # The hold that another process, or this one, has by the name `owner` and this token, under the same name: to release, pass or extend
@@ -204,21 +199,22 @@ module Mortise
     end
 
     # One request under one name: what the server said, or the hold. Whatever is unknown of it in the end is left.
-    def attempt(session, left, owner)
-      sent, settled, hold = Mortise.now, false, nil
-      words = yield owner
-      reply = session.leaving(@keys, owner) || (left.positive? ? session.wait(words, left) : session.ask(*words))
-      settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
-      return reply if reply.nil? || reply.is_a?(Failed)
+    def attempt(session, left, owner, words)
+      session.working do
+        sent, settled, hold = Mortise.now, false, nil
+        reply = session.leaving(@keys, owner) || (left.positive? ? session.wait(words, left) : session.ask(*words))
+        settled = reply.nil? || reply.is_a?(Refusal) || (reply.is_a?(Failed) && reply.known)
+        return reply if reply.nil? || reply.is_a?(Failed)
 
-      token = Lock.said(reply)
-      hold = Mortise.now - sent < @lease / 2 ? held(session, owner, token, sent) : confirmed(session, owner, token)
-      return Failed.new unless hold.is_a?(Hold)
+        token = Lock.said(reply)
+        hold = Mortise.now - sent < @lease / 2 ? held(session, owner, token, sent) : confirmed(session, owner, token)
+        return Failed.new unless hold.is_a?(Hold)
 
-      settled = true
-      hold
-    ensure
-      Mortise.uninterrupted { hold.is_a?(Hold) ? session.drop(hold) : session.leave(@keys, owner) } unless settled
+        settled = true
+        hold
+      ensure
+        Mortise.uninterrupted { hold.is_a?(Hold) ? session.drop(hold) : session.leave(@keys, owner) } unless settled
+      end
     end
 
     # What is granted becomes its caller's, unless the session was closed meanwhile.
