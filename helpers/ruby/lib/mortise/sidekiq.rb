@@ -80,8 +80,6 @@ module Mortise
 
     # Keeps a job out of the queue while another one with its lock waits or runs.
     class Client
-      include ::Sidekiq::ClientMiddleware if defined?(::Sidekiq::ClientMiddleware)
-
       def call(_class, job, _queue, _pool)
         return yield if !job["lock"] || job["lock"].to_s == "while_executing" || job["lock_again"] == Sidekiq.failures(job)
 
@@ -110,8 +108,6 @@ module Mortise
 
     # Runs a job under its lock. If another one has it, the job comes back later, or `on_conflict` says otherwise.
     class Server
-      include ::Sidekiq::ServerMiddleware if defined?(::Sidekiq::ServerMiddleware)
-
       def call(_instance, job, _queue, &block)
         return yield unless job["lock"]
 
