@@ -29,14 +29,12 @@ module Mortise
       Mortise.log(:warn, "the lock of a job that was not queued lasts until its end: #{error.message}")
     end
 
-    # Runs the block while no other job with this key runs. False where one does, for longer than `wait`: then the block does not run.
+    # Runs the block while no other job with this key runs. Nil where one does, for longer than `wait`: then the block does not run.
     def run
-      ran = false
       Lock.during(-> { passed || @running.acquire }) do
-        ran = true
         yield
+        true
       end
-      ran
     end
 
     private
