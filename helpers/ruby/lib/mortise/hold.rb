@@ -177,7 +177,10 @@ module Mortise
       passed, trouble = replies.grep(Integer), replies.find { |reply| !reply.is_a?(Integer) && !Mortise.gone?(reply) }
       Mortise.uninterrupted do
         known = passed.size == replies.size || (passed.empty? && (trouble.nil? || trouble.is_a?(Refusal) || trouble.known))
-        take_back(renewed) if known && trouble
+        if known && trouble # the server has changed nothing
+          @released = false
+          @session.keep_renewed(self) || @session.drop(self) if renewed
+        end
       end
       raise Lost, "the lock #{name} was lost before it was passed on" if replies.any? { |reply| Mortise.gone?(reply) }
       raise Refused, trouble.cause if trouble.is_a?(Failed) && trouble.known && trouble.cause.is_a?(String)
@@ -191,12 +194,6 @@ module Mortise
     def check_own
       raise Error, "the lock #{name} was taken by another process, and is its own to release" if inherited?
       raise Error, "the lock #{name} is released already" if @released
-    end
-
-    # The server has changed nothing.
-    def take_back(renewed)
-      @released = false
-      @session.keep_renewed(self) || @session.drop(self) if renewed
     end
   end
 end
