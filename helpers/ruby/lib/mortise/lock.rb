@@ -208,10 +208,8 @@ module Mortise
 
         token = Lock.said(reply)
         hold = Mortise.now - sent < @lease / 2 ? held(session, owner, token, sent) : confirmed(session, owner, token)
-        return Failed.new unless hold.is_a?(Hold)
-
-        settled = true
-        hold
+        settled = hold.is_a?(Hold)
+        settled ? hold : Failed.new
       ensure
         Mortise.uninterrupted { hold.is_a?(Hold) ? session.drop(hold) : session.leave(@keys, owner) } unless settled
       end
@@ -227,8 +225,7 @@ module Mortise
     def confirmed(session, owner, token)
       sent = Mortise.now
       replies = session.ask_all(@keys.map { |key| ["LOCK.RENEW", key, owner, @lease, "TOKEN", token] })
-      other = replies.find { |reply| reply != token }
-      replies.all?(token) ? held(session, owner, token, sent) : other
+      replies.all?(token) ? held(session, owner, token, sent) : replies.find { |reply| reply != token }
     end
 
     # The session, if the lock has one key: holds that another process has are taken over one by one.
