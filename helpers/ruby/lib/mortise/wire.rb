@@ -293,7 +293,6 @@ module Mortise
 
     def run
       Thread.current.name = @name
-      Thread.current.report_on_exception = false
       loop do
         @event.clear
         @event.wait(@busy.call ? @work.call : TICK)
