@@ -1,25 +1,24 @@
 package mortise.jedis;
 
-import java.io.IOException;
 import java.net.Socket;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.stream.Stream;
 import mortise.Client;
 import mortise.LockException;
-import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.commands.ProtocolCommand;
-import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.providers.ClusterConnectionProvider;
 import redis.clients.jedis.providers.SentineledConnectionProvider;
+import redis.clients.jedis.util.IOUtils;
 import redis.clients.jedis.util.JedisClusterCRC16;
 import redis.clients.jedis.util.KeyValue;
 import redis.clients.jedis.util.SafeEncoder;
@@ -71,13 +70,8 @@ public final class JedisClient implements Client {
     /** A cluster, found from any of its nodes. */
     public static JedisClient cluster(Set<HostAndPort> nodes, JedisClientConfig config) {
         var provider = new ClusterConnectionProvider(nodes, limited(config));
-        Function<String, HostAndPort> serverOf = key -> {
-            HostAndPort node = provider.getNode(JedisClusterCRC16.getSlot(key));
-            if (node == null) {
-                throw new JedisConnectionException("nobody serves the slot of " + key);
-            }
-            return node;
-        };
+        Function<String, HostAndPort> serverOf = key ->
+            Objects.requireNonNull(provider.getNode(JedisClusterCRC16.getSlot(key)), () -> "nobody serves the slot of " + key);
         return new JedisClient(config, serverOf, provider::renewSlotCache, provider::close);
     }
 
@@ -113,42 +107,28 @@ public final class JedisClient implements Client {
             connection.setSoTimeout((int) timeout.toMillis());
             for (List<String> words : commands) {
                 ProtocolCommand name = () -> SafeEncoder.encode(words.get(0));
-                connection.sendCommand(new CommandArguments(name).addObjects(words.subList(1, words.size())));
+                connection.sendCommand(name, words.subList(1, words.size()).toArray(String[]::new));
             }
-            var replies = new ArrayList<Object>();
-            for (Object reply : connection.getMany(commands.size())) {
-                replies.add(read(reply));
-            }
-            return replies;
+            return connection.getMany(commands.size()).stream().map(Opened::read).toList();
         }
 
         private static Object read(Object reply) {
             if (reply instanceof JedisDataException e) {
                 return new LockException.Refused(e.getMessage());
-            } else if (reply instanceof byte[] bytes) {
-                return SafeEncoder.encode(bytes);
             } else if (reply instanceof List<?> list) {
-                var flat = new ArrayList<Object>();
-                for (Object item : list) {
-                    if (item instanceof KeyValue<?, ?> field) { // of a RESP3 map
-                        flat.add(read(field.getKey()));
-                        flat.add(read(field.getValue()));
-                    } else {
-                        flat.add(read(item));
-                    }
-                }
-                return flat;
+                return list.stream().flatMap(Opened::items).map(Opened::read).toList();
             }
-            return reply;
+            return SafeEncoder.encodeObject(reply);
+        }
+
+        /** A field of a RESP3 map is two items. */
+        private static Stream<?> items(Object item) {
+            return item instanceof KeyValue<?, ?> field ? Stream.of(field.getKey(), field.getValue()) : Stream.of(item);
         }
 
         @Override
         public void close() {
-            try {
-                socket.close();
-            } catch (IOException e) {
-                // It is no longer of use.
-            }
+            IOUtils.closeQuietly(socket);
         }
     }
 }
