@@ -162,15 +162,7 @@ public final class Held implements AutoCloseable {
 
     /** The replies to a command for each of the keys, which go out together. Under the mutex. */
     private CompletableFuture<List<Object>> each(Function<String, List<String>> command) {
-        return all(keys.stream().map(key -> locks.send(command.apply(key))).toList());
-    }
-
-    /** The same with a renewal. */
-    private CompletableFuture<List<Object>> renew(Function<String, List<String>> command) {
-        return all(keys.stream().map(key -> locks.renew(command.apply(key))).toList());
-    }
-
-    private static CompletableFuture<List<Object>> all(List<CompletableFuture<Object>> replies) {
+        var replies = keys.stream().map(key -> locks.send(command.apply(key))).toList();
         return CompletableFuture.allOf(replies.toArray(CompletableFuture[]::new))
             .thenApply(all -> replies.stream().map(CompletableFuture::join).toList());
     }
@@ -204,7 +196,7 @@ public final class Held implements AutoCloseable {
         String nobody = locks.newName(null, null);
         pass(nobody, time, true);
         if (locks.replicas > 0) {
-            for (Object reply : locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, nobody, "" + time.toMillis()))).join()) {
+            for (Object reply : locks.get(() -> each(key -> List.of("LOCK.RENEW", key, nobody, "" + time.toMillis()))).join()) {
                 if (isFailure(reply)) {
                     throw (LockException) reply;
                 }
@@ -377,7 +369,7 @@ public final class Held implements AutoCloseable {
     /** Renews it out of turn. Why it is not held then; null if it is. */
     CompletableFuture<LockException> prolong(long lease) {
         long sent = Clock.now();
-        var sending = locks.get(() -> renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
+        var sending = locks.get(() -> each(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
         return sending.thenApply(replies -> locks.get(() -> {
             if (over || replies.stream().anyMatch(Held::isGone)) {
                 return gone();
@@ -401,7 +393,7 @@ public final class Held implements AutoCloseable {
         if (sent >= renewal - lease / 12 && !passing) {
             renewal = NEVER;
             long known = token;
-            renew(key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
+            each(key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
         }
         return nextLook();
     }

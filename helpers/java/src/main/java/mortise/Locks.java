@@ -13,7 +13,6 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 
@@ -401,17 +400,8 @@ public final class Locks implements AutoCloseable {
 
     /** Has the command sent to the server that serves its key, the second word. There always is a reply: a LockException where there is none. */
     CompletableFuture<Object> send(List<String> words) {
-        return at(words.get(1), node -> node.send(words));
-    }
-
-    /** The same with a renewal, which replicas may have to confirm. */
-    CompletableFuture<Object> renew(List<String> words) {
-        return at(words.get(1), node -> node.renew(words));
-    }
-
-    private CompletableFuture<Object> at(String key, Function<Node, CompletableFuture<Object>> send) {
         try {
-            return send.apply(node(key));
+            return node(words.get(1)).send(words);
         } catch (LockException e) {
             return CompletableFuture.completedFuture(e);
         }

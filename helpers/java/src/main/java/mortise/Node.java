@@ -51,14 +51,12 @@ final class Node {
         }
     }
 
-    /** Has the command sent. Never blocks; there always is a reply: a LockException where the server has none. */
+    /**
+     * Has the command sent. Never blocks; there always is a reply: a LockException where the server has none, and to a renewal
+     * LockException.Unconfirmed where too few replicas have it.
+     */
     CompletableFuture<Object> send(List<String> words) {
-        return add(queue, words);
-    }
-
-    /** The same with a renewal; its reply is LockException.Unconfirmed where too few replicas have it. */
-    CompletableFuture<Object> renew(List<String> words) {
-        return add(locks.replicas > 0 ? renewals : queue, words);
+        return add(locks.replicas > 0 && words.get(0).equals("LOCK.RENEW") ? renewals : queue, words);
     }
 
     /** Ends all waits: nothing will come. */
@@ -68,8 +66,8 @@ final class Node {
 
     /** Ends its threads. */
     void end() {
-        send(List.of("PING"));
-        renew(List.of("PING"));
+        add(queue, List.of("PING"));
+        add(renewals, List.of("PING"));
         link.close();
         renewing.close();
         mail.end();
