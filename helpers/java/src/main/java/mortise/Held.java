@@ -109,13 +109,13 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Sends the release of all but so many permits of a semaphore: null if the lock is over already. Without an answer a release of some is
+     * Sends the release of all but so many permits of a semaphore: nothing if the lock is over already. Without an answer a release of some is
      * repeated, and of all is followed by a LEAVE.
      */
     CompletableFuture<List<Object>> release(int left) {
         return locks.get(() -> {
             if (!state()) {
-                return null;
+                return CompletableFuture.completedFuture(List.of());
             }
             locks.job(+1);
             Function<String, List<String>> words = key -> left == 0 ? List.of("LOCK.RELEASE", key, owner, "ALL", "TOKEN", "" + token)
@@ -140,10 +140,10 @@ public final class Held implements AutoCloseable {
 
     /** Awaits the replies to a release, and reports that it is refused for good, or a loss. */
     void settle(CompletableFuture<List<Object>> released) {
-        List<Object> replies = released == null ? List.of() : released.join();
-        for (Object reply : replies) {
-            if (isRefusal(reply)) {
-                throw (LockException) reply;
+        List<Object> replies = released.join();
+        for (LockException problem : failures(replies)) {
+            if (isRefusal(problem)) {
+                throw problem;
             }
         }
         if (wasLost || replies.stream().anyMatch(Held::isGone)) {
@@ -196,10 +196,9 @@ public final class Held implements AutoCloseable {
         String nobody = locks.newName(null, null);
         pass(nobody, time, true);
         if (locks.replicas > 0) {
-            for (Object reply : locks.get(() -> each(key -> List.of("LOCK.RENEW", key, nobody, "" + time.toMillis()))).join()) {
-                if (isFailure(reply)) {
-                    throw (LockException) reply;
-                }
+            var failures = failures(locks.get(() -> each(key -> List.of("LOCK.RENEW", key, nobody, "" + time.toMillis()))).join());
+            if (!failures.isEmpty()) {
+                throw failures.get(0);
             }
         }
     }
@@ -209,18 +208,16 @@ public final class Held implements AutoCloseable {
         Function<String, List<String>> words = key -> List.of("LOCK.PASS", key, owner, heir, ms, "TOKEN", "" + token);
         locks.job(+1);
         try {
-            CompletableFuture<List<Object>> replies = locks.get(() -> {
+            List<Object> replies = locks.get(() -> {
                 if (passing) {
                     throw new IllegalStateException("the lock " + key() + " is being passed on already");
+                } else if (!state()) {
+                    throw gone();
                 }
-                passing = state();
-                return passing ? each(words) : null;
-            });
-            if (replies == null) {
-                throw gone();
-            }
-            List<Object> arrived = replies.join();
-            return locks.get(() -> passed(arrived, heir, isRepeated ? words : null));
+                passing = true;
+                return each(words);
+            }).join();
+            return locks.get(() -> passed(replies, heir, isRepeated ? words : null));
         } finally {
             locks.job(-1);
         }
@@ -233,7 +230,7 @@ public final class Held implements AutoCloseable {
     private long passed(List<Object> replies, String heir, Function<String, List<String>> words) {
         passing = false;
         boolean isGone = replies.stream().anyMatch(Held::isGone);
-        List<LockException> failures = replies.stream().filter(Held::isFailure).map(LockException.class::cast).toList();
+        List<LockException> failures = failures(replies);
         if (!isGone && failures.isEmpty()) {
             end();
             return replies.stream().mapToLong(Long.class::cast).max().orElseThrow();
@@ -261,6 +258,10 @@ public final class Held implements AutoCloseable {
     /** Whether this reply proves nothing about a hold. */
     private static boolean isFailure(Object reply) {
         return reply instanceof LockException && !isGone(reply);
+    }
+
+    private static List<LockException> failures(List<Object> replies) {
+        return replies.stream().filter(Held::isFailure).map(LockException.class::cast).toList();
     }
 
     /** Whether this reply says that the server never does that. */
@@ -368,32 +369,34 @@ public final class Held implements AutoCloseable {
 
     /** Renews it out of turn. Why it is not held then; null if it is. */
     CompletableFuture<LockException> prolong(long lease) {
+        return locks.get(() -> renew(lease, key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
+    }
+
+    /** Sends a renewal. Most errors prove nothing; another token shows that it was revoked, or taken over. Under the mutex. */
+    private CompletableFuture<LockException> renew(long lease, Function<String, List<String>> words) {
         long sent = Clock.now();
-        var sending = locks.get(() -> each(key -> List.of("LOCK.RENEW", key, owner, "" + lease, "TOKEN", "" + token)));
-        return sending.thenApply(replies -> locks.get(() -> {
-            if (over || replies.stream().anyMatch(Held::isGone)) {
+        long known = token;
+        return each(words).thenApply(replies -> locks.get(() -> {
+            if (over || !replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply, known))) {
                 return gone();
             }
-            for (Object reply : replies) {
-                if (reply instanceof LockException e) {
-                    return e;
-                }
+            var failures = failures(replies);
+            if (failures.isEmpty()) {
+                believe(sent, lease);
+                return Clock.now() < until ? null : gone();
             }
-            believe(sent, lease);
-            return Clock.now() < until ? null : gone();
+            return failures.get(0);
         }));
     }
 
     /** Renews it if that is due, and returns when to check again. Under the mutex, like the next ones. */
     long keep() {
-        long sent = Clock.now();
         if (!state()) {
             return NEVER;
         }
-        if (sent >= renewal - lease / 12 && !passing) {
+        if (Clock.now() >= renewal - lease / 12 && !passing) {
             renewal = NEVER;
-            long known = token;
-            each(key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(replies -> locks.with(() -> renewed(sent, known, replies)));
+            renew(lease, key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(problem -> locks.with(() -> renewed(problem)));
         }
         return nextLook();
     }
@@ -403,17 +406,15 @@ public final class Held implements AutoCloseable {
         return passing ? until : Math.min(renewal, until);
     }
 
-    /** Acts on the replies to a renewal. Most errors prove nothing: the renewal is repeated until the lock is lost. */
-    private void renewed(long sent, long known, List<Object> replies) {
+    /** Acts on what a renewal has shown: without an answer it is repeated until the lock is lost. */
+    private void renewed(LockException problem) {
         if (!state()) {
             return;
-        } else if (!replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply, known))) { // gone, or revoked: then it shall be free
+        } else if (problem instanceof LockException.Lost) { // gone, or revoked: then it shall be free
             lose();
-        } else if (replies.stream().anyMatch(Held::isFailure)) {
+        } else if (problem != null) {
             renewal = Clock.now() + lease / 6;
             locks.refresh();
-        } else {
-            believe(sent, lease);
         }
         locks.keeper.lookBy(nextLook());
     }
