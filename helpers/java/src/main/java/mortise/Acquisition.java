@@ -19,17 +19,13 @@ final class Acquisition {
     private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
 
-    private Acquisition(Locks locks, Locks.Request r) {
+    /** Starts it. */
+    Acquisition(Locks locks, Locks.Request r) {
         this.locks = locks;
         this.r = r;
-    }
-
-    static Acquisition start(Locks locks, Locks.Request r) {
-        var started = new Acquisition(locks, r);
         locks.job(+1);
-        started.outcome.whenComplete((held, error) -> locks.job(-1));
-        started.attempt();
-        return started;
+        outcome.whenComplete((held, error) -> locks.job(-1));
+        attempt();
     }
 
     /** The lock, when it is granted. A thread that is interrupted leaves nothing behind, or waits on. */
@@ -37,7 +33,9 @@ final class Acquisition {
         try {
             return await(outcome, interruptible);
         } catch (InterruptedException e) {
-            cancel();
+            if (!cancel()) {
+                outcome.thenAccept(held -> held.release(0));
+            }
             throw e;
         }
     }
@@ -61,19 +59,13 @@ final class Acquisition {
                 held.release(0);
             }
         }, locks::listen);
-        given.whenComplete((held, error) -> { // by a time-out of the program's, say
-            boolean isOurs = error == null && outcome.isDone() && !outcome.isCompletedExceptionally() && outcome.join() == held;
-            if (!isOurs) {
-                cancel();
-            }
-        });
+        given.whenComplete((held, error) -> cancel()); // by a time-out of the program's, say
         return given;
     }
 
-    private void cancel() {
-        if (!outcome.completeExceptionally(new LockException.Unanswered("nobody waits any more", null))) {
-            outcome.thenAccept(held -> held.release(0));
-        }
+    /** Whether that ends the request: else it has ended already. */
+    private boolean cancel() {
+        return outcome.completeExceptionally(new LockException.Unanswered("nobody waits any more", null));
     }
 
     private void attempt() {
@@ -136,7 +128,7 @@ final class Acquisition {
     private void failed(LockException error) {
         boolean helps = error.passes() && (!r.heir() || error.changedNothing()); // the heir may have the lock
         boolean isThere = locks.answered || Clock.now() - began < PATIENCE;
-        if (!helps || !isThere || outcome.isDone() || locks.isClosing() || began + r.wait - Clock.now() <= pause) {
+        if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.now() <= pause) {
             outcome.completeExceptionally(error);
             return;
         }

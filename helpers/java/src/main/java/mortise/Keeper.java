@@ -18,7 +18,7 @@ final class Keeper {
     /** Makes what was granted the caller's, if the locks are not closed. */
     void start(Held held) {
         locks.with(() -> {
-            if (locks.isClosing()) {
+            if (locks.closing) {
                 throw new LockException.Closed();
             }
             locks.job(+1);

@@ -48,7 +48,7 @@ public final class Locks implements AutoCloseable {
     private final AtomicLong jobs = new AtomicLong(); // what close waits for: acquisitions, holds, names to leave
     private final AtomicLong refreshed = new AtomicLong();
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
-    private volatile boolean closing; // no lock is taken any more
+    volatile boolean closing; // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
     private final Executor threads = Threads.listeners();
     private final ScheduledThreadPoolExecutor timer = Threads.timer();
@@ -172,7 +172,7 @@ public final class Locks implements AutoCloseable {
     public void close(Duration limit) {
         long begun = Clock.now();
         closing = true;
-        get(() -> List.copyOf(nodes.values())).forEach(node -> node.giveUp(new LockException.Closed()));
+        get(() -> List.copyOf(nodes.values())).forEach(node -> node.mail.giveUp(new LockException.Closed()));
         keeper.endAll();
         job(0);
         stopped.completeOnTimeout(null, limit.toMillis(), TimeUnit.MILLISECONDS).join();
@@ -348,7 +348,7 @@ public final class Locks implements AutoCloseable {
 
         /** Starts with the options as they are now: the request may be changed and used again meanwhile. */
         private Acquisition start() {
-            return Acquisition.start(Locks.this, copy());
+            return new Acquisition(Locks.this, copy());
         }
 
         private Request copy() {
@@ -461,13 +461,9 @@ public final class Locks implements AutoCloseable {
 
     /** Counts what close waits for. */
     void job(int more) {
-        if (jobs.addAndGet(more) == 0 && isClosing()) {
+        if (jobs.addAndGet(more) == 0 && closing) {
             stopped.complete(null);
         }
-    }
-
-    boolean isClosing() {
-        return closing;
     }
 
     boolean isStopped() {

@@ -28,7 +28,7 @@ final class Node {
     private final LinkedBlockingQueue<Command> queue = new LinkedBlockingQueue<>();
     private final Link renewing;
     private final LinkedBlockingQueue<Command> renewals = new LinkedBlockingQueue<>(); // that replicas are to confirm
-    private final Mailbox mail;
+    final Mailbox mail;
 
     private record Command(List<String> words, CompletableFuture<Object> reply) {}
 
@@ -57,11 +57,6 @@ final class Node {
      */
     CompletableFuture<Object> send(List<String> words) {
         return add(locks.replicas > 0 && words.get(0).equals("LOCK.RENEW") ? renewals : queue, words);
-    }
-
-    /** Ends all waits: nothing will come. */
-    void giveUp(LockException why) {
-        mail.giveUp(why);
     }
 
     /** Ends its threads. */
@@ -179,7 +174,7 @@ final class Node {
         if (left > 0) {
             words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", mail.expect(owner, arrived)));
         }
-        if (locks.isClosing()) { // nobody may end this wait: close ends those that it knows of
+        if (locks.closing) { // nobody may end this wait: close ends those that it knows of
             mail.forget(owner);
             answer.complete(Answer.failed(new LockException.Closed()));
             return answer;
