@@ -23,20 +23,14 @@ final class Link implements AutoCloseable {
         if (connection == null) {
             close();
             stale = false;
-            connection = connect();
+            try {
+                connection = client.connect(server);
+            } catch (RuntimeException | Error e) {
+                throw e instanceof LockException.Refused refused ? refused : new LockException.Unsent(e);
+            }
             open = connection;
         }
         return exchange(connection, commands, timeout);
-    }
-
-    private Client.Channel connect() {
-        try {
-            return client.connect(server);
-        } catch (LockException.Refused e) {
-            throw e;
-        } catch (RuntimeException | Error e) {
-            throw LockException.Unanswered.unsent(e);
-        }
     }
 
     /** The connection, if it can be used as far as is known. */

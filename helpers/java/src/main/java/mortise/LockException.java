@@ -21,32 +21,27 @@ public class LockException extends IllegalMonitorStateException {
     }
 
     /** The server did not answer, or its answer was lost or came too late. */
-    public static final class Unanswered extends LockException {
-        private final boolean isUnsent;
-
+    public static sealed class Unanswered extends LockException {
         Unanswered(String message, Throwable cause) {
-            this(message, cause, false);
-        }
-
-        private Unanswered(String message, Throwable cause, boolean isUnsent) {
             super(message, cause);
-            this.isUnsent = isUnsent;
-        }
-
-        /** There is no connection by which the request could have been sent. */
-        static Unanswered unsent(Throwable cause) {
-            return new Unanswered("no connection to the server", cause, true);
-        }
-
-        @Override
-        boolean changedNothing() {
-            return isUnsent;
         }
 
         /** A client of a version that this library cannot use will not answer later, either. */
         @Override
         boolean passes() {
             return !(getCause() instanceof LinkageError);
+        }
+    }
+
+    /** There is no connection by which the request could have been sent. */
+    static final class Unsent extends Unanswered {
+        Unsent(Throwable cause) {
+            super("no connection to the server", cause);
+        }
+
+        @Override
+        boolean changedNothing() {
+            return true;
         }
     }
 
