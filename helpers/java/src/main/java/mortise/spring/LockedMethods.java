@@ -100,6 +100,7 @@ public class LockedMethods {
             }
             var both = locks.getObject().readWriteLock(key, Duration.ofMillis(locked.lease()));
             ThreadLock lock = locked.read() ? both.readLock() : both.writeLock();
+            long wait = locked.waitFor() < 0 ? Long.MAX_VALUE : locked.waitFor();
             Class<?> returned = method.getReturnType();
             boolean isAsync = returned == CompletableFuture.class || returned == CompletionStage.class;
             boolean isOfThread = both.writeLock().getHoldCount() + both.readLock().getHoldCount() > 0;
@@ -107,25 +108,16 @@ public class LockedMethods {
                 throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
             }
             if (isAsync) {
-                Held held = take(key, locked);
+                var request = locks.getObject().take(key).lease(Duration.ofMillis(locked.lease())).wait(Duration.ofMillis(wait));
+                Held held = (locked.read() ? request.read() : request).acquire();
                 return run(call, new Inside(key, true, held::check), held::unlock);
             } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null) {
                 throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
             }
-            if (locked.waitFor() < 0) {
-                lock.lockInterruptibly();
-            } else if (!lock.tryLock(locked.waitFor(), TimeUnit.MILLISECONDS)) {
+            if (!lock.tryLock(wait, TimeUnit.MILLISECONDS)) {
                 throw new LockException.Busy(key);
             }
             return run(call, new Inside(key, false, lock::token), lock::unlock);
-        }
-
-        private Held take(String key, Locked locked) throws InterruptedException {
-            var request = locks.getObject().take(key).lease(Duration.ofMillis(locked.lease()));
-            if (locked.waitFor() >= 0) {
-                request.wait(Duration.ofMillis(locked.waitFor()));
-            }
-            return (locked.read() ? request.read() : request).acquire();
         }
 
         /** Holds the lock until the method has returned, or the future that it returns has completed, on whatever thread that is. */

@@ -67,10 +67,7 @@ public final class MortiseLockRegistry implements LockRegistry {
 
         @Override
         public void lockInterruptibly() throws InterruptedException {
-            acquire(() -> {
-                ofThread.lockInterruptibly();
-                return true;
-            });
+            tryLock(Long.MAX_VALUE, TimeUnit.DAYS);
         }
 
         @Override
