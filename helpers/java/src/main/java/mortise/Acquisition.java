@@ -31,21 +31,14 @@ final class Acquisition {
     /** The lock, when it is granted. A thread that is interrupted leaves nothing behind, or waits on. */
     Held await(boolean interruptible) throws InterruptedException {
         try {
-            return await(outcome, interruptible);
+            return interruptible ? outcome.get() : outcome.join();
+        } catch (ExecutionException | CompletionException e) {
+            throw (LockException) e.getCause(); // it fails by nothing else
         } catch (InterruptedException e) {
             if (!cancel()) {
                 outcome.thenAccept(held -> held.release(0));
             }
             throw e;
-        }
-    }
-
-    /** The outcome of the future, which fails by nothing else than a LockException. */
-    static <T> T await(CompletableFuture<T> future, boolean interruptible) throws InterruptedException {
-        try {
-            return interruptible ? future.get() : future.join();
-        } catch (ExecutionException | CompletionException e) {
-            throw (LockException) e.getCause();
         }
     }
 
@@ -76,7 +69,7 @@ final class Acquisition {
             failed(e);
             return;
         }
-        String owner = locks.newName(r.task, r.holder);
+        String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
         long sent = Clock.now();
         var answer = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
         answer.thenAccept(end -> answered(owner, sent, end));
@@ -92,6 +85,9 @@ final class Acquisition {
             failed(answer.error());
         } else if (answer.error() != null) {
             unsure(owner, answer.error());
+        } else if (answer.token() == 0 && r.reader != null) {
+            r.reader.prolong(r.lease).thenAccept(problem ->
+                failed(problem instanceof LockException.Lost ? problem : new LockException.Busy(r.key)));
         } else if (answer.token() == 0) {
             failed(r.heir() ? new LockException.Lost(r.key) : new LockException.Busy(r.key));
         } else {
@@ -122,11 +118,12 @@ final class Acquisition {
 
     private void unsure(String owner, LockException error) {
         locks.leave(r.keys, owner);
-        failed(error.getCause() instanceof LockException.Refused refused ? refused : error); // who may collect no letters, say
+        boolean isWrapped = error.getCause() instanceof LockException.Refused && r.reader == null; // who may collect no letters, say
+        failed(isWrapped ? (LockException) error.getCause() : error);
     }
 
     private void failed(LockException error) {
-        boolean helps = error.passes() && (!r.heir() || error.changedNothing()); // the heir may have the lock
+        boolean helps = error.passes() && (error.changedNothing() || !r.heir() && r.reader == null); // else it may have the lock
         boolean isThere = locks.answered || Clock.now() - began < PATIENCE;
         if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.now() <= pause) {
             outcome.completeExceptionally(error);

@@ -5,9 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
-import mortise.Node.Answer;
 
 /** A lock that is held, or several that were taken at once, until {@link #unlock} or until it is lost. */
 public final class Held implements AutoCloseable {
@@ -15,18 +13,18 @@ public final class Held implements AutoCloseable {
 
     private final Locks locks;
     private final List<String> keys;
-    private final String owner;
-    private final long lease;
-    private final long limit; // of maxHold
+    final String owner;
+    final long token;
+    final long lease;
+    private final long limit; // of maxHold, as a moment
     private final boolean isFixed; // it is not renewed
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
 
     // All below under the mutex.
-    private volatile long token;
     private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
     private boolean passing; // it is being passed on: nobody may rely on it
-    private boolean upgrading; // the token may be another one than is known
+    private boolean upgrading; // the server may know it by a new token
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
@@ -35,7 +33,7 @@ public final class Held implements AutoCloseable {
         this.keys = r.keys;
         this.owner = owner;
         this.lease = r.lease;
-        this.limit = Clock.now() + r.maxHold;
+        this.limit = r.reader == null ? Clock.now() + r.maxHold : r.reader.limit;
         this.isFixed = r.isFixed;
         this.token = token;
     }
@@ -287,47 +285,26 @@ public final class Held implements AutoCloseable {
         }
     }
 
-    /** Adds a write hold to the read hold. When the outcome is unknown, all is lost. */
-    boolean upgrade(long left, boolean interruptible) throws InterruptedException {
-        long began = Clock.now();
-        Node node = locks.node(key());
+    /**
+     * Adds a write hold to the read hold. Returns both, as another lock that takes the place of this one; null if others read for that
+     * long. When the outcome is unknown, all is lost.
+     */
+    Held upgrade(long wait, boolean interruptible) throws InterruptedException {
         locks.with(() -> upgrading = true);
-        var asked = node.ask(List.of("LOCK.WLOCK", key(), owner, "" + lease, "HOLDS", "1", "TOKEN", "" + token), owner, left);
         try {
-            Answer answer = Acquisition.await(asked, interruptible);
-            if (answer.error() != null) {
-                throw answer.error();
+            Held both = locks.take(key()).upgrading(this).within(wait, interruptible);
+            if (both != null) {
+                locks.with(() -> (state() ? this : both).end());
+                both.check();
             }
-            if (answer.token() == 0) { // it was not let in for so long, or the hold is gone
-                LockException problem = prolong(lease).join();
-                if (problem instanceof LockException.Lost || problem != null && left > Locks.FOREVER / 2) {
-                    throw problem;
-                }
-                check();
-                return false;
-            }
-            boolean isConfirmed = answer.token() <= token || locks.replicas == 0;
-            locks.with(() -> token = Math.max(token, answer.token()));
-            LockException problem = isConfirmed ? null : prolong(lease).join();
-            if (problem != null) {
-                throw problem;
-            }
-            check();
-            return true;
-        } catch (LockException.Refused e) { // it has changed nothing
-            if (isGone(e)) {
+            return both;
+        } catch (LockException e) {
+            if (!e.changedNothing() || isGone(e)) {
                 locks.with(this::lose);
-                check();
             }
-            if (!e.passes() || left <= Locks.LAST_PAUSE) {
-                throw e;
-            }
-            locks.refresh();
-            Acquisition.await(new CompletableFuture<Void>().completeOnTimeout(null, Locks.LAST_PAUSE, TimeUnit.MILLISECONDS), interruptible);
-            return upgrade(Math.max(0, left - (Clock.now() - began)), interruptible);
-        } catch (RuntimeException | InterruptedException e) {
+            throw isGone(e) ? gone() : e;
+        } catch (InterruptedException e) {
             locks.with(this::lose);
-            asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", e)));
             throw e;
         } finally {
             locks.with(() -> upgrading = false);
@@ -375,9 +352,8 @@ public final class Held implements AutoCloseable {
     /** Sends a renewal. Most errors prove nothing; another token shows that it was revoked, or taken over. Under the mutex. */
     private CompletableFuture<LockException> renew(long lease, Function<String, List<String>> words) {
         long sent = Clock.now();
-        long known = token;
         return each(words).thenApply(replies -> locks.get(() -> {
-            if (over || !replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply, known))) {
+            if (over || !replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply))) {
                 return gone();
             }
             var failures = failures(replies);
@@ -420,8 +396,8 @@ public final class Held implements AutoCloseable {
     }
 
     /** Whether it is the hold's token, before an upgrade or after. */
-    private boolean isToken(Object reply, long known) {
-        return reply instanceof Long now && (now == token || now == known || upgrading && now > token);
+    private boolean isToken(Object reply) {
+        return reply instanceof Long now && (now == token || upgrading && now > token);
     }
 
     /** Whether it is held at this moment. */

@@ -50,6 +50,11 @@ public class LockException extends IllegalMonitorStateException {
         public Busy(String key) {
             super("the lock " + key + " is held by somebody else", null);
         }
+
+        @Override
+        boolean changedNothing() {
+            return true;
+        }
     }
 
     /** Too few replicas had the lock in time: see {@link Locks.Builder#replicas}. A new lock was given back. */

@@ -198,6 +198,7 @@ public final class Locks implements AutoCloseable {
         String from; // the name that passed it on; null for a lock that is acquired
         long token; // by which it was passed on
         List<String> keys; // with those that are taken with it
+        Held reader; // which becomes a writer; null for any other lock
 
         private Request(String key) {
             this.key = Objects.requireNonNull(key, "key");
@@ -359,6 +360,12 @@ public final class Locks implements AutoCloseable {
             }
         }
 
+        Request upgrading(Held reader) {
+            this.reader = reader;
+            lease = reader.lease;
+            return this;
+        }
+
         /** Whether it takes over what was passed on. */
         boolean heir() {
             return from != null;
@@ -376,6 +383,9 @@ public final class Locks implements AutoCloseable {
             var words = new ArrayList<>(List.of(read ? "LOCK.RLOCK" : "LOCK.WLOCK", key, owner, "" + lease, "HOLDS", "" + permits));
             if (limit != null) {
                 words.addAll(List.of("LIMIT", "" + limit));
+            }
+            if (reader != null) {
+                words.addAll(List.of("TOKEN", "" + reader.token));
             }
             return words;
         }

@@ -24,13 +24,9 @@ public final class ThreadLock implements Lock {
 
     /** What a thread holds of one lock, and how often. The server knows of one hold. */
     static final class Hold {
-        private final Held held;
+        private Held held;
         private int reads;
         private int writes;
-
-        Hold(Held held) {
-            this.held = held;
-        }
     }
 
     ThreadLock(Locks locks, String key, Duration lease, boolean read) {
@@ -86,17 +82,19 @@ public final class ThreadLock implements Lock {
             if (held == null) {
                 return false;
             }
-            hold = new Hold(held);
+            hold = new Hold();
+            hold.held = held;
             locks.ofThread.get().put(key, hold);
         } else if (interruptible && Thread.interrupted()) {
             throw new InterruptedException();
         } else {
             hold.held.check();
-            if (!read && hold.writes == 0 && !hold.held.upgrade(wait, interruptible)) {
-                if (wait == Locks.FOREVER) {
-                    throw new LockException.Busy(key);
+            if (!read && hold.writes == 0) {
+                Held both = hold.held.upgrade(wait, interruptible);
+                if (both == null) {
+                    return false;
                 }
-                return false;
+                hold.held = both;
             }
         }
         count(hold, +1);
