@@ -26,6 +26,9 @@ final class Acquisition {
         locks.job(+1);
         outcome.whenComplete((held, error) -> locks.job(-1));
         attempt();
+        if (r.reader != null) { // once it has left, no letter comes
+            r.reader.lost().thenRun(() -> outcome.completeExceptionally(new LockException.Lost(r.key)));
+        }
     }
 
     /** The lock, when it is granted. A thread that is interrupted leaves nothing behind, or waits on. */

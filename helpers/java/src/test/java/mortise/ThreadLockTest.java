@@ -245,6 +245,23 @@ class ThreadLockTest extends EachClient {
 
     @ParameterizedTest
     @EnumSource
+    void a_reader_that_waits_to_write_learns_that_its_lock_was_lost(Via via) throws Exception {
+        locks(via).take("k").read().acquire();
+        var locks = new Locks(new Between(via.connect(server.port), (words, real) ->
+            words.get(0).equals("LOCK.RENEW") ? new LockException.Refused("BUSY as if it were") : real.apply(words)));
+        open.add(locks);
+        var upgrading = start(() -> {
+            var both = locks.readWriteLock("k", Duration.ofSeconds(2));
+            both.readLock().lock();
+            both.writeLock().lock();
+            return null;
+        });
+        var e = assertThrows(ExecutionException.class, () -> upgrading.get(30, TimeUnit.SECONDS));
+        assertTrue(e.getCause() instanceof LockException.Lost, e.toString());
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void a_writer_keeps_the_others_out_where_a_full_server_does_not_let_it_go_on_as_a_reader(Via via) throws Exception {
         var both = locks(via).readWriteLock("k");
         both.writeLock().lock();
