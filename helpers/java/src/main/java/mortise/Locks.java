@@ -10,6 +10,8 @@ import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
@@ -50,8 +52,14 @@ public final class Locks implements AutoCloseable {
     final ThreadLocal<Map<String, ThreadLock.Hold>> ofThread = ThreadLocal.withInitial(HashMap::new); // by key
     volatile boolean closing; // no lock is taken any more
     private final CompletableFuture<Void> stopped = new CompletableFuture<>(); // nothing is sent any more
-    private final Executor threads = Threads.listeners();
-    private final ScheduledThreadPoolExecutor timer = Threads.timer();
+    /**
+     * For what a program does when a lock is granted or lost. It may block, also until another lock is granted: so there is a thread for
+     * each that is at work.
+     */
+    private final Executor threads = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 1, TimeUnit.SECONDS, new SynchronousQueue<>(),
+        run -> Threads.daemon("mortise-lost", run));
+    private final ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1,
+        run -> Threads.daemon("mortise-timer", run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     final Keeper keeper = new Keeper(this);
 
     final ReentrantLock mutex = new ReentrantLock(); // of all below, of every mailbox, of every hold and of the keeper
