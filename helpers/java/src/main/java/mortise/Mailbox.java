@@ -16,7 +16,7 @@ final class Mailbox {
 
     private final Locks locks;
     private final String server;
-    private final Link link;
+    final Link link;
 
     // All below under the locks' mutex.
     private final Map<String, CompletableFuture<Answer>> pending = new HashMap<>(); // by owner
@@ -78,10 +78,6 @@ final class Mailbox {
     /** Ends all waits: nothing will come. */
     void giveUp(LockException why) {
         locks.get(() -> List.copyOf(pending.values())).forEach(answer -> answer.complete(Answer.failed(why)));
-    }
-
-    void reconnect() {
-        link.reconnect();
     }
 
     void end() {

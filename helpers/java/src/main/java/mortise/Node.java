@@ -146,7 +146,7 @@ final class Node {
         }
         link.reconnect();
         renewing.reconnect();
-        mail.reconnect();
+        mail.link.reconnect();
         locks.refresh();
         boolean isReplica = had instanceof LockException e && e.getMessage().contains("WAIT cannot be used with replica");
         return had instanceof LockException e && !isReplica ? e
