@@ -3,7 +3,6 @@ package mortise.jedis;
 import java.net.Socket;
 import java.time.Duration;
 import java.util.List;
-import java.util.Objects;
 import java.util.Set;
 import java.util.function.Function;
 import java.util.stream.Stream;
@@ -15,6 +14,7 @@ import redis.clients.jedis.DefaultJedisSocketFactory;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.commands.ProtocolCommand;
+import redis.clients.jedis.exceptions.JedisConnectionException;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.providers.ClusterConnectionProvider;
 import redis.clients.jedis.providers.SentineledConnectionProvider;
@@ -70,8 +70,13 @@ public final class JedisClient implements Client {
     /** A cluster, found from any of its nodes. */
     public static JedisClient cluster(Set<HostAndPort> nodes, JedisClientConfig config) {
         var provider = new ClusterConnectionProvider(nodes, limited(config));
-        Function<String, HostAndPort> serverOf = key ->
-            Objects.requireNonNull(provider.getNode(JedisClusterCRC16.getSlot(key)), () -> "nobody serves the slot of " + key);
+        Function<String, HostAndPort> serverOf = key -> {
+            HostAndPort node = provider.getNode(JedisClusterCRC16.getSlot(key));
+            if (node == null) {
+                throw new JedisConnectionException("nobody serves the slot of " + key);
+            }
+            return node;
+        };
         return new JedisClient(config, serverOf, provider::renewSlotCache, provider::close);
     }
 

@@ -21,7 +21,6 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -95,8 +94,10 @@ public final class LettuceClient implements Client {
             return primary;
         }
         RedisClusterNode node = cluster.getPartitions().getPartitionBySlot(SlotHash.getSlot(key));
-        RedisURI at = Objects.requireNonNull(node, () -> "nobody serves the slot of " + key).getUri();
-        return at.getHost() + ":" + at.getPort();
+        if (node == null) {
+            throw new RedisConnectionException("nobody serves the slot of " + key);
+        }
+        return node.getUri().getHost() + ":" + node.getUri().getPort();
     }
 
     @Override
