@@ -26,11 +26,6 @@ class MortiseStore extends RedisStore
         return new MortiseLock($this, $this->lockName($name), (int) $seconds, $owner);
     }
 
-    public function restoreLock($name, $owner)
-    {
-        return $this->lock($name, 0, $owner);
-    }
-
     /** So many at a time, in the order in which they came. */
     public function semaphore(string $name, int $limit, mixed $seconds): Lock
     {
