@@ -74,17 +74,18 @@ final class Clock
 
     /** For how many ms the machine has slept since the clock was first read. */
     private static float $slept = 0.0;
-    /** The wall clock less hrtime(), which stands still while the machine sleeps, when that was last looked at. */
-    private static ?float $wall = null;
-    /** The uptime less hrtime(), when it was last read. */
-    private static ?float $uptime = null;
+    /** The wall clock less hrtime(), which stands still while the machine sleeps, when that was last looked at; INF before. */
+    private static float $wall = INF;
+    /** The uptime less hrtime(), when it was last read; -INF before. */
+    private static float $uptime = -INF;
 
     /** Reads the uptime, which is slow, only if the wall clock moved against hrtime(): then the machine slept, or somebody set the clock. */
     public static function now(): float
     {
         $wall = microtime(true) * 1000;
         $now = hrtime(true) / 1e6;
-        if (self::$wall === null || abs($wall - $now - self::$wall) > self::EXACT) {
+        $moved = $wall - $now - self::$wall;
+        if ($moved > self::EXACT || $moved < -self::EXACT) {
             self::look($wall - $now);
         }
         return $now + self::$slept;
@@ -93,26 +94,16 @@ final class Clock
     /** Asks the uptime which of the two it was. Where it cannot be read, a clock that was set forward counts as a sleep. */
     private static function look(float $wall): void
     {
-        $uptime = self::byUptime();
-        $slept = $uptime === null || self::$uptime === null ? $wall - (self::$wall ?? $wall) : $uptime - self::$uptime;
-        self::$slept += max(0.0, $slept);
-        self::$uptime = $uptime === null ? self::$uptime : max($uptime, self::$uptime ?? $uptime);
-        self::$wall = $wall;
-    }
-
-    private static function byUptime(): ?float
-    {
         // The first time, too little only has locks given up early.
-        $readings = self::$wall === null ? 1 : self::READINGS;
-        for ($slept = -INF; $readings > 0; $readings--) {
-            $uptime = @file_get_contents(self::UPTIME);
-            if ($uptime === false) {
-                return null;
-            }
+        $readings = self::$uptime === -INF ? 1 : self::READINGS;
+        for ($uptime = -INF; $readings > 0 && ($read = @file_get_contents(self::UPTIME)) !== false; $readings--) {
             // At least so much, whatever came between: the uptime is rounded down, and hrtime() is read after it.
-            $slept = max($slept, (float) $uptime * 1000 - hrtime(true) / 1e6);
+            $uptime = max($uptime, (float) $read * 1000 - hrtime(true) / 1e6);
         }
-        return $slept;
+        $slept = $uptime === -INF || self::$uptime === -INF ? $wall - self::$wall : $uptime - self::$uptime;
+        self::$slept += max(0.0, $slept);
+        self::$uptime = max($uptime, self::$uptime);
+        self::$wall = $wall;
     }
 }
 
