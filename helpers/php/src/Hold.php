@@ -145,7 +145,7 @@ final class Hold
         $end = min($end, $sent + 1000 * self::PATIENCE);
         foreach ($this->names as $name) {
             $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
-            if ($this->locks->insist(fn () => $this->locks->send($words), $end) !== $this->token) {
+            if ($this->locks->insist($words, $end) !== $this->token) {
                 throw $this->lose('the server knows it no longer');
             }
         }

@@ -190,31 +190,33 @@ final class Locks
         return $this->connection->call($words, $seconds, $sent, $wait);
     }
 
-    /**
-     * @internal Tries again what failed only for now, until the clock shows `$end`; without an end, until the server has answered nothing
-     *     for 10 s. Each attempt is given its time, of which `$now` is the first.
-     */
-    public function insist(\Closure $attempt, float $end, ?float $now = null): mixed
+    /** @internal Sends one command until it is answered, or `pause()` throws. */
+    public function insist(array $words, float $end): mixed
     {
-        for ($silent = null;; usleep(self::PAUSE), $now = null) {
+        for ($silent = null;;) {
             try {
-                return $attempt($now ?? Clock::now());
-            } catch (Lost $lost) { // granted, and over before it was known
-                if (Clock::now() >= $end) {
-                    throw $lost;
-                }
-            } catch (Refused $refused) {
-                if (!$refused->isPassing() || Clock::now() >= $end) {
-                    throw $refused;
-                }
-                $silent = null;
-            } catch (Unavailable $trouble) {
-                $silent ??= Clock::now();
-                if (Clock::now() >= ($end === INF ? $silent + 1000 * self::PATIENCE : $end)) {
-                    throw $trouble;
-                }
+                return $this->send($words);
+            } catch (LockException $trouble) {
+                $silent = $this->pause($trouble, $end, $silent);
             }
         }
+    }
+
+    /**
+     * @internal Pauses before an attempt that failed only for now is made again, and returns since when the server has answered nothing,
+     *     which was `$silent` before. Throws the trouble if it is of another kind, or the clock shows `$end`; without an end, after 10 s
+     *     without an answer.
+     */
+    public function pause(LockException $trouble, float $end, ?float $silent): ?float
+    {
+        $now = Clock::now();
+        $silent = $trouble instanceof Unavailable ? $silent ?? $now : null;
+        $last = $silent !== null && $end === INF ? $silent + 1000 * self::PATIENCE : $end;
+        if ($now >= $last || ($trouble instanceof Refused && !$trouble->isPassing())) {
+            throw $trouble;
+        }
+        usleep(self::PAUSE);
+        return $silent;
     }
 
     /** @internal Leaves locks by a name of unknown outcome: now if the server answers, else before the next command, or when this object goes. */
@@ -349,18 +351,20 @@ final class Lock
     public function acquire(float $wait = 0.0): ?Hold
     {
         $now = Clock::now();
-        $end = $now + 1000 * max(0, $wait);
-        for (;; $now = null) {
-            $left = INF;
-            $hold = $this->locks->insist(function (float $sent) use ($end, &$left) {
-                $left = max(0, $end - $sent) / 1000;
-                return $this->locks->attempt($this, min($left, self::SLICE), $sent);
-            }, $end, $now);
-            if ($hold !== null) { // without a jump, at which PHP runs signals' handlers: one could throw, and nobody would have the hold
-                return $hold;
-            }
-            if ($left <= self::SLICE) {
-                return null;
+        $end = $now + 1000 * max(0.0, $wait);
+        for ($silent = null;; $now = Clock::now()) {
+            $left = max(0.0, $end - $now) / 1000;
+            try {
+                $hold = $this->locks->attempt($this, min($left, self::SLICE), $now);
+                if ($hold !== null) { // without a jump, at which PHP runs signals' handlers: one could throw, and nobody would have the hold
+                    return $hold;
+                }
+                if ($left <= self::SLICE) {
+                    return null;
+                }
+                $silent = null;
+            } catch (LockException $trouble) { // a Lost, too: it was over before it was known
+                $silent = $this->locks->pause($trouble, $end, $silent);
             }
         }
     }
