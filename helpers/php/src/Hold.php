@@ -12,8 +12,6 @@ use function count, getmypid, in_array, max, min;
 
 final class Hold
 {
-    private const PATIENCE = 10.0; // seconds for which a refresh bears a server that answers nothing
-
     private readonly int $process;
     /** The first lock's name, and the only one but after `Locks::all()`. */
     public readonly string $name;
@@ -23,7 +21,7 @@ final class Hold
     private bool $givenUp = false;
 
     /**
-     * @internal `$sent` is when the request was sent that was granted; without it, another process holds.
+     * @internal `$until` is when it no longer counts as held; without it, another process holds.
      *
      * @param list<string> $names
      */
@@ -32,14 +30,18 @@ final class Hold
         public readonly array $names,
         public readonly string $owner,
         private int $token,
-        private readonly float $lease = 30.0,
-        ?float $sent = null,
+        private readonly float $lease,
+        ?float $until = null,
     ) {
         $this->name = $names[0];
         $this->process = $locks->process;
-        if ($sent !== null) {
-            $this->believe($sent, $lease);
-        }
+        $this->until = $until;
+    }
+
+    /** @internal Until when a hold counts as held by a request that was sent at that time. */
+    public static function until(float $sent, float $lease): float
+    {
+        return $sent + $lease * 990 - 2 - Clock::ERROR;
     }
 
     /** Larger than every token granted before: send it with each write, and let the store refuse smaller ones. */
@@ -73,27 +75,15 @@ final class Hold
         return ($info['token'] ?? null) === $this->token ? $info : null;
     }
 
-    /**
-     * @internal Asks anew if less than half of the lease is left: it began with the grant, and nobody knows when that was. The request
-     * was to end `$wait` seconds after `$sent`.
-     */
-    public function confirm(float $sent, float $wait): void
-    {
-        if ($this->until - Clock::now() < $this->lease * 500) {
-            $this->until = null;
-            $this->renew($this->lease, $sent + 1000 * $wait);
-        }
-    }
-
     /** @internal Whether this process has it to give back. To a child of fork() a lock of its parent is one that it does not hold. */
     public function isOwn(): bool
     {
         return !$this->givenUp && $this->process === getmypid();
     }
 
-    private function believe(float $sent, float $lease): void
+    private function isOver(): bool
     {
-        $this->until = max($this->until ?? 0.0, $sent + $lease * 990 - 2 - Clock::ERROR);
+        return $this->lost || ($this->until !== null && $this->until <= Clock::now());
     }
 
     /** Refuses a hold that is over, before it sends any command. */
@@ -102,7 +92,7 @@ final class Hold
         if (!$this->isOwn()) {
             throw new \LogicException("Cannot $what the lock $this->name: it was released or passed on, or another process holds it");
         }
-        if ($this->lost || ($this->until !== null && $this->until <= Clock::now())) {
+        if ($this->isOver()) {
             throw $this->lose("it was over before its $what");
         }
     }
@@ -138,11 +128,12 @@ final class Hold
         $this->renew($lease ?? $this->lease, $this->until ?? INF);
     }
 
-    private function renew(float $lease, float $end): void
+    /** @internal `refresh()` until the clock shows `$end`. */
+    public function renew(float $lease, float $end): void
     {
         // The belief counts from the first time that it was sent, so that it does not matter which was answered.
         $sent = Clock::now();
-        $end = min($end, $sent + 1000 * self::PATIENCE);
+        $end = min($end, $sent + 1000 * Locks::PATIENCE);
         foreach ($this->names as $name) {
             $words = ['LOCK.RENEW', $name, $this->owner, Lock::milliseconds($lease), 'TOKEN', $this->token];
             if ($this->locks->insist($words, $end) !== $this->token) {
@@ -152,7 +143,7 @@ final class Hold
         if ($this->until !== null && !$this->held()) { // a lock that has run out is never held again
             throw $this->lose('it was over before its refresh was answered');
         }
-        $this->believe($sent, $lease);
+        $this->until = max($this->until ?? 0.0, self::until($sent, $lease));
     }
 
     /**
@@ -162,7 +153,18 @@ final class Hold
      */
     public function release(): void
     {
-        $this->mine('release');
+        $this->giveBack() || $this->mine('release');
+    }
+
+    /** @internal `release()`, or false if this process does not have it to give back. */
+    public function giveBack(): bool
+    {
+        if (!$this->isOwn()) {
+            return false;
+        }
+        if ($this->isOver()) {
+            throw $this->lose('it was over before its release');
+        }
         $this->givenUp = true;
         try {
             $left = $this->each('LOCK.RELEASE', [$this->owner, 'ALL', 'TOKEN', $this->token]);
@@ -170,13 +172,11 @@ final class Hold
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
             $this->lost || $this->locks->leave($this->owner, ...$this->names);
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
-                return;
+                return true;
             }
             throw $trouble;
         }
-        if (in_array(null, $left, true)) {
-            throw $this->lose('it was over before its release');
-        }
+        return in_array(null, $left, true) ? throw $this->lose('it was over before its release') : true;
     }
 
     /**
@@ -231,7 +231,7 @@ final class Hold
             return $this->isKnown() ? false : throw $this->lose('the server knows it no longer');
         }
         $this->token = $token;
-        $this->believe($sent, $this->lease);
+        $this->until = max($this->until ?? 0.0, self::until($sent, $this->lease));
         return true;
     }
 

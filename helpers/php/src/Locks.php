@@ -21,7 +21,8 @@ final class Locks
     private const REPLY = 2.0; // seconds in which the server has to answer
     private const LATE = 1.0; // seconds after the end of a wait in which its answer may still come
     private const LEAVE = 0.5; // seconds in which a LEAVE has to be answered, or is sent again later
-    private const PATIENCE = 10.0; // seconds for which a wait without a limit bears a server that answers nothing
+    /** @internal Seconds for which a refresh, or a wait without a limit, bears a server that answers nothing. */
+    public const PATIENCE = 10.0;
     private const PAUSE = 50_000; // µs between attempts of which the server has answered nothing useful
     private const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that has left changes nothing
 
@@ -121,7 +122,7 @@ final class Locks
         $sent = Clock::now();
         try {
             $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
-            return $passed === null ? null : new Hold($this, [$name], $own, $passed, $lease, $sent);
+            return $passed === null ? null : new Hold($this, [$name], $own, $passed, $lease, Hold::until($sent, $lease));
         } catch (\Throwable $trouble) {
             $trouble instanceof Refused || $this->leave($own, $name);
             throw $trouble;
@@ -273,8 +274,11 @@ final class Locks
             $this->asked[$owner] = $lock->names;
             $token = $this->send($lock->words($owner, $waits), $isSent, $waits > 0 ? $wait + self::LATE : self::REPLY, $waits);
             if ($token !== null) {
-                $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $sent);
-                $hold->confirm($sent, $wait);
+                $until = Hold::until($sent, $lock->lease);
+                // The lease began with the grant, and nobody knows when that was: past half of it, the server is asked anew.
+                $isLate = $until - Clock::now() < $lock->lease * 500;
+                $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $isLate ? null : $until);
+                $isLate && $hold->renew($lock->lease, $sent + 1000 * $wait);
             }
             unset($this->asked[$owner]);
             return $hold;
@@ -386,7 +390,7 @@ final class Lock
             } catch (\Throwable $failed) {
             } finally { // which a fiber that is destroyed runs, too
                 try {
-                    $hold->isOwn() && $hold->release();
+                    $hold->giveBack();
                 } finally {
                     $failed && throw $failed; // with what was thrown here as its previous one
                 }

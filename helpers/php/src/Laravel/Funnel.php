@@ -28,7 +28,7 @@ final class Funnel extends ConcurrencyLimiterBuilder
                     return $callback();
                 } finally {
                     try {
-                        $hold->isOwn() && $hold->release();
+                        $hold->giveBack();
                     } catch (Lost) { // releaseAfter was over before: as Laravel's, which does not notice
                     }
                 }

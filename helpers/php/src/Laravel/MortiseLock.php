@@ -61,9 +61,7 @@ final class MortiseLock extends LaravelLock
     public function release()
     {
         try {
-            $hold = $this->hold();
-            $hold?->release();
-            return $hold !== null;
+            return ($this->hold ?? $this->restored())?->giveBack() ?? false;
         } catch (Lost) {
             return false;
         }
@@ -93,9 +91,12 @@ final class MortiseLock extends LaravelLock
      */
     public function hold(): ?Hold
     {
-        if ($this->hold !== null) {
-            return $this->hold->isOwn() ? $this->hold : null;
-        }
+        $hold = $this->hold ?? $this->restored();
+        return $hold?->isOwn() ? $hold : null;
+    }
+
+    private function restored(): ?Hold
+    {
         foreach ($this->locks->holders($this->name) as $holder) {
             if (self::laravels($holder['owner']) === $this->owner) {
                 return $this->locks->hold($this->name, $holder['owner'], $holder['token'], $this->store->lease($this->seconds));
