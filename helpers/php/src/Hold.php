@@ -167,7 +167,7 @@ final class Hold
         }
         $this->givenUp = true;
         try {
-            $left = $this->each('LOCK.RELEASE', [$this->owner, 'ALL', 'TOKEN', $this->token]);
+            $left = $this->each('LOCK.RELEASE', ['ALL']);
         } catch (\Throwable $trouble) {
             // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
             $this->lost || $this->locks->leave($this->owner, ...$this->names);
@@ -211,7 +211,7 @@ final class Hold
     /** @return list<?int> the new tokens */
     private function pass(string $heir, float $lease): array
     {
-        $tokens = $this->each('LOCK.PASS', [$this->owner, $heir, Lock::milliseconds($lease), 'TOKEN', $this->token], $heir);
+        $tokens = $this->each('LOCK.PASS', [$heir, Lock::milliseconds($lease)], $heir);
         $this->givenUp = true;
         return $tokens;
     }
@@ -226,7 +226,7 @@ final class Hold
     {
         $this->single('upgrade');
         $sent = Clock::now();
-        [$token] = $this->each('LOCK.WLOCK', [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', 1, 'TOKEN', $this->token]);
+        [$token] = $this->each('LOCK.WLOCK', [Lock::milliseconds($this->lease), 'HOLDS', 1]);
         if ($token === null) {
             return $this->isKnown() ? false : throw $this->lose('the server knows it no longer');
         }
@@ -248,15 +248,15 @@ final class Hold
         if ($write === 0) {
             throw new \LogicException("Cannot downgrade the lock $this->name: it is held for reading only");
         }
-        $words = [$this->owner, Lock::milliseconds($this->lease), 'HOLDS', max(1, $read), 'TOKEN', $this->token];
-        [$token] = $this->each('LOCK.RLOCK', $words);
-        if ($token === null || $this->each('LOCK.RELEASE', [$this->owner, 'WRITE', 'HOLDS', 0, 'TOKEN', $token]) === [null]) {
+        $reading = [Lock::milliseconds($this->lease), 'HOLDS', max(1, $read)];
+        [$token] = $this->each('LOCK.RLOCK', $reading);
+        if ($token === null || $this->each('LOCK.RELEASE', ['WRITE', 'HOLDS', 0]) === [null]) {
             throw $this->lose('it was over before its downgrade');
         }
     }
 
     /**
-     * Sends a command for each of the locks. If an outcome is unknown, or not that of the others, this hold ends, also one that another
+     * Sends a command for what is held of each of the locks. If an outcome is unknown, or not that of the others, this hold ends, also one that another
      * process took, and `$heir` leaves, too.
      */
     private function each(string $command, array $more, ?string $heir = null): array
@@ -265,7 +265,7 @@ final class Hold
         $sent = false; // if a LEAVE before it gets no reply
         try {
             foreach ($this->names as $name) {
-                $replies[] = $this->locks->send([$command, $name, ...$more], $sent);
+                $replies[] = $this->locks->send([$command, $name, $this->owner, ...$more, 'TOKEN', $this->token], $sent);
             }
             return $replies;
         } catch (\Throwable $trouble) {

@@ -174,7 +174,8 @@ final class Locks
     public function owner(string $prefix = ''): string
     {
         $this->here();
-        return "$prefix$this->id:" . $this->count++;
+        $count = $this->count++;
+        return "$prefix$this->id:$count";
     }
 
     /** @internal Sends one command, after what has to leave. */
@@ -332,17 +333,20 @@ final class Lock
         if (!($lease >= 0.02 && $lease < 1e12)) {
             throw new \InvalidArgumentException("A lease is 0.02 seconds at least, and not $lease");
         }
-        return (int) round($lease * 1000);
+        return (int) ($lease * 1000 + 0.5);
     }
 
     /** @internal @return list<string|int> */
     public function words(string $owner, int $wait): array
     {
-        // WAIT 0 would be without a limit.
-        $options = $wait > 0 ? [...$this->options, 'WAIT', $wait] : $this->options;
-        return $this->command === 'LOCK.MACQUIRE'
-            ? [$this->command, $owner, $this->milliseconds, count($this->names), ...$this->names, ...$options]
-            : [$this->command, $this->names[0], $owner, $this->milliseconds, ...$options];
+        $words = $this->command === 'LOCK.MACQUIRE'
+            ? [$this->command, $owner, $this->milliseconds, count($this->names), ...$this->names]
+            : [$this->command, $this->names[0], $owner, $this->milliseconds, ...$this->options];
+        if ($wait > 0) { // 0 would be without a limit
+            $words[] = 'WAIT';
+            $words[] = $wait;
+        }
+        return $words;
     }
 
     /**
