@@ -232,9 +232,8 @@ final class Connection
                 }
             }
             $sent = true;
-            $reply = $this->client instanceof \Redis
-                ? self::askPhpredis($this->client, $words, $seconds)
-                : self::askPredis($this->client, $words, $seconds);
+            $client = $this->client;
+            $reply = $client instanceof \Redis ? self::askPhpredis($client, $words, $seconds) : self::askPredis($client, $words, $seconds);
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();
             $this->busy = false;
@@ -266,12 +265,15 @@ final class Connection
     private static function askPhpredis(\Redis $client, array $words, float $seconds): mixed
     {
         $client->setOption(\Redis::OPT_READ_TIMEOUT, $seconds);
-        $reply = $trouble = null;
+        $trouble = null;
         try {
             $reply = $client->rawCommand(...$words);
+            if (is_int($reply)) {
+                return $reply;
+            }
         } catch (\RedisException $trouble) { // a server's error, too, by its first word
         }
-        $error = is_int($reply) ? null : $client->getLastError();
+        $error = $client->getLastError();
         if ($error !== null) {
             $client->clearLastError();
             return self::refusal($error);
