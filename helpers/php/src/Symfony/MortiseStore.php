@@ -62,20 +62,17 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
                 default => usleep(self::POLL),
             };
         }
-        $hold ?? $this->acquire($key, $mode, $wait);
-        $this->checkNotExpired($key);
-    }
-
-    private function acquire(Key $key, string $mode, float $wait): void
-    {
-        $locks = $this->locks;
-        $lock = $mode === 'read' ? $locks->read((string) $key, $this->initialTtl) : $locks->lock((string) $key, $this->initialTtl);
-        $hold = $lock->acquire($wait) ?? throw new LockConflictedException();
-        $this->keep($key, $hold->owner, $hold->token(), $mode, $this->initialTtl);
-        if ($wait > 0.0) {
-            $key->resetLifetime(); // the wait is no part of it
+        if ($hold === null) {
+            $locks = $this->locks;
+            $lock = $mode === 'read' ? $locks->read((string) $key, $this->initialTtl) : $locks->lock((string) $key, $this->initialTtl);
+            $hold = $lock->acquire($wait) ?? throw new LockConflictedException();
+            $this->keep($key, $hold->owner, $hold->token(), $mode, $this->initialTtl);
+            if ($wait > 0.0) {
+                $key->resetLifetime(); // the wait is no part of it
+            }
+            $key->reduceLifetime($hold->left());
         }
-        $key->reduceLifetime($hold->left());
+        $this->checkNotExpired($key);
     }
 
     /** What a key holds already, in this mode now; whether it is. */
