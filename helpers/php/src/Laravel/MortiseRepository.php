@@ -24,10 +24,6 @@ class MortiseRepository extends Repository
 
     private function name(mixed $name): string
     {
-        return match (true) {
-            $name instanceof \BackedEnum => (string) $name->value,
-            $name instanceof \UnitEnum => $name->name,
-            default => (string) $name,
-        };
+        return (string) ($name instanceof \UnitEnum ? $name->value ?? $name->name : $name);
     }
 }
