@@ -15,9 +15,8 @@ class MortiseServiceProvider extends ServiceProvider
     public function register(): void
     {
         $this->callAfterResolving('cache', function (CacheManager $cache) {
-            $cache->extend('mortise', function ($app, array $config) { // which Laravel makes a method of its own class
-                return MortiseServiceProvider::store($app, $config);
-            });
+            // Laravel makes the function a method of its own class.
+            $cache->extend('mortise', fn ($app, array $config) => MortiseServiceProvider::store($app, $config));
         });
     }
 
