@@ -20,34 +20,14 @@ use Mortise\Lost;
 final class MortiseLock extends LaravelLock
 {
     private ?Hold $hold = null;
-    private readonly Locks $locks;
 
-    public function __construct(private readonly MortiseStore $store, string $name, int $seconds, string $owner)
+    public function __construct(private MortiseStore $store, private Locks $locks, string $name, int $seconds, string $owner)
     {
         parent::__construct($name, $seconds, $owner);
-        $this->locks = $store->locks();
     }
 
-    public function acquire()
-    {
-        return $this->wait(0.0);
-    }
-
-    /** As Laravel's, but it waits in the server's queue, and for `$seconds` to the millisecond. */
-    public function block($seconds, $callback = null)
-    {
-        if (!is_callable($callback)) {
-            return $this->wait((float) $seconds) ?: throw new LockTimeoutException();
-        }
-        $before = $this->hold;
-        try { // around the wait, too: a signal's handler may throw before the callback
-            return $this->wait((float) $seconds) ? $callback() : throw new LockTimeoutException();
-        } finally {
-            $this->hold === $before || $this->release();
-        }
-    }
-
-    private function wait(float $seconds): bool
+    /** Waits for up to `$seconds`. */
+    public function acquire(float $seconds = 0.0): bool
     {
         $hold = (new Lock($this->locks, 'LOCK.ACQUIRE', [$this->name], $this->store->lease($this->seconds), "$this->owner#"))->acquire($seconds);
         if ($hold !== null) { // without a jump, see Lock::acquire()
@@ -55,6 +35,20 @@ final class MortiseLock extends LaravelLock
             return true;
         }
         return false;
+    }
+
+    /** As Laravel's, but it waits in the server's queue, and for `$seconds` to the millisecond. */
+    public function block($seconds, $callback = null)
+    {
+        if (!is_callable($callback)) {
+            return $this->acquire((float) $seconds) ?: throw new LockTimeoutException();
+        }
+        $before = $this->hold;
+        try { // around the wait, too: a signal's handler may throw before the callback
+            return $this->acquire((float) $seconds) ? $callback() : throw new LockTimeoutException();
+        } finally {
+            $this->hold === $before || $this->release();
+        }
     }
 
     /** False where it was lost, or was another's. */

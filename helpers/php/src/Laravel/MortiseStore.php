@@ -23,7 +23,7 @@ class MortiseStore extends RedisStore
     public function lock($name, $seconds = 0, $owner = null)
     {
         $owner = $owner === null ? Locks::random() : (string) $owner;
-        return new MortiseLock($this, $this->lockName($name), (int) $seconds, $owner);
+        return new MortiseLock($this, $this->locks(), $this->lockName($name), (int) $seconds, $owner);
     }
 
     /** So many at a time, in the order in which they came. */
@@ -49,7 +49,7 @@ class MortiseStore extends RedisStore
     {
         $client = $this->lockConnection()->client();
         $name = $this->prefix . $name;
-        return $client instanceof \Predis\ClientInterface ? $client->getOptions()->prefix?->getPrefix() . $name : $client->_prefix($name);
+        return $client instanceof \Redis ? $client->_prefix($name) : $client->getOptions()->prefix?->getPrefix() . $name;
     }
 
     /** Names the server. The manager opens connections with all that is configured, but none that is persistent: those are shared. */
