@@ -57,9 +57,7 @@ final class Locks
         if ($this->process === getmypid()) {
             return;
         }
-        if ($this->process !== null) {
-            self::$inherited[] = $this->connection;
-        }
+        $this->process === null || self::$inherited[] = $this->connection;
         $this->connection = new Connection($this->connect);
         $this->process = getmypid();
         $this->id = self::random();
@@ -225,16 +223,21 @@ final class Locks
     public function leave(string $owner, string ...$names): void
     {
         $this->here();
-        $this->leaves += self::leaving($owner, $names);
+        $this->leaveAll([$owner => $names]);
+    }
+
+    /** @param array<string, list<string>> $asked as those of requests in flight */
+    private function leaveAll(array $asked): void
+    {
+        foreach ($asked as $owner => $names) {
+            foreach ($names as $name) {
+                $this->leaves["$owner $name"] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
+            }
+        }
         try {
             $this->sendLeaves();
         } catch (LockException | \InvalidArgumentException) { // the last of a client that nobody can connect
         }
-    }
-
-    private static function leaving(string $owner, array $names): array
-    {
-        return array_merge(...array_map(fn ($name) => ["$owner $name" => ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR]], $names));
     }
 
     private function sendLeaves(): void
@@ -254,13 +257,7 @@ final class Locks
     public function __destruct()
     {
         if ($this->process === getmypid()) {
-            foreach ($this->asked as $owner => $names) { // exit() runs no other code
-                $this->leaves += self::leaving($owner, $names);
-            }
-            try {
-                $this->sendLeaves();
-            } catch (LockException | \InvalidArgumentException) {
-            }
+            $this->leaveAll($this->asked); // exit() runs no other code
         }
     }
 
