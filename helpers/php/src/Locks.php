@@ -117,14 +117,8 @@ final class Locks
     public function takeOver(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
     {
         $own = $this->owner();
-        $sent = Clock::now();
-        try {
-            $passed = $this->call(['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token]);
-            return $passed === null ? null : new Hold($this, [$name], $own, $passed, $lease, Hold::until($sent, $lease));
-        } catch (\Throwable $trouble) {
-            $trouble instanceof Refused || $this->leave($own, $name);
-            throw $trouble;
-        }
+        $words = ['LOCK.PASS', $name, $owner, $own, Lock::milliseconds($lease), 'TOKEN', $token];
+        return $this->request($words, $own, [$name], $lease, Clock::now());
     }
 
     /** What another process holds, to be released here or asked about; nothing is asked now. */
@@ -184,10 +178,10 @@ final class Locks
     }
 
     /** @internal `call()` without `here()`, for callers that have checked the process already: getmypid() is a system call. */
-    public function send(array $words, ?bool &$sent = null, float $seconds = self::REPLY, int $wait = 0): mixed
+    public function send(array $words, ?bool &$sent = null, int $wait = 0): mixed
     {
         $this->leaves === [] || $this->sendLeaves();
-        return $this->connection->call($words, $seconds, $sent, $wait);
+        return $this->connection->call($words, $wait > 0 ? $wait / 1000 + self::LATE : self::REPLY, $sent, $wait);
     }
 
     /** @internal Sends one command until it is answered, or `pause()` throws. */
@@ -261,28 +255,26 @@ final class Locks
         }
     }
 
-    /** @internal One request, under one name, of which `$sent` is the time. */
-    public function attempt(Lock $lock, float $wait, float $sent): ?Hold
+    /** @internal What a request gets that was made at `$sent` for a name that was never used before, and waits for so many ms. */
+    public function request(array $words, string $owner, array $names, float $lease, float $sent, int $wait = 0): ?Hold
     {
-        $owner = $this->owner($lock->prefix);
         $isSent = false;
         $hold = null;
-        $waits = (int) ($wait * 1000);
         try {
-            $this->asked[$owner] = $lock->names;
-            $token = $this->send($lock->words($owner, $waits), $isSent, $waits > 0 ? $wait + self::LATE : self::REPLY, $waits);
+            $this->asked[$owner] = $names;
+            $token = $this->send($words, $isSent, $wait);
             if ($token !== null) {
-                $until = Hold::until($sent, $lock->lease);
+                $until = Hold::until($sent, $lease);
                 // The lease began with the grant, and nobody knows when that was: past half of it, the server is asked anew.
-                $isLate = $until - Clock::now() < $lock->lease * 500;
-                $hold = new Hold($this, $lock->names, $owner, $token, $lock->lease, $isLate ? null : $until);
-                $isLate && $hold->renew($lock->lease, $sent + 1000 * $wait);
+                $isLate = $until - Clock::now() < $lease * 500;
+                $hold = new Hold($this, $names, $owner, $token, $lease, $isLate ? null : $until);
+                $isLate && $hold->renew($lease, $sent + $wait);
             }
             unset($this->asked[$owner]);
             return $hold;
         } catch (\Throwable $trouble) {
             if ($hold || ($isSent && !$trouble instanceof Refused)) {
-                $this->leave($owner, ...$lock->names);
+                $this->leave($owner, ...$names);
             }
             unset($this->asked[$owner]);
             throw $trouble;
@@ -293,7 +285,7 @@ final class Locks
 /** A lock to be taken: what is asked for, each time that `acquire()` or `run()` is called. */
 final class Lock
 {
-    private const SLICE = 600.0; // seconds of a wait without a limit after which it is asked for anew, so that a dead network shows
+    private const SLICE = 600_000; // ms of a wait without a limit after which it is asked for anew, so that a dead network shows
 
     private readonly int $milliseconds;
 
@@ -307,7 +299,7 @@ final class Lock
         private readonly string $command,
         public readonly array $names,
         public readonly float $lease,
-        public readonly string $prefix = '',
+        private readonly string $prefix = '',
         private readonly array $options = [],
     ) {
         $this->milliseconds = self::milliseconds($lease);
@@ -333,8 +325,8 @@ final class Lock
         return (int) ($lease * 1000 + 0.5);
     }
 
-    /** @internal @return list<string|int> */
-    public function words(string $owner, int $wait): array
+    /** @return list<string|int> */
+    private function words(string $owner, int $wait): array
     {
         $words = $this->command === 'LOCK.MACQUIRE'
             ? [$this->command, $owner, $this->milliseconds, count($this->names), ...$this->names]
@@ -358,9 +350,11 @@ final class Lock
         $now = Clock::now();
         $end = $now + 1000 * max(0.0, $wait);
         for ($silent = null;; $now = Clock::now()) {
-            $left = max(0.0, $end - $now) / 1000;
+            $left = max(0.0, $end - $now);
             try {
-                $hold = $this->locks->attempt($this, min($left, self::SLICE), $now);
+                $owner = $this->locks->owner($this->prefix);
+                $ms = (int) min($left, self::SLICE);
+                $hold = $this->locks->request($this->words($owner, $ms), $owner, $this->names, $this->lease, $now, $ms);
                 if ($hold !== null) { // without a jump, at which PHP runs signals' handlers: one could throw, and nobody would have the hold
                     return $hold;
                 }
