@@ -159,7 +159,7 @@ final class Locks
     /** @internal What nobody guesses. */
     public static function random(): string
     {
-        return strtr(base64_encode(random_bytes(12)), '+/', '-_');
+        return bin2hex(random_bytes(12));
     }
 
     /** @internal A name that was never used before. */
