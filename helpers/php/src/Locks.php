@@ -113,7 +113,11 @@ final class Locks
         }
     }
 
-    /** Takes what another process holds over to a name of its own: null if that is over. Of several who try, one gets it. */
+    /**
+     * Takes what another process holds over to a name of its own: null if that is over. Of several who try, one gets it.
+     *
+     * @throws Lost if it was over again before it was known
+     */
     public function takeOver(string $name, string $owner, int $token, float $lease = 30.0): ?Hold
     {
         $own = $this->owner();
