@@ -221,33 +221,15 @@ func (p *pipeline) send() {
 		cancel()
 		for _, queued := range batch {
 			n := len(queued.commands)
-			p.deliver(queued, replies[:n:n])
+			queued.replies <- replies[:n:n]
 			replies = replies[n:]
 		}
 	}
 	<-p.turn
 }
 
-// deliver hands the replies out. Commands whose slot is moving are repeated where it moves to; of renewals that replicas confirm, none is.
-func (p *pipeline) deliver(queued group, replies []any) {
-	for i, reply := range replies {
-		to := target(reply, p.node.name)
-		if to == "" || p != p.node.commands {
-			continue
-		}
-		go func() {
-			l := p.node.locks
-			ctx, cancel := context.WithTimeout(l.stopped, timeout)
-			defer cancel()
-			replies[i] = l.named(ctx, to).commands.callAll(ctx, []string{"ASKING"}, queued.commands[i])[1]
-			p.deliver(queued, replies)
-		}()
-		return
-	}
-	queued.replies <- replies
-}
-
-// callAll sends the commands, one after the other, and waits for their replies until ctx ends.
+// callAll sends the commands, one after the other, and waits for their replies until ctx ends. Commands whose slot is moving are repeated
+// where it moves to; of renewals that replicas confirm, none is.
 func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 	l, arrived := p.node.locks, make(chan []any, 1)
 	l.mu.Lock()
@@ -264,6 +246,11 @@ func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 				go p.send() // because to open a connection may take longer than ctx lasts
 			}
 		case replies := <-arrived:
+			for i, reply := range replies {
+				if to := target(reply, p.node.name); to != "" && p == p.node.commands {
+					replies[i] = l.named(ctx, to).commands.callAll(ctx, []string{"ASKING"}, commands[i])[1]
+				}
+			}
 			return replies
 		case <-ctx.Done():
 			go func() { p.turn <- struct{}{}; p.send() }() // now, or they might be sent much later
