@@ -30,7 +30,6 @@ var errUnsure = errors.New("mortise: the server lost the request, or answered to
 type node struct {
 	locks              *Locks
 	name               string
-	links              []*link
 	commands, renewals *pipeline // the same, where no replica confirms renewals
 
 	letters *link
@@ -59,7 +58,7 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		return n
 	}
 	n = &node{locks: l, name: name, pending: map[string]*pending{}}
-	n.commands, n.letters = n.pipeline(0), n.link(0)
+	n.commands, n.letters = n.pipeline(0), &link{node: n}
 	n.renewals = n.commands
 	if l.replicas > 0 {
 		n.renewals = n.pipeline(l.replicas)
@@ -85,12 +84,12 @@ func (l *Locks) lookForServers(ctx context.Context) {
 // replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead.
 func (k *link) confirm(ctx context.Context, renewals [][]string) []any {
 	replies := k.do(ctx, append(renewals, []string{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}))
-	had, counted := replies[len(renewals)].(int64)
+	had, _ := replies[len(renewals)].(int64)
 	replies = replies[:len(renewals)]
-	if counted && int(had) >= k.replicas {
+	if int(had) >= k.replicas {
 		return replies
 	}
-	for _, each := range k.node.links {
+	for _, each := range []*link{k.node.commands.link, k.node.letters, k} {
 		each.stale.Store(true)
 	}
 	for i, reply := range replies {
@@ -109,12 +108,6 @@ type link struct {
 	forget   func() bool // ends that it is closed when all is
 	used     time.Time   // when the last reply came
 	stale    atomic.Bool // it shall open anew
-}
-
-func (n *node) link(replicas int) *link {
-	k := &link{node: n, replicas: replicas}
-	n.links = append(n.links, k)
-	return k
 }
 
 // isWhole is whether it is open, and a reply came within the last second.
@@ -197,7 +190,7 @@ type group struct {
 }
 
 func (n *node) pipeline(replicas int) *pipeline {
-	return &pipeline{link: n.link(replicas), turn: make(chan struct{}, 1)}
+	return &pipeline{link: &link{node: n, replicas: replicas}, turn: make(chan struct{}, 1)}
 }
 
 // send sends what is queued, if anything is. The caller has the turn, and gives it back here.
