@@ -13,7 +13,7 @@ import (
 type Client interface {
 	// Node names the server that serves the key: its address in a cluster, else always the same.
 	Node(ctx context.Context, key string) (string, error)
-	// Refresh finds out again which server serves which key.
+	// Refresh finds out again which server serves which key. There is one call at a time.
 	Refresh(ctx context.Context)
 	// Connect makes one connection to the server of that name. It opens at once or with its first commands, and never again.
 	Connect(node string) (Conn, error)
@@ -117,11 +117,12 @@ func isFailure(reply any) bool {
 	return failed && !isGone(reply)
 }
 
-// passing reports whether an error may be over soon: a failover, a slot that moves, a broken connection.
-func passing(err error) bool {
+// passing reports whether this reply is an error that may be over soon: a failover, a slot that moves, a broken connection.
+func passing(reply any) bool {
+	err, failed := reply.(error)
 	refused, ok := errors.AsType[*Refused](err)
 	if !ok {
-		return err != ErrBusy && err != ErrLost && !errors.Is(err, errNoMail)
+		return failed && err != ErrBusy && err != ErrLost && !errors.Is(err, errNoMail)
 	}
 	switch refused.Code {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":

@@ -212,10 +212,7 @@ func (k *Lock) renewed(sent time.Duration, replies []any) {
 		return
 	case slices.ContainsFunc(replies, isFailure):
 		k.next = now() + k.lease/6
-		go func() {
-			k.locks.lookForServers(k.locks.stopped)
-			k.follow()
-		}()
+		go k.follow()
 	default:
 		k.extend(sent)
 	}

@@ -134,7 +134,7 @@ func (n *node) listen() {
 		}
 		sleep(l.stopped, pause)
 		pause = min(2*pause, lastPause)
-		l.lookForServers(l.stopped)
+		l.lookForServers()
 	}
 }
 

@@ -125,7 +125,7 @@ type Locks struct {
 	replicas int
 	uuid     string
 	count    atomic.Uint64
-	refresh  atomic.Int64 // when the servers were last searched for
+	looking  atomic.Bool  // for the servers
 	jobs     atomic.Int64 // what Close waits for: acquisitions, locks and names to leave
 	answered atomic.Bool  // a server ever has
 
@@ -267,9 +267,6 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 				over = fmt.Errorf("%w: %w", r.said, over)
 			}
 			return nil, nil, over
-		}
-		if passing(err) {
-			l.lookForServers(waiting) // for the next attempt, or the caller's next call
 		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
 		mayAsk := r.queues || lock == nil                      // again: a pass or renewal may have been carried out

@@ -44,6 +44,7 @@ type node struct {
 func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	name, err := l.client.Node(ctx, key)
 	if err != nil {
+		l.lookForServers()
 		return nil, err
 	}
 	return l.named(ctx, name), nil
@@ -72,11 +73,15 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 	return l.nodes[name]
 }
 
-// lookForServers asks which server serves which key now, ten times a second at most.
-func (l *Locks) lookForServers(ctx context.Context) {
-	last, at := l.refresh.Load(), int64(now())
-	if at > last+int64(100*time.Millisecond) && l.refresh.CompareAndSwap(last, at) {
-		l.client.Refresh(ctx)
+// lookForServers asks which server serves which key now, ten times a second at most. It lets nobody wait: a server may be silent, and locks
+// at the others shall not notice.
+func (l *Locks) lookForServers() {
+	if l.looking.CompareAndSwap(false, true) {
+		go func() {
+			l.client.Refresh(l.stopped)
+			sleep(l.stopped, 100*time.Millisecond)
+			l.looking.Store(false)
+		}()
 	}
 }
 
@@ -212,6 +217,9 @@ func (p *pipeline) send() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		replies := do(ctx, commands)
 		cancel()
+		if slices.ContainsFunc(replies, passing) {
+			l.lookForServers()
+		}
 		for _, queued := range batch {
 			n := len(queued.commands)
 			queued.replies <- replies[:n:n]
@@ -279,12 +287,11 @@ func (l *Locks) leaveOne(key, owner string) {
 		n, err := l.node(l.stopped, key)
 		if err == nil {
 			reply := n.commands.callAll(l.stopped, []string{"LOCK.LEAVE", key, owner, "FOR", ms(away)})[0]
-			if err, _ = reply.(error); err == nil || !passing(err) {
+			if !passing(reply) {
 				return
 			}
 		}
 		sleep(l.stopped, pause)
-		l.lookForServers(l.stopped)
 	}
 }
 

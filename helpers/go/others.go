@@ -82,7 +82,6 @@ func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, er
 	}
 	reply := n.commands.callAll(ctx, command)[0]
 	if err, failed := reply.(error); failed {
-		l.lookForServers(ctx)
 		return nil, err
 	}
 	return reply, nil

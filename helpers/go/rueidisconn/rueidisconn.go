@@ -26,9 +26,8 @@ const (
 
 type client struct {
 	rueidis.Client
-	option  rueidis.ClientOption
-	known   atomic.Pointer[[]slots] // which server of a cluster serves which
-	loading atomic.Bool
+	option rueidis.ClientOption
+	known  atomic.Pointer[[]slots] // which server of a cluster serves which
 }
 
 type slots struct {
@@ -53,7 +52,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	}
 	c := &client{Client: inner, option: option}
 	if c.Mode() == rueidis.ClientModeCluster {
-		if err = c.load(); err != nil {
+		if err = c.load(context.Background()); err != nil {
 			c.Close()
 			return nil, err
 		}
@@ -72,26 +71,21 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 			return s.node, nil
 		}
 	}
-	c.Refresh(ctx)
 	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
 }
 
-// Refresh lets nobody wait: a server may be silent, and locks at the others shall not notice.
-func (c *client) Refresh(context.Context) {
-	if c.Mode() == rueidis.ClientModeCluster && c.loading.CompareAndSwap(false, true) {
-		go func() {
-			defer c.loading.Store(false)
-			_ = c.load()
-		}()
+func (c *client) Refresh(ctx context.Context) {
+	if c.Mode() == rueidis.ClientModeCluster {
+		_ = c.load(ctx)
 	}
 }
 
 // load asks one server after the other for the slots, in any order, until one answers.
-func (c *client) load() error {
+func (c *client) load(ctx context.Context) error {
 	err := errors.New("rueidisconn: no server of the cluster has slots and an address")
 	for addr, server := range c.Nodes() {
 		var loaded []slots
-		if loaded, err = slotsOf(server, addr); err == nil {
+		if loaded, err = slotsOf(ctx, server, addr); err == nil {
 			c.known.Store(&loaded)
 			return nil
 		}
@@ -100,8 +94,8 @@ func (c *client) load() error {
 }
 
 // slotsOf asks the server at that address for the slots. Where it names no host, it means its own.
-func slotsOf(asked rueidis.Client, addr string) ([]slots, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), loadLimit)
+func slotsOf(ctx context.Context, asked rueidis.Client, addr string) ([]slots, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
 	ranges, err := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
