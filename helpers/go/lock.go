@@ -14,7 +14,6 @@ type Lock struct {
 	token int64
 	limit time.Duration // of MaxHold, on the clock of now()
 
-	node   *node         // that granted it, or where it has moved to
 	until  time.Duration // it counts as held until then
 	next   time.Duration // when it is to be renewed
 	passes bool          // it is being passed on: nobody may rely on it
@@ -55,9 +54,8 @@ func (k *Lock) Check() (int64, error) {
 func (k *Lock) Unlock() error {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
-	k.follow()
 	k.locks.mu.Lock()
-	over, n := k.state(), k.node
+	over := k.state()
 	k.finish(ErrUnlocked)
 	k.locks.mu.Unlock()
 	if over == ErrLost {
@@ -65,7 +63,7 @@ func (k *Lock) Unlock() error {
 	} else if over != nil {
 		return nil
 	}
-	replies := n.commands.callAll(k.locks.stopped, k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
+	replies := k.locks.call(k.locks.stopped, k.Key(), k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
 	if slices.ContainsFunc(replies, isFailure) {
 		k.locks.leave(k.keys, k.owner)
 	}
@@ -149,7 +147,7 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 		return nil
 	}
 	sent := now()
-	for _, reply := range k.node.renewals.callAll(ctx, k.renewal()...) {
+	for _, reply := range k.renew(ctx, k.owner, ms(k.lease), "TOKEN", number(k.token)) {
 		if err, failed := reply.(error); failed {
 			return err
 		}
@@ -161,8 +159,13 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 	return nil
 }
 
-func (k *Lock) renewal() [][]string {
-	return k.each("LOCK.RENEW", k.owner, ms(k.lease), "TOKEN", number(k.token))
+// renew sends a renewal for each of the keys, and waits for the replies, which count once replicas have confirmed them.
+func (k *Lock) renew(ctx context.Context, words ...string) []any {
+	n, err := k.locks.node(ctx, k.Key())
+	if err != nil {
+		return []any{err}
+	}
+	return n.renewals.callAll(ctx, k.each("LOCK.RENEW", words...)...)
 }
 
 // keep renews all locks for which that is due, and notices which were lost.
@@ -182,8 +185,7 @@ func (k *Lock) keep() {
 	}
 	if sent := now(); sent >= k.next {
 		k.next = forever
-		p, commands := k.node.renewals, k.renewal()
-		go func() { k.renewed(sent, p.callAll(k.locks.stopped, commands...)) }()
+		go func() { k.renewed(sent, k.renew(k.locks.stopped, k.owner, ms(k.lease), "TOKEN", number(k.token))) }()
 	}
 	k.watch()
 }
@@ -212,18 +214,8 @@ func (k *Lock) renewed(sent time.Duration, replies []any) {
 		return
 	case slices.ContainsFunc(replies, isFailure):
 		k.next = now() + k.lease/6
-		go k.follow()
 	default:
 		k.extend(sent)
 	}
 	k.watch()
-}
-
-// follow finds the lock's node: in a cluster its slot may move.
-func (k *Lock) follow() {
-	if n, err := k.locks.node(k.locks.stopped, k.Key()); err == nil {
-		k.locks.mu.Lock()
-		defer k.locks.mu.Unlock()
-		k.node = n
-	}
 }

@@ -284,7 +284,7 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 	if err != nil {
 		return nil, err
 	}
-	k := &Lock{locks: l, node: n, request: r, owner: cmp.Or(r.owner, l.name(r))}
+	k := &Lock{locks: l, request: r, owner: cmp.Or(r.owner, l.name(r))}
 	command := r.words(k.owner)
 	var letter *pending
 	sent := now()

@@ -50,6 +50,15 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	return l.named(ctx, name), nil
 }
 
+// call sends commands about the key to the server that serves it now, and waits for their replies until ctx ends.
+func (l *Locks) call(ctx context.Context, key string, commands ...[]string) []any {
+	n, err := l.node(ctx, key)
+	if err != nil {
+		return []any{err}
+	}
+	return n.commands.callAll(ctx, commands...)
+}
+
 // named is the server of that name.
 func (l *Locks) named(ctx context.Context, name string) *node {
 	l.mu.Lock()
@@ -284,12 +293,8 @@ func (l *Locks) leave(keys []string, owner string) {
 
 func (l *Locks) leaveOne(key, owner string) {
 	for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
-		n, err := l.node(l.stopped, key)
-		if err == nil {
-			reply := n.commands.callAll(l.stopped, []string{"LOCK.LEAVE", key, owner, "FOR", ms(away)})[0]
-			if !passing(reply) {
-				return
-			}
+		if !passing(l.call(l.stopped, key, []string{"LOCK.LEAVE", key, owner, "FOR", ms(away)})[0]) {
+			return
 		}
 		sleep(l.stopped, pause)
 	}

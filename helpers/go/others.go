@@ -76,11 +76,7 @@ func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, er
 	if l.ended.Err() != nil {
 		return nil, ErrClosed
 	}
-	n, err := l.node(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	reply := n.commands.callAll(ctx, command)[0]
+	reply := l.call(ctx, key, command)[0]
 	if err, failed := reply.(error); failed {
 		return nil, err
 	}

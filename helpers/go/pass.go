@@ -26,10 +26,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	if err != nil || k.locks.replicas == 0 {
 		return err
 	}
-	k.locks.mu.Lock()
-	n := k.node
-	k.locks.mu.Unlock()
-	for _, reply := range n.renewals.callAll(ctx, k.each("LOCK.RENEW", nobody, ms(d))...) {
+	for _, reply := range k.renew(ctx, nobody, ms(d)) {
 		failed, _ := reply.(error)
 		err = errors.Join(err, failed)
 	}
@@ -39,15 +36,14 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why error) (int64, error) {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
-	k.follow()
 	k.locks.mu.Lock()
-	over, n := k.state(), k.node
+	over := k.state()
 	k.passes = k.passes || over == nil // another call may be passing it on
 	k.locks.mu.Unlock()
 	if over != nil {
 		return 0, over
 	}
-	replies := n.commands.callAll(ctx, k.each("LOCK.PASS", k.owner, owner, ms(lease), "TOKEN", number(k.token))...)
+	replies := k.locks.call(ctx, k.Key(), k.each("LOCK.PASS", k.owner, owner, ms(lease), "TOKEN", number(k.token))...)
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
 	k.passes = false
