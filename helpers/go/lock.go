@@ -18,6 +18,7 @@ type Lock struct {
 	next   time.Duration // when it is to be renewed
 	passes bool          // it is being passed on: nobody may rely on it
 	over   error         // ErrLost, ErrUnlocked or ErrPassed
+	held   context.Context
 	cancel context.CancelCauseFunc
 }
 
@@ -82,25 +83,19 @@ func (k *Lock) each(command string, more ...string) [][]string {
 	return commands
 }
 
-// start makes the lock the caller's, if there was no error and the locks are not closed.
-func (l *Locks) start(ctx context.Context, k *Lock, err error) context.Context {
-	if err != nil {
-		return nil
-	}
+// start makes the lock the caller's, if the locks are not closed and ctx has not ended.
+func (k *Lock) start(ctx context.Context) error {
+	l := k.locks
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over(ctx) != nil {
-		if k.request.owner == "" {
-			l.leave(k.keys, k.owner)
-		}
-		return nil
+	if err := l.over(ctx); err != nil {
+		return err
 	}
-	held, cancel := context.WithCancelCause(ctx)
-	k.cancel = cancel
+	k.held, k.cancel = context.WithCancelCause(ctx)
 	l.job(+1)
 	l.holds[k] = struct{}{}
 	k.watch()
-	return held
+	return nil
 }
 
 // extend counts the lock as held until a lease after begun, less what clocks may differ by. It never shortens that.

@@ -258,9 +258,9 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		lock, err := l.attempt(waiting, r, end)
-		if held := l.start(ctx, lock, err); held != nil {
-			return lock, held, nil
+		lock, err := l.attempt(ctx, waiting, r, end)
+		if err == nil {
+			return lock, lock.held, nil
 		}
 		if over := l.over(ctx); over != nil {
 			if r.said != nil && over != ErrClosed {
@@ -278,9 +278,9 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 }
 
 // attempt asks once, under a name that was never used before. It returns no lock if that has changed nothing. If its outcome is unknown, the
-// name leaves the lock.
-func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lock, error) {
-	n, err := l.node(ctx, r.keys[0])
+// name leaves the lock. The lock's context is one of ctx; waiting ends with the wait.
+func (l *Locks) attempt(ctx, waiting context.Context, r *request, end time.Duration) (*Lock, error) {
+	n, err := l.node(waiting, r.keys[0])
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 		defer letter.forget()
 		command = append(command, "WAIT", ms(left), "MAIL", letter.box)
 	}
-	answer := n.grant(ctx, command, letter)
+	answer := n.grant(waiting, command, letter)
 	if answer.token == 0 && (answer.queued || answer.err == nil) {
 		r.said = r.none
 	}
@@ -303,7 +303,10 @@ func (l *Locks) attempt(ctx context.Context, r *request, end time.Duration) (*Lo
 	case isRefused(err, ""), isUnsent(err):
 		return nil, err // nothing has changed
 	case err == nil:
-		err = k.granted(ctx, answer.token, max(sent, answer.begun))
+		err = k.granted(waiting, answer.token, max(sent, answer.begun))
+	}
+	if err == nil {
+		err = k.start(ctx)
 	}
 	if few, ok := errors.AsType[*Unconfirmed](err); ok {
 		r.said = few
