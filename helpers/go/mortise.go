@@ -128,6 +128,7 @@ type Locks struct {
 	looking  atomic.Bool  // for the servers
 	jobs     atomic.Int64 // what Close waits for: acquisitions, locks and names to leave
 	answered atomic.Bool  // a server ever has
+	nodes    sync.Map     // each *node by its name
 
 	ended   context.Context // no lock is taken any more
 	end     context.CancelFunc
@@ -135,7 +136,6 @@ type Locks struct {
 	stop    context.CancelFunc
 
 	mu     sync.Mutex // of all below, of every node and of every lock
-	nodes  map[string]*node
 	holds  map[*Lock]struct{}
 	keeper *time.Timer   // calls keep
 	due    time.Duration // when it does
@@ -143,7 +143,7 @@ type Locks struct {
 
 // New makes locks over the client. Close ends them, and the client.
 func New(client Client, settings ...Setting) *Locks {
-	l := &Locks{client: client, uuid: rand.Text(), nodes: map[string]*node{}, holds: map[*Lock]struct{}{}}
+	l := &Locks{client: client, uuid: rand.Text(), holds: map[*Lock]struct{}{}}
 	for _, set := range settings {
 		set(l)
 	}

@@ -61,25 +61,18 @@ func (l *Locks) call(ctx context.Context, key string, commands ...[]string) []an
 
 // named is the server of that name.
 func (l *Locks) named(ctx context.Context, name string) *node {
-	l.mu.Lock()
-	n := l.nodes[name]
-	l.mu.Unlock()
-	if n != nil {
-		return n
+	if known, ok := l.nodes.Load(name); ok {
+		return known.(*node)
 	}
-	n = &node{locks: l, name: name, pending: map[string]*pending{}}
+	n := &node{locks: l, name: name, pending: map[string]*pending{}}
 	n.commands, n.letters = n.pipeline(0), &link{node: n}
 	n.renewals = n.commands
 	if l.replicas > 0 {
 		n.renewals = n.pipeline(l.replicas)
 	}
 	n.box = n.newBox(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nodes[name] == nil { // nobody was faster
-		l.nodes[name] = n
-	}
-	return l.nodes[name]
+	first, _ := l.nodes.LoadOrStore(name, n) // somebody may have been faster
+	return first.(*node)
 }
 
 // lookForServers asks which server serves which key now, ten times a second at most. It lets nobody wait: a server may be silent, and locks
