@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -27,12 +26,7 @@ const (
 type client struct {
 	rueidis.Client
 	option rueidis.ClientOption
-	known  atomic.Pointer[[]slots] // which server of a cluster serves which
-}
-
-type slots struct {
-	first, last int64
-	node        string
+	known  atomic.Pointer[map[int64]string] // which server of a cluster serves which slot
 }
 
 // New connects with the program's options, over connections of its own: nothing else shares them, and nothing that
@@ -51,11 +45,9 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 		return nil, err
 	}
 	c := &client{Client: inner, option: option}
-	if c.Mode() == rueidis.ClientModeCluster {
-		if err = c.load(context.Background()); err != nil {
-			c.Close()
-			return nil, err
-		}
+	if err = c.load(context.Background()); err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }
@@ -65,91 +57,83 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 		return "", nil
 	}
 	command := c.B().Arbitrary("TYPE").Keys(key).Build()
-	slot := int64(command.Slot())
-	for _, s := range *c.known.Load() {
-		if s.first <= slot && slot <= s.last {
-			return s.node, nil
-		}
+	node, served := (*c.known.Load())[int64(command.Slot())]
+	if !served {
+		return "", fmt.Errorf("rueidisconn: nobody serves slot %d", command.Slot())
 	}
-	return "", fmt.Errorf("rueidisconn: nobody serves slot %d", slot)
+	return node, nil
 }
 
-func (c *client) Refresh(ctx context.Context) {
-	if c.Mode() == rueidis.ClientModeCluster {
-		_ = c.load(ctx)
-	}
-}
+func (c *client) Refresh(ctx context.Context) { _ = c.load(ctx) }
 
-// load asks one server after the other for the slots, in any order, until one answers.
+// load asks one server of a cluster after the other for the slots, in any order, until one answers.
 func (c *client) load(ctx context.Context) error {
+	if c.Mode() != rueidis.ClientModeCluster {
+		return nil
+	}
 	err := errors.New("rueidisconn: no server of the cluster has slots and an address")
 	for addr, server := range c.Nodes() {
-		var loaded []slots
-		if loaded, err = slotsOf(ctx, server, addr); err == nil {
+		loaded, failed := slotsOf(ctx, server, addr)
+		if len(loaded) > 0 { // else it does not answer, or has left the cluster
 			c.known.Store(&loaded)
 			return nil
 		}
+		err = cmp.Or(failed, err)
 	}
 	return err
 }
 
 // slotsOf asks the server at that address for the slots. Where it names no host, it means its own.
-func slotsOf(ctx context.Context, asked rueidis.Client, addr string) ([]slots, error) {
+func slotsOf(ctx context.Context, asked rueidis.Client, addr string) (map[int64]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
 	ranges, err := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
-	if err != nil {
-		return nil, err
-	}
-	var loaded []slots
+	loaded := map[int64]string{}
 	for _, message := range ranges {
 		parts, _ := message.ToArray()
 		if len(parts) < 3 {
-			return nil, errStrange
+			continue
 		}
 		first, _ := parts[0].AsInt64()
 		last, _ := parts[1].AsInt64()
 		server, _ := parts[2].ToArray()
 		if len(server) < 2 {
-			return nil, errStrange
+			continue
 		}
 		host, _ := server[0].ToString()
 		if host == "" || host == "?" {
 			host, _, _ = net.SplitHostPort(addr)
 		}
 		port, _ := server[1].AsInt64()
-		loaded = append(loaded, slots{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+		node := net.JoinHostPort(host, fmt.Sprint(port))
+		for slot := first; slot <= last; slot++ {
+			loaded[slot] = node
+		}
 	}
-	if loaded == nil {
-		return nil, errStrange // it has left the cluster
-	}
-	return loaded, nil
+	return loaded, err
 }
 
-var errStrange = errors.New("rueidisconn: a strange reply to CLUSTER SLOTS")
-
 func (c *client) Connect(node string) (mortise.Conn, error) {
-	server := c.Client
+	server, closeOwn := c.Client, func() {}
 	if node != "" {
 		server = c.Nodes()[node]
 	}
-	if server != nil {
-		dedicated, _ := server.Dedicate()
-		return conn{dedicated, nil}, nil
+	if server == nil { // rueidis does not know it yet
+		option := c.option
+		option.InitAddress, option.ForceSingleClient = []string{node}, true
+		own, err := rueidis.NewClient(option)
+		if err != nil {
+			return nil, err
+		}
+		server, closeOwn = own, own.Close
 	}
-	option := c.option // for a server that rueidis does not know yet
-	option.InitAddress, option.ForceSingleClient = []string{node}, true
-	own, err := rueidis.NewClient(option)
-	if err != nil {
-		return nil, err
-	}
-	dedicated, _ := own.Dedicate()
-	return conn{dedicated, own}, nil
+	dedicated, _ := server.Dedicate()
+	return conn{dedicated, closeOwn}, nil
 }
 
 type conn struct {
 	rueidis.DedicatedClient
-	own rueidis.Client // which this connection belongs to alone, if any
+	closeOwn func() // closes the client that this connection belongs to alone, if any
 }
 
 // Do marks all commands as blocking, so that the context alone limits them.
@@ -169,9 +153,7 @@ func (c conn) Do(ctx context.Context, commands [][]string) []any {
 func (c conn) Close() {
 	go func() {
 		c.DedicatedClient.Close()
-		if c.own != nil {
-			c.own.Close()
-		}
+		c.closeOwn()
 	}()
 }
 
