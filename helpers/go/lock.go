@@ -66,7 +66,7 @@ func (k *Lock) Unlock() error {
 	}
 	replies := k.locks.call(k.locks.stopped, k.Key(), k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
 	if slices.ContainsFunc(replies, isFailure) {
-		k.locks.leave(k.keys, k.owner)
+		k.leave(k.owner)
 	}
 	if slices.ContainsFunc(replies, isGone) {
 		return ErrLost
@@ -124,7 +124,7 @@ func (k *Lock) finish(why error) {
 		return
 	}
 	if why == ErrLost {
-		k.locks.leave(k.keys, k.owner)
+		k.leave(k.owner)
 	}
 	k.over = why
 	k.cancel(why)

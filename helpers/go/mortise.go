@@ -312,7 +312,7 @@ func (l *Locks) attempt(ctx, waiting context.Context, r *request, end time.Durat
 		r.said = few
 	}
 	if err != nil && r.owner == "" {
-		l.leave(r.keys, k.owner)
+		k.leave(k.owner)
 	}
 	return k, err
 }

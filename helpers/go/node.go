@@ -274,23 +274,19 @@ func ended(ctx context.Context) error {
 }
 
 // leave sends LOCK.LEAVE for that name until it is answered, for each key.
-func (l *Locks) leave(keys []string, owner string) {
-	for _, key := range keys {
-		l.job(+1)
-		go func() {
-			defer l.job(-1)
-			l.leaveOne(key, owner)
-		}()
-	}
-}
-
-func (l *Locks) leaveOne(key, owner string) {
-	for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
-		if !passing(l.call(l.stopped, key, []string{"LOCK.LEAVE", key, owner, "FOR", ms(away)})[0]) {
-			return
+func (k *Lock) leave(owner string) {
+	l := k.locks
+	l.job(+1)
+	go func() {
+		defer l.job(-1)
+		leaves := k.each("LOCK.LEAVE", owner, "FOR", ms(away))
+		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
+			if !slices.ContainsFunc(l.call(l.stopped, k.Key(), leaves...), passing) {
+				return
+			}
+			sleep(l.stopped, pause)
 		}
-		sleep(l.stopped, pause)
-	}
+	}()
 }
 
 func sleep(ctx context.Context, pause time.Duration) {

@@ -65,7 +65,7 @@ func (k *Lock) passed(replies []any, owner string, why error) (token int64, err 
 	case slices.ContainsFunc(replies, isGone):
 		k.finish(ErrLost)
 		if token != 0 || slices.ContainsFunc(replies, isUnknown) {
-			k.locks.leave(k.keys, owner)
+			k.leave(owner)
 		}
 		return 0, ErrLost
 	case err == nil:
@@ -77,7 +77,7 @@ func (k *Lock) passed(replies []any, owner string, why error) (token int64, err 
 		return 0, err
 	}
 	k.finish(ErrLost)
-	k.locks.leave(k.keys, k.owner)
-	k.locks.leave(k.keys, owner)
+	k.leave(k.owner)
+	k.leave(owner)
 	return 0, err
 }
