@@ -19,10 +19,10 @@ var errNoMail = errors.New("mortise: no mail")
 
 // pending is a request that waits for a letter.
 type pending struct {
-	node       *node
-	box, owner string
-	since      int64 // of the box that the server put it to
-	answer     chan answer
+	node   *node
+	owner  string
+	since  int64 // of the box that the server put it to
+	answer chan answer
 }
 
 // answer is a request's outcome: a token and when its lease began, if that is known; no token for denied; or why nothing can come.
@@ -33,9 +33,19 @@ type answer struct {
 	queued bool // it had to wait
 }
 
-// grant sends a request and waits for its outcome.
-func (n *node) grant(ctx context.Context, request []string, p *pending) (a answer) {
-	switch reply := n.commands.callAll(ctx, request)[0].(type) {
+// grant sends a request and waits for its outcome, in the server's queue if wait is positive.
+func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Duration) (a answer) {
+	command := r.words(owner)
+	var p *pending
+	if r.queues && wait > 0 { // a letter may come before the request's reply
+		p = &pending{node: n, owner: owner, answer: make(chan answer, 1)}
+		n.locks.mu.Lock()
+		n.pending[owner] = p
+		command = append(command, "WAIT", ms(wait), "MAIL", n.box)
+		n.locks.mu.Unlock()
+		defer p.forget()
+	}
+	switch reply := n.commands.callAll(ctx, command)[0].(type) {
 	case int64:
 		a.token = reply
 	case error:
@@ -52,15 +62,6 @@ func (n *node) grant(ctx context.Context, request []string, p *pending) (a answe
 		a.queued = true
 	}
 	return a
-}
-
-// expect awaits a letter for the owner, before its request is sent: a letter may come before the request's reply.
-func (n *node) expect(owner string) *pending {
-	n.locks.mu.Lock()
-	defer n.locks.mu.Unlock()
-	p := &pending{node: n, box: n.box, owner: owner, answer: make(chan answer, 1)}
-	n.pending[owner] = p
-	return p
 }
 
 func (p *pending) forget() {

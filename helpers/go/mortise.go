@@ -285,15 +285,8 @@ func (l *Locks) attempt(ctx, waiting context.Context, r *request, end time.Durat
 		return nil, err
 	}
 	k := &Lock{locks: l, request: r, owner: cmp.Or(r.owner, l.name(r))}
-	command := r.words(k.owner)
-	var letter *pending
 	sent := now()
-	if left := end - sent; r.queues && left > 0 {
-		letter = n.expect(k.owner)
-		defer letter.forget()
-		command = append(command, "WAIT", ms(left), "MAIL", letter.box)
-	}
-	answer := n.grant(waiting, command, letter)
+	answer := n.grant(waiting, r, k.owner, end-sent)
 	if answer.token == 0 && (answer.queued || answer.err == nil) {
 		r.said = r.none
 	}
