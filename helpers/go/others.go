@@ -32,43 +32,34 @@ func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, opti
 // holders learn of it at their next renewal, and nobody else is granted before. It returns how long the last of them lasts at most, 0 if
 // nobody holds the lock.
 func (l *Locks) Revoke(ctx context.Context, key, owner string) (time.Duration, error) {
-	owners := []string{owner}
+	holds := []map[string]any{{"owner": owner}}
 	if owner == "" {
-		owners = nil
-		holds, err := l.holders(ctx, key)
-		if err != nil {
+		var err error
+		if holds, err = l.holders(ctx, key); err != nil {
 			return 0, err
-		}
-		for _, hold := range holds {
-			name, _ := hold["owner"].(string)
-			owners = append(owners, name)
 		}
 	}
 	var last time.Duration
-	for _, name := range owners {
+	for _, hold := range holds {
+		name, _ := hold["owner"].(string)
 		reply, err := l.ask(ctx, key, "LOCK.REVOKE", key, name)
 		if err != nil {
 			return 0, err
 		}
-		if left, ok := reply.(int64); ok {
-			last = max(last, time.Duration(left)*time.Millisecond)
-		}
+		left, _ := reply.(int64)
+		last = max(last, time.Duration(left)*time.Millisecond)
 	}
 	return last, nil
 }
 
 // holders asks the server who holds the lock.
-func (l *Locks) holders(ctx context.Context, key string) ([]map[string]any, error) {
+func (l *Locks) holders(ctx context.Context, key string) (holds []map[string]any, err error) {
 	reply, err := l.ask(ctx, key, "LOCK.INFO", key, "COUNT", number(math.MaxInt32))
-	if err != nil || reply == nil {
-		return nil, err
-	}
-	var holds []map[string]any
 	list, _ := fields(reply)["holds"].([]any)
 	for _, hold := range list {
 		holds = append(holds, fields(hold))
 	}
-	return holds, nil
+	return holds, err
 }
 
 // ask sends a command about the key once.
