@@ -21,16 +21,12 @@ func bootTime() int32 {
 
 // clock reads that clock of the system, or Go's own where the system refuses it.
 func clock(id int32) func() time.Duration {
-	read := func() (time.Duration, error) {
-		var ts unix.Timespec
-		err := unix.ClockGettime(id, &ts)
-		return time.Duration(ts.Nano()), err
-	}
-	if _, err := read(); err != nil {
+	if unix.ClockGettime(id, &unix.Timespec{}) != nil {
 		return sinceStart
 	}
 	return func() time.Duration {
-		t, _ := read() // does not fail: it has been read
-		return t
+		var ts unix.Timespec
+		_ = unix.ClockGettime(id, &ts) // does not fail: it has been read
+		return time.Duration(ts.Nano())
 	}
 }

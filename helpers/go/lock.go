@@ -59,16 +59,14 @@ func (k *Lock) Unlock() error {
 	over := k.state()
 	k.finish(ErrUnlocked)
 	k.locks.mu.Unlock()
-	if over == ErrLost {
-		return ErrLost
-	} else if over != nil {
-		return nil
+	var replies []any
+	if over == nil {
+		replies = k.locks.call(k.locks.stopped, k.Key(), k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
 	}
-	replies := k.locks.call(k.locks.stopped, k.Key(), k.each("LOCK.RELEASE", k.owner, "ALL", "TOKEN", number(k.token))...)
 	if slices.ContainsFunc(replies, isFailure) {
 		k.leave(k.owner)
 	}
-	if slices.ContainsFunc(replies, isGone) {
+	if over == ErrLost || slices.ContainsFunc(replies, isGone) {
 		return ErrLost
 	}
 	return nil
@@ -169,20 +167,15 @@ func (l *Locks) keep() {
 	defer l.mu.Unlock()
 	l.due = forever
 	for k := range l.holds {
-		k.keep()
+		if k.state() != nil {
+			continue
+		}
+		if sent := now(); sent >= k.next {
+			k.next = forever
+			go func() { k.renewed(sent, k.renew(l.stopped, k.owner, ms(k.lease), "TOKEN", number(k.token))) }()
+		}
+		k.watch()
 	}
-}
-
-// keep does so for one lock. The mutex is held.
-func (k *Lock) keep() {
-	if k.state() != nil {
-		return
-	}
-	if sent := now(); sent >= k.next {
-		k.next = forever
-		go func() { k.renewed(sent, k.renew(k.locks.stopped, k.owner, ms(k.lease), "TOKEN", number(k.token))) }()
-	}
-	k.watch()
 }
 
 // watch has the locks kept as soon as there is something to do for this one: within a second, because time in which the machine slept
