@@ -180,23 +180,19 @@ func (n *node) read(sent time.Duration, mail []any) {
 		n.last, _ = letter["number"].(int64)
 		owner, _ := letter["owner"].(string)
 		if p := n.pending[owner]; p != nil { // else nobody wants it any more, and its name has left
-			p.settle(letterAnswer(letter, sent+time.Duration(waited)*time.Millisecond))
+			a := answer{}
+			switch letter["result"] {
+			case "granted":
+				a.token, _ = letter["token"].(int64)
+				age, _ := letter["age"].(int64)
+				a.begun = sent + time.Duration(waited-age)*time.Millisecond
+			case "refused":
+				text, _ := letter["error"].(string)
+				a.err = NewRefused(text)
+			}
+			p.settle(a)
 		}
 	}
-}
-
-// letterAnswer is what a letter says that came in a reply of that time.
-func letterAnswer(letter map[string]any, replied time.Duration) (a answer) {
-	switch letter["result"] {
-	case "granted":
-		a.token, _ = letter["token"].(int64)
-		age, _ := letter["age"].(int64)
-		a.begun = replied - time.Duration(age)*time.Millisecond
-	case "refused":
-		text, _ := letter["error"].(string)
-		a.err = NewRefused(text)
-	}
-	return a
 }
 
 // fields reads a map, which is a flat array in RESP2.

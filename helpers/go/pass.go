@@ -33,7 +33,8 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why error) (int64, error) {
+// pass passes the locks on. If only some of them were passed, or nobody knows, both names leave all of them.
+func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why error) (token int64, err error) {
 	k.locks.job(+1)
 	defer k.locks.job(-1)
 	k.locks.mu.Lock()
@@ -47,12 +48,6 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 	k.locks.mu.Lock()
 	defer k.locks.mu.Unlock()
 	k.passes = false
-	return k.passed(replies, owner, why)
-}
-
-// passed acts on the replies to a pass. If only some of the locks were passed, or nobody knows, both names leave all of them. The mutex is
-// held.
-func (k *Lock) passed(replies []any, owner string, why error) (token int64, err error) {
 	for _, reply := range replies {
 		switch reply := reply.(type) {
 		case int64:
