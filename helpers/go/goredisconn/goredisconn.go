@@ -93,16 +93,14 @@ func (c *conn) Do(ctx context.Context, commands [][]string) []any {
 	if len(commands) == 1 { // which a pipeline would take longer for
 		return []any{reply(c.sticky.Do(ctx, args(commands[0])...), nil)}
 	}
-	cmds := make([]*redis.Cmd, len(commands))
-	_, err := c.sticky.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, words := range commands {
-			cmds[i] = p.Do(ctx, args(words)...)
-		}
-		return nil
-	})
+	pipeline := c.sticky.Pipeline()
+	for _, words := range commands {
+		pipeline.Do(ctx, args(words)...)
+	}
+	cmds, err := pipeline.Exec(ctx)
 	replies := make([]any, len(commands))
 	for i, cmd := range cmds {
-		replies[i] = reply(cmd, err)
+		replies[i] = reply(cmd.(*redis.Cmd), err)
 	}
 	return replies
 }
