@@ -88,8 +88,12 @@ func (l *Locks) lookForServers() {
 }
 
 // confirm sends renewals and then WAIT, in one write: WAIT is about what its connection has written. The reply to each renewal that too few
-// replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead.
+// replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead. Where no replica
+// confirms, it only sends commands.
 func (k *link) confirm(ctx context.Context, renewals [][]string) []any {
+	if k.replicas == 0 {
+		return k.do(ctx, renewals)
+	}
 	replies := k.do(ctx, append(renewals, []string{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}))
 	had, _ := replies[len(renewals)].(int64)
 	replies = replies[:len(renewals)]
@@ -123,7 +127,7 @@ func (k *link) isWhole() bool { return k.open != nil && !k.stale.Load() && time.
 // do sends the commands in one write. There is one call at a time. A connection that was not used for a second may be gone: PING shows that,
 // and costs no command its reply.
 func (k *link) do(ctx context.Context, commands [][]string) []any {
-	if k.open != nil && k.stale.Swap(false) {
+	if k.stale.Swap(false) && k.open != nil {
 		k.close()
 	} else if k.open != nil && !k.isWhole() {
 		k.ask(ctx, [][]string{{"PING"}})
@@ -168,7 +172,7 @@ func (k *link) connect(ctx context.Context) error {
 	if int(had) >= k.replicas {
 		return nil
 	}
-	k.close()
+	k.stale.Store(true)
 	if err, _ := reply.(error); !counted && !isRefused(err, "ERR") { // else it is a replica by now
 		return err
 	}
@@ -176,11 +180,9 @@ func (k *link) connect(ctx context.Context) error {
 }
 
 func (k *link) close() {
-	if k.open != nil {
-		k.forget()
-		k.open.Close()
-		k.open = nil
-	}
+	k.forget()
+	k.open.Close()
+	k.open = nil
 }
 
 // pipeline sends what is queued in one write, and then what was queued meanwhile. One of those who wait for replies sends for all.
@@ -212,12 +214,8 @@ func (p *pipeline) send() {
 		for _, queued := range batch[1:] {
 			commands = append(commands, queued.commands...)
 		}
-		do := p.do
-		if p.replicas > 0 {
-			do = p.confirm
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		replies := do(ctx, commands)
+		replies := p.confirm(ctx, commands)
 		cancel()
 		if slices.ContainsFunc(replies, passing) {
 			l.lookForServers()
