@@ -122,7 +122,7 @@ func passing(reply any) bool {
 	err, failed := reply.(error)
 	refused, ok := errors.AsType[*Refused](err)
 	if !ok {
-		return failed && err != ErrBusy && err != ErrLost && !errors.Is(err, errNoMail)
+		return failed && err != ErrBusy && err != ErrLost
 	}
 	switch refused.Code {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "UNBLOCKED", "NOREPLICAS", "MISCONF", "BUSY":

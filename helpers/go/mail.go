@@ -3,7 +3,6 @@ package mortise
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -13,9 +12,6 @@ import (
 
 // mailWait is how long one request for letters waits.
 const mailWait = 2 * time.Second
-
-// errNoMail: the server does not let this user wait. Whether the request is gone is unknown.
-var errNoMail = errors.New("mortise: no mail")
 
 // pending is a request that waits for a letter.
 type pending struct {
@@ -131,7 +127,7 @@ func (n *node) listen() {
 			continue
 		}
 		if err, _ := reply.(error); err != nil && !passing(err) {
-			n.giveUp(fmt.Errorf("%w: %v", errNoMail, err))
+			n.giveUp(err) // the server does not let this user wait
 		}
 		sleep(l.stopped, pause)
 		pause = min(2*pause, lastPause)

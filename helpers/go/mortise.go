@@ -293,7 +293,7 @@ func (l *Locks) attempt(ctx, waiting context.Context, r *request, end time.Durat
 	switch err = answer.err; {
 	case err == nil && answer.token == 0:
 		return nil, r.none
-	case isRefused(err, ""), isUnsent(err):
+	case isRefused(err, "") && !answer.queued, isUnsent(err):
 		return nil, err // nothing has changed
 	case err == nil:
 		err = k.granted(waiting, answer.token, max(sent, answer.begun))
