@@ -10,13 +10,11 @@ import (
 )
 
 // now is the time since boot. It goes on while the machine sleeps, as the server's leases do.
-var now = clock(bootTime())
+var now = clock(bootTime[runtime.GOOS])
 
-func bootTime() int32 {
-	if runtime.GOOS == "darwin" {
-		return unix.CLOCK_MONOTONIC // goes on while a Mac sleeps; Go's own clock does not
-	}
-	return 7 // CLOCK_BOOTTIME, a name that macOS does not have
+var bootTime = map[string]int32{
+	"darwin": unix.CLOCK_MONOTONIC, // goes on while a Mac sleeps; Go's own clock does not
+	"linux":  7,                    // CLOCK_BOOTTIME, a name that macOS does not have
 }
 
 // clock reads that clock of the system, or Go's own where the system refuses it.

@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,7 +123,7 @@ type Locks struct {
 	client   Client
 	replicas int
 	uuid     string
-	count    atomic.Uint64
+	count    atomic.Int64
 	looking  atomic.Bool  // for the servers
 	jobs     atomic.Int64 // what Close waits for: acquisitions, locks and names to leave
 	answered atomic.Bool  // a server ever has
@@ -182,7 +181,7 @@ func (l *Locks) LockAll(ctx context.Context, keys []string, options ...Option) (
 	}
 	r := newRequest(slices.Clone(keys), options)
 	r.words = func(owner string) []string {
-		return append([]string{"LOCK.MACQUIRE", owner, ms(r.lease), strconv.Itoa(len(keys))}, r.keys...)
+		return append([]string{"LOCK.MACQUIRE", owner, ms(r.lease), number(int64(len(keys)))}, r.keys...)
 	}
 	return l.take(ctx, r)
 }
@@ -324,7 +323,7 @@ func (l *Locks) over(ctx context.Context) error {
 
 // name is one that nobody has had.
 func (l *Locks) name(r *request) string {
-	own := l.uuid + ":" + strconv.FormatUint(l.count.Add(1), 36)
+	own := l.uuid + ":" + number(l.count.Add(1))
 	if r.holder != "" {
 		own = r.holder + ":" + own
 	}

@@ -1,9 +1,6 @@
 package mortise
 
-import (
-	"context"
-	"strconv"
-)
+import "context"
 
 // Semaphore limits the number of permits that are out at the same time, in all programs together. A permit is a shared hold: Lock of
 // the same key drains the pool. All users of a key pass the same limit; the server stores none.
@@ -20,7 +17,7 @@ func (l *Locks) Semaphore(key string, limit int) *Semaphore {
 
 // Acquire takes n permits at once, or none. Unlock of the returned lock gives all of them back.
 func (s *Semaphore) Acquire(ctx context.Context, n int, options ...Option) (*Lock, context.Context, error) {
-	return s.locks.takeOne(ctx, "LOCK.RLOCK", s.key, options, "HOLDS", strconv.Itoa(n), "LIMIT", strconv.Itoa(s.limit))
+	return s.locks.takeOne(ctx, "LOCK.RLOCK", s.key, options, "HOLDS", number(int64(n)), "LIMIT", number(int64(s.limit)))
 }
 
 // TryAcquire takes n permits if that is possible at once, else it returns ErrBusy.
