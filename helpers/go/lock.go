@@ -139,7 +139,6 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 	if k.locks.replicas == 0 && (k.until-at > k.lease/2 || k.until == k.limit) {
 		return nil
 	}
-	sent := now()
 	for _, reply := range k.renew(ctx, k.owner, ms(k.lease), "TOKEN", number(k.token)) {
 		if err, failed := reply.(error); failed {
 			return err
@@ -148,7 +147,7 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 			return errUnsure
 		}
 	}
-	k.extend(sent)
+	k.extend(at)
 	return nil
 }
 

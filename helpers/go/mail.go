@@ -39,7 +39,11 @@ func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Du
 		n.pending[owner] = p
 		command = append(command, "WAIT", ms(wait), "MAIL", n.box)
 		n.locks.mu.Unlock()
-		defer p.forget()
+		defer func() {
+			n.locks.mu.Lock()
+			delete(n.pending, owner)
+			n.locks.mu.Unlock()
+		}()
 	}
 	switch reply := n.commands.callAll(ctx, command)[0].(type) {
 	case int64:
@@ -58,12 +62,6 @@ func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Du
 		a.queued = true
 	}
 	return a
-}
-
-func (p *pending) forget() {
-	p.node.locks.mu.Lock()
-	defer p.node.locks.mu.Unlock()
-	delete(p.node.pending, p.owner)
 }
 
 // newBox makes up a name that is routed to this server: in a cluster a box has to be where the locks are.

@@ -212,15 +212,14 @@ func (l *Locks) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.job(0)
-	var err error
+	defer l.client.Close()
+	defer l.stop()
 	select {
 	case <-l.stopped.Done():
+		return nil
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	l.stop()
-	l.client.Close()
-	return err
 }
 
 // job counts what Close waits for.

@@ -68,8 +68,6 @@ func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, er
 		return nil, ErrClosed
 	}
 	reply := l.call(ctx, key, command)[0]
-	if err, failed := reply.(error); failed {
-		return nil, err
-	}
-	return reply, nil
+	err, _ := reply.(error)
+	return reply, err
 }
