@@ -178,7 +178,7 @@ class BaseLock(Generic[Client]):
 
     def _new_hold(self, session, task=None):
         lease, max_hold, at_least = self._times()
-        return Hold(self._keys, session.name(task, self._holder), lease, session.event, max_hold, at_least)
+        return Hold(self._keys, session.name(task, self._holder), lease, max_hold, at_least)
 
     async def _attempt(self, session, hold, command, left, most=math.inf):
         """Whether this request, under a name of its own, was granted within `left` ms. If its outcome is unknown in the end, it is left.
@@ -236,7 +236,7 @@ class BaseLock(Generic[Client]):
             owner = held["owner"]
             named = one.is_found and one.token and one.token in (owner, owner.rpartition(b"##")[0])
             if named and not (one.hold and one.hold.held() and one.hold.owner != owner):
-                hold = Hold(self._keys, owner, held["lease"], session.event)
+                hold = Hold(self._keys, owner, held["lease"])
                 hold.granted(held["token"], sent)
                 if session.replicas:
                     self._told(await session.extend(hold, hold.lease))
@@ -359,9 +359,12 @@ class BaseLock(Generic[Client]):
     async def _lost(self, taken, end=math.inf):
         """Waits until the acquisition is over, or until `end`. Whether it was lost."""
         session, hold = await self._session(), taken.hold
-        while hold is not None and hold.held() and now() < end:
-            await session.wait(hold.ended.awaited(), max(0, min(hold.until - now() + 1, end - now(), 1_000)))
-        return hold is not None and not hold.held() and taken in self._taken.acquisitions
+        if hold is None:
+            return False
+        awaited = vars(hold).setdefault("awaited", session.event())  # one, also where two threads make it
+        while hold.held() and now() < end:
+            await session.wait(awaited, max(0, min(hold.until - now() + 1, end - now(), 1_000)))
+        return not hold.held() and taken in self._taken.acquisitions
 
     async def _enter(self):
         taken = await self._acquire()

@@ -78,7 +78,7 @@ class Node:
     async def keep(self):
         """Leaves names of unknown outcome, and renews held locks: many in one pipeline."""
         start = now()
-        self.holds.difference_update([hold for hold in list(self.holds) if hold.ended.sent])  # the program has forgotten them
+        self.holds.difference_update([hold for hold in list(self.holds) if hold.ended])  # the program has forgotten them
         for hold in [hold for hold in list(self.holds) if start >= hold.until]:
             self.lose(hold)
         holds = list(self.holds)
@@ -136,14 +136,14 @@ class Node:
         self.keeper.wake()
 
     def lose(self, hold):
-        if not hold.ended.sent:
+        if not hold.ended:
             log.warning("lock %r was lost", hold.key)
         self.give_up(hold)
 
     def give_up(self, hold):
         self.holds.discard(hold)
-        if not hold.ended.sent:
-            hold.ended.send()
+        if not hold.ended:
+            hold.end()
             if not hold.rests():  # then its lease ends it
                 self.leave(hold.owner, hold.keys)
 
@@ -309,7 +309,7 @@ class Session:
         node, held, refused, unknown = self.node(hold.key), hold.held(), None, set(hold.keys)
         try:
             node.holds.discard(hold)
-            hold.ended.send()
+            hold.end()
             for key in hold.keys:
                 reply = await self.end(hold, key)
                 if isinstance(reply, Failed):  # nor would the server answer for the other keys
@@ -349,11 +349,11 @@ class Session:
             return False if is_gone(reply) else reply
         finally:
             if isinstance(reply, int):
-                hold.ended.send()
+                hold.end()
             elif is_gone(reply) or not changes_nothing(reply):
                 hold.rests_until = -math.inf
                 node.give_up(hold)
-            elif renewed and not hold.ended.sent:  # it may have been released meanwhile
+            elif renewed and not hold.ended:  # it may have been released meanwhile
                 node.hold(hold)
             if not isinstance(reply, int) and not changes_nothing(reply):
                 node.leave(heir, hold.keys)

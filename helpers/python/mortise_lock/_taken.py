@@ -36,7 +36,7 @@ class Taken:
             return
         if current:
             if current.hold is not None:
-                current.hold.ended.send()  # it is not renewed any more
+                current.hold.end()  # it is not renewed any more
             self.remove(current)
         if token is not None:
             self.add(token, None)

@@ -109,30 +109,14 @@ async def settled(answer, _=None):
     return await answer if inspect.isawaitable(answer) else answer
 
 
-class Signal:
-    """An event that is made only where somebody waits for it: most are over before."""
-
-    def __init__(self, event):
-        self.event, self.sent = event, False
-
-    def send(self):
-        self.sent = True
-        if made := vars(self).get("made"):
-            made.set()
-
-    def awaited(self):
-        made = vars(self).setdefault("made", self.event())  # one, also where two threads make it
-        if self.sent:
-            made.set()
-        return made
-
-
 class Hold:
     """One acquisition, of one key or several: asked for under a name of its own, granted perhaps, and over in the end."""
 
-    def __init__(self, keys, owner, lease, event, max_hold=math.inf, at_least=-math.inf):
+    awaited = None  # the event of its end, once somebody waits for that
+
+    def __init__(self, keys, owner, lease, max_hold=math.inf, at_least=-math.inf):
         self.keys, self.key, self.owner, self.lease, self.max_hold, self.at_least = keys, keys[0], owner, lease, max_hold, at_least
-        self.token, self.ended = None, Signal(event)
+        self.token, self.ended = None, False
         self.until = self.deadline = self.rests_until = -math.inf
 
     def granted(self, token, begin):
@@ -145,7 +129,12 @@ class Hold:
         self.renew_at = begin + self.lease / 3
 
     def held(self):
-        return not self.ended.sent and now() < self.until
+        return not self.ended and now() < self.until
+
+    def end(self):
+        self.ended = True
+        if self.awaited:
+            self.awaited.set()
 
     def is_due(self, at):
         """Whether to renew it, or soon."""
