@@ -3,7 +3,7 @@ import asyncio
 import math
 import uuid
 
-from redis.exceptions import MovedError, ResponseError
+from redis.exceptions import MovedError, ResponseError, TimeoutError
 
 from . import _rules as rules
 from ._values import LATE, PATIENCE, Failed, code, fields, judged, now
@@ -11,12 +11,16 @@ from ._values import LATE, PATIENCE, Failed, code, fields, judged, now
 MAIL_WAIT = 2_000  # ms for which one LOCK.MAIL waits
 
 
-async def done_in(future, ms):
-    """Whether it is done within so many ms, or just after that, when a loop that was busy has read what had come."""
-    for part in (ms, LATE):
-        if (await asyncio.wait({future}, timeout=None if part == math.inf else part / 1000))[0]:
-            return True
-    return False
+async def in_time(work, ms):
+    """What it returns within so many ms, or just after that, when a loop that was busy has read what had come."""
+    working = asyncio.ensure_future(work)
+    try:
+        for part in (ms, LATE):
+            if (await asyncio.wait({working}, timeout=None if part == math.inf else part / 1000))[0]:
+                return working.result()
+        raise TimeoutError("no reply in time")
+    finally:
+        working.cancel()
 
 
 class Node(rules.Node):
@@ -45,7 +49,9 @@ class Node(rules.Node):
         self.queued[answer] = key
         self.listener.wake()
         try:
-            return answer.result() if await done_in(answer, left) else (Failed(self.cause), 0)
+            return await in_time(answer, left)
+        except TimeoutError:
+            return Failed(self.cause), 0
         finally:
             self.queued.pop(answer, None)
 

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError, TimeoutError
 
 from . import _rules as rules
 from . import session_of, sessions_of
-from ._mail import Node, done_in
+from ._mail import Node, in_time
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
 from ._values import MOST, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
@@ -144,17 +144,6 @@ async def close_one(session, ms):
         session.gone()
         return not session.working and not any(node.holds or node.leaves for node in session.nodes.values())
     return await session.close(ms)
-
-
-async def in_time(work, ms):
-    """What it returns within so many ms."""
-    working = asyncio.ensure_future(work)
-    try:
-        if await done_in(working, ms):
-            return working.result()
-        raise TimeoutError("no reply in time")
-    finally:
-        working.cancel()
 
 
 class Wire:
