@@ -36,22 +36,13 @@ class Worker:
                 if urgent:
                     self.event.set()
             # With the pool, which stays for as long as there is work: with it the connections would go.
-            spawned = self.session.spawn(functools.partial(self.run, self.session.pool())) if start else True
+            spawned = self.session.spawn(functools.partial(self.repeat, self.session.pool())) if start else True
         finally:
             if start and not spawned:  # no thread could be started, or a signal handler raised
                 self.running = False
         return spawned is not False
 
-    async def run(self, pool):
-        try:
-            await self.repeat()
-        except BaseException:  # the program has cancelled all tasks of its loop
-            self.running = False
-            if not self.session.closed:
-                self.session.later(lambda _=pool: self.wake())
-            raise
-
-    async def repeat(self):
+    async def repeat(self, pool):
         while self.running:
             self.event.clear()
             busy = self.load()
@@ -207,9 +198,6 @@ class Session:
         """The replies to commands about keys that the node serves."""
         replies = await self.call(node, commands) if commands else []
         return [await self.ask(*command) if type(reply) is AskError else judged(reply) for command, reply in zip(commands, replies)]
-
-    def later(self, work):
-        """Does it soon, if the loop goes on. Only tasks are cancelled: threads do without it."""
 
     async def limited(self, work):
         """What it returns; an error if that takes too long. With threads the client's own time limits decide."""

@@ -5,6 +5,7 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Union
 
@@ -255,13 +256,14 @@ class Session(rules.Session):
     def spawn(self, work):
         task = self.place.create_task(work())
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(functools.partial(self.ended, work))
         return True
 
-    def later(self, work):
-        """Does it soon, unless the loop ends."""
-        if not self.place.is_closed():
-            self.place.call_later(rules.AGAIN / 1000, work)
+    def ended(self, work, task):
+        """Begins work again soon that the program has cancelled, with all tasks of its loop, if the loop goes on."""
+        self.tasks.discard(task)
+        if not self.closed and (task.cancelled() or task.exception()):
+            self.place.call_later(rules.AGAIN / 1000, self.spawn, work)
 
     async def limited(self, work):
         return await in_time(work, TIMEOUT * 1000)
