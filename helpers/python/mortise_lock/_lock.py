@@ -199,17 +199,17 @@ class BaseLock(Generic[Client]):
                     await self._confirm(session, hold)
                 if not hold.held():  # the reply came too late
                     raise Failed()
-                hold.rests_until = now() + hold.at_least
                 if self.timeout is None and not session.node(hold.key).hold(hold):
                     await session.release(hold)
                     raise RuntimeError("the lock was given back: no thread could be started to renew it")
                 if session.closed:
                     raise Failed(ConnectionError("closed"))
+                hold.rests_until = now() + hold.at_least
                 unknown = False
                 return True
             finally:
                 if unknown:
-                    session.leave(hold)
+                    session.node(hold.key).give_up(hold)
 
     async def _confirm(self, session, hold):
         """Renews what was granted, where replicas have to have it, or where nobody knows how long ago that was: it counts from then on."""

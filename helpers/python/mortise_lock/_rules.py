@@ -256,12 +256,6 @@ class Session:
             with self.mutex:
                 self.working -= 1
 
-    def leave(self, hold):
-        """Leaves what may be held, and nobody wants."""
-        node = self.node(hold.key)
-        node.holds.discard(hold)
-        node.leave(hold.owner, hold.keys)
-
     async def renew(self, hold, lease):
         """The replies to a renewal of each of its keys."""
         if self.replicas:
