@@ -150,7 +150,7 @@ class Session:
         self.replicas = replicas
         self.pool, self.place, self.uid, self.count, self.closed = weakref.ref(pool), place, uuid.uuid4().hex, itertools.count(), False
         self.in_cluster = hasattr(pool, "nodes_manager")
-        self.mutex, self.nodes, self.opened, self.refreshed, self.working = threading.RLock(), {}, {}, -math.inf, 0
+        self.mutex, self.nodes, self.opened, self.refreshed, self.working = threading.RLock(), {}, {}, -math.inf, []
 
     def name(self, task=None, holder=None):
         """A name that nobody has had. `holder` is for people; by `task` the server finds deadlocks."""
@@ -248,13 +248,11 @@ class Session:
     @contextlib.contextmanager
     def work(self):
         """`close` waits for what is done in here."""
-        with self.mutex:
-            self.working += 1
+        self.working.append(None)
         try:
             yield
         finally:
-            with self.mutex:
-                self.working -= 1
+            self.working.pop()
 
     async def renew(self, hold, lease):
         """The replies to a renewal of each of its keys."""
