@@ -99,11 +99,8 @@ class Node:
         sent, send = now(), self.session.confirm if self.session.replicas else self.session.pipeline
         leases = [min(hold.lease, hold.last - sent) for hold in holds]
         replies = iter(await send(self, [command for hold, lease in zip(holds, leases) for command in hold.renewals(lease)]))
-        failed = False
-        for hold, lease in zip(holds, leases):
-            said = self.session.renewed(hold, sent, lease, [next(replies) for _ in hold.keys])
-            failed = failed or isinstance(said, Exception)
-        return failed
+        said = [self.session.renewed(hold, sent, lease, [next(replies) for _ in hold.keys]) for hold, lease in zip(holds, leases)]
+        return any(isinstance(one, Exception) for one in said)
 
     def rehome(self):
         """Gives what another node serves by now to that one."""
@@ -176,9 +173,9 @@ class Session:
     def wire(self, node, use=None):
         """The connections to a node for one use: for commands; "mail"; "confirm", where a command that waits for replicas blocks others."""
         place, address = (node.address, use), node.address
-        if place not in self.opened:
-            self.opened.setdefault(place, self.wires(lambda: self.pool_at(address), self.replicas if use == "confirm" else 0))
-        return self.opened[place]
+        if place in self.opened:
+            return self.opened[place]
+        return self.opened.setdefault(place, self.wires(lambda: self.pool_at(address), self.replicas if use == "confirm" else 0))
 
     async def call(self, node, commands, wait=0, most=math.inf):
         """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting.
