@@ -137,14 +137,7 @@ async def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all that is waited for or renewed through this client's connection pool, by whichever of its clients. Whether the
     server has acknowledged all of it within `timeout` seconds. Those who wait get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
-    return all([await close_one(session, ms) for session in sessions_of(redis)])
-
-
-async def close_one(session, ms):
-    if session.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
-        session.gone()
-        return not session.working and not any(node.holds or node.leaves for node in session.nodes.values())
-    return await session.close(ms)
+    return all([await session.close(ms) for session in sessions_of(redis)])
 
 
 class Wire:
@@ -304,9 +297,11 @@ class Session(rules.Session):
             await asyncio.wait({waiting}, timeout=None if ms == math.inf else ms / 1000)
         finally:
             waiting.cancel()
-        return event.is_set()
 
     async def close(self, ms):
+        if self.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
+            self.gone()
+            return not self.working and not any(node.holds or node.leaves for node in self.nodes.values())
         said = await super().close(ms)
         for task in list(self.tasks):
             task.cancel()
