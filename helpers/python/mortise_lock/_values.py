@@ -104,7 +104,7 @@ def pool_of(redis):
     return getattr(redis, "connection_pool", redis)
 
 
-async def settled(answer, _=None):
+async def settled(answer):
     """What redis-py's clients for threads answer at once, those for asyncio have to be awaited for."""
     return await answer if inspect.isawaitable(answer) else answer
 

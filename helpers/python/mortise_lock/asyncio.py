@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.exceptions import ResponseError, TimeoutError
@@ -17,7 +17,7 @@ from . import session_of, sessions_of
 from ._mail import Node, in_time
 from ._lock import BaseLock, BaseMultiLock, BaseSemaphore, BusyError, DeadlockError, LockError, LockNotOwnedError, Name, RefusedError
 from ._taken import Taken
-from ._values import MOST, Failed, UnconfirmedError, is_demoted, milliseconds, now, pool_of
+from ._values import MOST, Failed, UnconfirmedError, is_demoted, milliseconds, now
 from ._wire import TIMEOUT, cause_of, check_attached, confirmed, connection_like, packed, wait_for
 
 __all__ = ["Lock", "MultiLock", "ReadLock", "Semaphore", "BusyError", "DeadlockError", "LockError", "LockNotOwnedError", "RefusedError",
