@@ -343,8 +343,9 @@ class Session:
                 node.give_up(hold)
         while True:
             self.end_waits()
+            working = bool(self.working)  # looked at first: what ends may have to leave something
             owing = [node for node in list(self.nodes.values()) if node.leaves]
-            if not (owing or self.working) or now() >= end:
+            if not (owing or working) or now() >= end:
                 break
             for node in owing:
                 if not node.keeper.running:  # the interpreter ends, and starts no more threads
@@ -352,4 +353,4 @@ class Session:
             await self.pause(5)
         for wire in list(self.opened.values()):
             await wire.hang_up()
-        return not owing and not self.working
+        return not owing and not working
