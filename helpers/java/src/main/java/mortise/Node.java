@@ -88,6 +88,9 @@ final class Node {
             locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
+                if (locks.isStopped()) {
+                    throw new LockException.Closed();
+                }
                 replies = exchange.apply(batch.stream().map(Command::words).toList());
                 locks.answered = true;
             } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on

@@ -87,6 +87,21 @@ class ConnectingTest {
         }
     }
 
+    @ParameterizedTest
+    @EnumSource
+    void to_close_opens_no_connection(EachClient.Via via) throws Exception {
+        try (var server = new TestServer()) {
+            long before = server.info("total_connections_received");
+            long own = server.info("total_connections_received") - before; // to ask for that
+            for (int i = 0; i < 30; i++) {
+                try (var locks = new Locks(via.connect(server.port))) {
+                    locks.take("k").wait(Duration.ZERO).acquire().unlock();
+                }
+            }
+            assertEquals(before + 2 * own + 30, server.info("total_connections_received"));
+        }
+    }
+
     @Test
     void a_time_out_of_lettuces_commands_ends_no_request() throws Exception {
         try (var server = new TestServer();
