@@ -110,11 +110,15 @@ impl Topology for Watched {
         self.successor()
     }
 
+    /// On a busy machine two Sentinels may each lead an election: both have to be over.
     fn successor(&self) -> &Server {
         let old = self.network.port_of(&self.primary);
-        let port = eventually_within(PATIENCE, "a replica has been promoted", || {
-            let port = self.primary_port();
-            if port == old { Err(port) } else { Ok(port) }
+        let port = eventually_within(PATIENCE, "the Sentinels name a promoted replica", || {
+            let seen = [1, 2].map(|number| settled_port(&self.sentinels[number]));
+            match seen {
+                [Some(port), other] if port != old && other == Some(port) => Ok(port),
+                _ => Err(seen),
+            }
         });
         let mut replicas = self.replicas.iter();
         let found = replicas.find(|replica| self.network.port_of(replica) == port);
@@ -168,4 +172,11 @@ impl Watched {
         let addr = cmd!(conn, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME);
         text(&array(&addr)[1]).parse().expect("a port")
     }
+}
+
+/// The primary that a Sentinel names; `None` while it leads an election.
+fn settled_port(sentinel: &Server) -> Option<u16> {
+    let seen = as_map(&cmd!(sentinel.connect(), "SENTINEL", "MASTER", NAME));
+    let is_over = !text(&seen["flags"]).contains("failover_in_progress");
+    is_over.then(|| text(&seen["port"]).parse().expect("a port"))
 }
