@@ -30,7 +30,7 @@ const PERMITS = new Set([...SEVERAL, "permits"]);
 
 /** The error that ends an attempt that got this error in its reply's place. After Again the next attempt may succeed. */
 function refusal(reply, name) {
-  if (reply instanceof Unanswered) return new Again("", { cause: reply });
+  if (reply instanceof Unanswered) return NO_ENTRY.test(reply.cause.message) ? failure(reply, name) : new Again("", { cause: reply });
   return LATER.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
 }
 
@@ -109,8 +109,7 @@ class Locks {
         trouble = cause;
         const patience = cause ? (since ?? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt)) + PATIENCE : Infinity;
         const end = wait === Infinity ? patience : begin + (wait > 0 ? wait : ONCE);
-        const isHopeless = cause && NO_ENTRY.test(cause.cause.message);
-        const isLast = () => isHopeless || (wait <= 0 && tries > 1) || now() + 20 >= end;
+        const isLast = () => (wait <= 0 && tries > 1) || now() + 20 >= end;
         if (cause && !isLast()) await abortable(inTime(this.session.refresh(keys[0]), end - now()).catch(() => {}), signal);
         if (isLast() && cause) throw failure(cause, name);
         if (isLast()) return none(name);

@@ -11,8 +11,8 @@ const COMMAND_TIMEOUT = 2_000; // ms without a reply after which all that is in 
 const MAIL_WAIT = 2_000; // ms for which one LOCK.MAIL waits
 const PATIENCE = 10_000; // ms for which an acquisition without a limit goes on trying a server that answers nobody
 
-const FORBIDDEN = /^(NOPERM|NOAUTH|ERR unknown command)\b/;
-const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (invalid password|AUTH |Client sent AUTH))/; // no later attempt would succeed
+// Errors of the server, or of a connection to it, after which no later attempt would succeed.
+const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (unknown command|invalid password|AUTH |Client sent AUTH))/;
 
 /**
  * This attempt came to nothing, the next one may not. `cause`: the error in a reply's place, if there was one. `since`: since when no
@@ -110,24 +110,19 @@ class Node {
   }
 
   async #mailFailed(error, at) {
-    // The server does not let this user wait. Whether the requests are gone is unknown.
-    if (FORBIDDEN.test(error.message)) {
-      for (const ticket of this.queued) ticket.settle(Object.assign(new Error(error.message), { sent: true }));
-      this.queued.clear();
-      return;
-    }
-    const since = this.#trouble?.since ?? at;
     const cause = error instanceof Unanswered ? error : new Unanswered(error, true);
+    // The server does not let this user wait. Whether the requests are gone is unknown.
+    if (NO_ENTRY.test(cause.cause.message)) return this.#settle(() => true, Object.assign(error, { sent: true }));
+    const since = this.#trouble?.since ?? at;
     const trouble = (this.#trouble = Object.assign(new Again("", { cause }), { since }));
     await pause(50);
     const [first] = this.queued;
     if (first) await this.session.refresh(first.key);
     const moved = codeOf(error) === "MOVED";
-    this.#askAgain((ticket) => moved || this.session.nodeOf(ticket.key) !== this);
+    this.#settle((ticket) => moved || this.session.nodeOf(ticket.key) !== this);
     if (moved) this.#newBox();
-    const isHopeless = NO_ENTRY.test(cause.cause.message);
     const isLong = now() >= since + PATIENCE;
-    this.#askAgain((ticket) => isHopeless || (isLong && ticket.left === Infinity), trouble);
+    this.#settle((ticket) => isLong && ticket.left === Infinity, trouble);
   }
 
   #deliver(sent, since, waited, letters) {
@@ -142,12 +137,12 @@ class Node {
     }
     if (!this.#doubt) return;
     this.#doubt = false;
-    this.#askAgain((ticket) => ticket.since !== since); // what was put into another box is gone
+    this.#settle((ticket) => ticket.since !== since); // what was put into another box is gone
   }
 
-  #askAgain(which, again = new Again()) {
+  #settle(which, outcome = new Again()) {
     for (const ticket of this.queued) {
-      if (which(ticket) && this.queued.delete(ticket)) ticket.settle(again);
+      if (which(ticket) && this.queued.delete(ticket)) ticket.settle(outcome);
     }
   }
 
