@@ -15,7 +15,7 @@ const { Session } = require("./session.cjs");
 const {
   LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError,
 } = require("./values.cjs");
-const { TooLate, Unanswered, codeOf } = require("./wire.cjs");
+const { Unanswered, codeOf } = require("./wire.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
 const ONCE = 1_000; // ms after which a request that does not wait is not sent once more
@@ -32,6 +32,12 @@ const PERMITS = new Set([...SEVERAL, "permits"]);
 function refusal(reply, name) {
   if (reply instanceof Unanswered) return NO_ENTRY.test(reply.cause.message) ? failure(reply, name) : new Again("", { cause: reply });
   return LATER.has(codeOf(reply)) ? new Again("", { cause: new Unanswered(reply, true) }) : failure(reply, name);
+}
+
+/** The error in a grant's place of which nothing was left when its reply was read. */
+function tooLate(lasts, took, name) {
+  const message = `a hold of ${lasts} ms was over when its reply was read, after ${Math.round(took)} ms: lease and maxHold have to be longer`;
+  return new Unanswered(new LockError(message, name), true);
 }
 
 function busy(name) {
@@ -143,7 +149,7 @@ class Locks {
       if (session.replicas > 0 || lock.until - answered < Math.min(lease, request.maxHold) / 2) {
         const renewed = await abortable(lock.renew(lease), signal); // false at once if it is over
         if (renewed instanceof Error) throw refusal(renewed, name);
-        if (!lock.held) throw refusal(new Unanswered(new TooLate(Math.min(lease, request.maxHold), now() - begin), true), name);
+        if (!lock.held) throw refusal(tooLate(Math.min(lease, request.maxHold), now() - begin, name), name);
         if (!renewed) throw new Again(); // it is gone
       }
       ticket.node.answeredAt = answered;

@@ -1,7 +1,7 @@
 // Arguments of callers, and the errors that they get.
 "use strict";
 const { inspect } = require("node:util");
-const { TooFew, TooLate, Unanswered, codeOf } = require("./wire.cjs");
+const { TooFew, Unanswered, codeOf } = require("./wire.cjs");
 
 const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
 const NO_MODULE =
@@ -75,7 +75,7 @@ class UnconfirmedError extends LockError {
 function failure(reply, key, unanswered = "the server cannot be asked") {
   const { cause } = reply;
   if (cause instanceof TooFew) return new UnconfirmedError(key, cause);
-  if (cause instanceof TooLate) return new LockError(cause.message, key, cause);
+  if (cause instanceof LockError) return cause;
   if (reply instanceof Unanswered) return new UnreachableError(`${unanswered}: ${cause.message}`, key, cause);
   if (/^ERR unknown command .?LOCK\./i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
   return new (codeOf(reply) === "DEADLOCK" ? DeadlockError : RefusedError)(reply.message, key, reply);

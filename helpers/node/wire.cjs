@@ -20,12 +20,6 @@ class TooFew extends Error {
     Object.assign(this, { needed, had });
   }
 }
-/** Why a grant was of no use: nothing was left of it when its reply was read. */
-class TooLate extends Error {
-  constructor(lasts, took) {
-    super(`a hold of ${lasts} ms was over when its reply was read, after ${Math.round(took)} ms: lease and maxHold have to be longer`);
-  }
-}
 /** The first word of an error that the server has answered with. */
 const codeOf = (reply) => (reply instanceof Error ? reply.message.split(" ", 1)[0] : undefined);
 // Others are the client library's, about the connection. A bundler may have renamed node-redis's classes: most of the server's errors begin
@@ -202,4 +196,4 @@ class Confirmer {
   }
 }
 
-module.exports = { MOST, Confirmer, TooFew, TooLate, Unanswered, Wire, codeOf };
+module.exports = { MOST, Confirmer, TooFew, Unanswered, Wire, codeOf };
