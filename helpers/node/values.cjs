@@ -63,18 +63,12 @@ class RefusedError extends LockError {}
 /** The server could not be asked, or refused for as long as this one was ready to wait. */
 class UnreachableError extends LockError {}
 /** Too few replicas had the lock in time: `had` of `needed`. */
-class UnconfirmedError extends LockError {
-  constructor(key, cause) {
-    super(cause.message, key, cause);
-    this.needed = cause.needed;
-    this.had = cause.had;
-  }
-}
+class UnconfirmedError extends LockError {}
 
 /** The error that a caller gets for an error in a reply's place. */
 function failure(reply, key, unanswered = "the server cannot be asked") {
   const { cause } = reply;
-  if (cause instanceof TooFew) return new UnconfirmedError(key, cause);
+  if (cause instanceof TooFew) return Object.assign(new UnconfirmedError(cause.message, key, cause), { needed: cause.needed, had: cause.had });
   if (cause instanceof LockError) return cause;
   if (reply instanceof Unanswered) return new UnreachableError(`${unanswered}: ${cause.message}`, key, cause);
   if (/^ERR unknown command .?LOCK\./i.test(reply.message)) return new RefusedError(NO_MODULE, key, reply);
