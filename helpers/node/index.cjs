@@ -224,13 +224,11 @@ class Locks {
   }
 
   /** The promise, until whose end `close` waits. */
-  async counted(promise) {
+  counted(promise) {
     this.#busy++;
-    try {
-      return await promise;
-    } finally {
-      this.#busy--;
-    }
+    const done = () => this.#busy--;
+    promise.then(done, done);
+    return promise;
   }
 
   /** Ends everything under that name at these keys, in the background. */
