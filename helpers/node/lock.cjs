@@ -180,9 +180,8 @@ class Lock {
     }
     if (isGone(reply)) throw this.#gone();
     if (reply instanceof Unanswered && reply.sent) {
-      this.#end();
-      this.#reportLoss();
-      for (const name of [this.owner, heir]) this.#locks.leave(this.keys, name);
+      this.#gone();
+      this.#locks.leave(this.keys, heir);
       throw failure(reply, this.name, "nobody knows whether the lock was passed on");
     }
     if (!this.#over) keeper.add(this); // it may have been released meanwhile
