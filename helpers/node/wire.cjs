@@ -54,10 +54,9 @@ class Wire {
     return new Promise((resolve) => {
       if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
       this.#replaceDoubtful();
-      const call = { command, resolve, sentAt: 0 };
-      if (this.#connection !== null && !this.#isDoubtful && this.#waiting.length === 0 && this.#inFlight.size < MOST) return this.#send(call);
-      this.#waiting.push(call);
+      this.#waiting.push({ command, resolve, sentAt: 0 });
       if (this.#opening === null) this.#open();
+      this.#flush();
     });
   }
 
@@ -77,7 +76,7 @@ class Wire {
     const opening = (this.#opening = Promise.resolve().then(this.open));
     opening.then(
       (connection) => {
-        if (this.#opening !== opening) return;
+        if (this.#opening !== opening) return connection.close(); // closed meanwhile
         this.#connection = connection;
         connection.gone.then((cause) => this.#connection === connection && this.#fail(cause));
         this.#flush();
@@ -145,9 +144,7 @@ class Wire {
 
   close() {
     this.#closed = true;
-    this.#opening?.then((connection) => connection.close(), () => {}); // once there is one
     this.#fail(new Error("the connection was given up"));
-    this.#timer = clearTimeout(this.#timer);
   }
 }
 
