@@ -165,8 +165,6 @@ class Lock {
     text("owner", owner);
     time("lease", lease);
     this.#checkOpen();
-    if (!this.held) this.lose();
-    if (this.#lost) throw this.#lost;
     return this.#locks.counted(this.#pass(owner, Math.ceil(lease)));
   }
   async #pass(heir, lease) {
@@ -196,8 +194,9 @@ class Lock {
     throw codeOf(reply) === "NOTHELD" ? this.#gone() : failure(reply, this.name, "nobody knows whether the command ran");
   }
   #checkOpen() {
+    if (this.#passing && !this.#over) throw new LockError(`the lock '${this.name}' is being passed on`, this.name);
+    if (!this.held) this.lose();
     if (this.#over) throw this.#lost ?? new LostError(`the lock '${this.name}' is not held any more`, this.name);
-    if (this.#passing) throw new LockError(`the lock '${this.name}' is being passed on`, this.name);
   }
   // Loses a lock that is gone at the server, or was revoked, and leaves it.
   #gone() {
