@@ -15,7 +15,7 @@ const { Session } = require("./session.cjs");
 const {
   LEAST_LEASE, time, text, count, known, failure, LockError, BusyError, LostError, DeadlockError, RefusedError, UnreachableError, UnconfirmedError,
 } = require("./values.cjs");
-const { Unanswered, codeOf } = require("./wire.cjs");
+const { TooFew, Unanswered, codeOf } = require("./wire.cjs");
 
 const MOST_COUNT = 2 ** 31 - 1;
 const ONCE = 1_000; // ms after which a request that does not wait is not sent once more
@@ -111,7 +111,7 @@ class Locks {
       } catch (error) {
         if (!(error instanceof Again)) throw error;
         const { cause, since } = error;
-        failing = cause && (failing ?? now());
+        failing = cause && (cause.cause instanceof TooFew ? now() : failing ?? now()); // a server with too few replicas has answered
         trouble = cause;
         const patience = cause ? (since ?? Math.max(failing, this.session.nodeOf(keys[0]).answeredAt)) + PATIENCE : Infinity;
         const end = wait === Infinity ? patience : begin + (wait > 0 ? wait : ONCE);
