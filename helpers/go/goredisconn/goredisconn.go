@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	mortise "mortise.example/mortise/helpers/go"
 )
@@ -31,6 +32,7 @@ func New(rdb redis.UniversalClient) mortise.Client {
 	case *redis.ClusterClient:
 		o := *rdb.Options()
 		o.Protocol, o.ContextTimeoutEnabled = 2, true
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.Addrs = slices.Clone(o.Addrs) // a cluster client appends to its list
 		c.cluster = redis.NewClusterClient(&o)
@@ -70,7 +72,8 @@ func (c *client) Connect(node string) (mortise.Conn, error) {
 	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
 	o.ReadTimeout, o.WriteTimeout = readLimit, readLimit
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, -1
-	o.PushNotificationProcessor = nil // belongs to the program's client
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // the program's client changes its own
+	o.PushNotificationProcessor = nil                                                              // belongs to the program's client
 	rdb := redis.NewClient(&o)
 	return &conn{rdb, rdb.Conn()}, nil
 }
