@@ -85,12 +85,12 @@ final class Node {
             } catch (InterruptedException e) {
                 continue; // stopped
             }
+            if (locks.isStopped()) {
+                break; // without a connection that would have to be opened for it
+            }
             locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
-                if (locks.isStopped()) {
-                    throw new LockException.Closed();
-                }
                 replies = exchange.apply(batch.stream().map(Command::words).toList());
                 locks.answered = true;
             } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on
@@ -102,9 +102,8 @@ final class Node {
             batch.clear();
         }
         link.close();
-        for (Command left; (left = queue.poll()) != null; ) {
-            left.reply.complete(new LockException.Closed());
-        }
+        queue.drainTo(batch);
+        batch.forEach(left -> left.reply.complete(new LockException.Closed()));
     }
 
     /** The replies. What is refused because its slot is moving to another server is asked there. */

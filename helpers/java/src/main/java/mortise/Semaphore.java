@@ -98,7 +98,7 @@ public final class Semaphore {
     }
 
     /**
-     * Gives back that many of what this object has taken. If a server does not answer, the library repeats the release in the background.
+     * Releases that many of the permits that this object holds. If a server does not answer, the library repeats the release in the background.
      *
      * @throws LockException.Lost if some of these were lost meanwhile
      * @throws LockException.Refused if the server's user may not release them: the library leaves what was taken with them, if it may
