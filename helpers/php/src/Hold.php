@@ -81,6 +81,12 @@ final class Hold
         return !$this->givenUp && $this->process === getmypid();
     }
 
+    /** A later request never shortens what an earlier one has granted. */
+    private function believe(float $sent, float $lease): void
+    {
+        $this->until = max($this->until ?? 0.0, self::until($sent, $lease));
+    }
+
     private function isOver(): bool
     {
         return $this->lost || ($this->until !== null && $this->until <= Clock::now());
@@ -143,7 +149,7 @@ final class Hold
         if ($this->until !== null && !$this->held()) { // a lock that has run out is never held again
             throw $this->lose('it was over before its refresh was answered');
         }
-        $this->until = max($this->until ?? 0.0, self::until($sent, $lease));
+        $this->believe($sent, $lease);
     }
 
     /**
@@ -176,7 +182,10 @@ final class Hold
             }
             throw $trouble;
         }
-        return in_array(null, $left, true) ? throw $this->lose('it was over before its release') : true;
+        if (in_array(null, $left, true)) {
+            throw $this->lose('it was over before its release');
+        }
+        return true;
     }
 
     /**
@@ -231,7 +240,7 @@ final class Hold
             return $this->isKnown() ? false : throw $this->lose('the server knows it no longer');
         }
         $this->token = $token;
-        $this->until = max($this->until ?? 0.0, self::until($sent, $this->lease));
+        $this->believe($sent, $this->lease);
         return true;
     }
 
@@ -256,8 +265,8 @@ final class Hold
     }
 
     /**
-     * Sends a command for what is held of each of the locks. If an outcome is unknown, or not that of the others, this hold ends, also one that another
-     * process took, and `$heir` leaves, too.
+     * Sends a command about the hold of each of the locks. If an outcome is unknown, or not that of the others, this hold ends, also one
+     * that another process took, and `$heir` leaves, too.
      */
     private function each(string $command, array $more, ?string $heir = null): array
     {

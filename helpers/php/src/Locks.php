@@ -57,7 +57,9 @@ final class Locks
         if ($this->process === getmypid()) {
             return;
         }
-        $this->process === null || self::$inherited[] = $this->connection;
+        if ($this->process !== null) {
+            self::$inherited[] = $this->connection;
+        }
         $this->connection = new Connection($this->connect);
         $this->process = getmypid();
         $this->id = self::random();
@@ -269,7 +271,7 @@ final class Locks
             $token = $this->send($words, $isSent, $wait);
             if ($token !== null) {
                 $until = Hold::until($sent, $lease);
-                // The lease began with the grant, and nobody knows when that was: past half of it, the server is asked anew.
+                // The server began the lease with the grant, at an unknown time. Past half of it, the library asks again.
                 $isLate = $until - Clock::now() < $lease * 500;
                 $hold = new Hold($this, $names, $owner, $token, $lease, $isLate ? null : $until);
                 $isLate && $hold->renew($lease, $sent + $wait);
