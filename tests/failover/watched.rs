@@ -94,18 +94,18 @@ impl Topology for Watched {
 
     /// A Sentinel gives up on a replica whose disk keeps it busy for too long. Whoever asked must then ask again.
     fn hand_over(&self) -> &Server {
-        let old = self.primary_port().to_string();
+        let old = self.primary_port();
         eventually_within(PATIENCE, "a replica has been promoted", || {
-            let mut sentinel = self.sentinels[0].connect();
-            let seen = as_map(&cmd!(sentinel, "SENTINEL", "MASTER", NAME));
-            let (port, flags) = (text(&seen["port"]), text(&seen["flags"]));
-            if port != old {
-                return Ok(());
+            let sentinel = &self.sentinels[0];
+            let seen = settled_port(sentinel);
+            if seen == Some(old) {
+                cmd!(sentinel.connect(), "SENTINEL", "FAILOVER", NAME);
             }
-            if !flags.contains("failover_in_progress") {
-                cmd!(sentinel, "SENTINEL", "FAILOVER", NAME);
+            if seen.is_some_and(|port| port != old) {
+                Ok(())
+            } else {
+                Err(seen)
             }
-            Err(flags)
         });
         self.successor()
     }
