@@ -68,12 +68,12 @@ impl Claim {
         self.places()
     }
 
-    /// The server has answered, or has not, what was to give the name something.
+    /// Takes the outcome of a call by which the server may have granted the name something.
     fn decide<T>(&mut self, outcome: &Result<T, Failed>) {
         self.is_open = matches!(outcome, Ok(_) | Err(Failed::Unknown(_)));
     }
 
-    /// Awaits the outcome of what is to give the name something. Until that is known, the server may have something of it.
+    /// Awaits a call by which the server may grant the name something. Until its outcome is known, the name has to leave.
     pub(crate) async fn decided<T>(
         &mut self,
         call: impl Future<Output = Result<T, Failed>>,

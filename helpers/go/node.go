@@ -71,7 +71,7 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		n.renewals = n.pipeline(l.replicas)
 	}
 	n.box = n.newBox(ctx)
-	first, _ := l.nodes.LoadOrStore(name, n) // somebody may have been faster
+	first, _ := l.nodes.LoadOrStore(name, n) // another goroutine may have stored it first
 	return first.(*node)
 }
 

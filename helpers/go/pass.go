@@ -33,7 +33,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// pass passes the locks on. If only some of them were passed, or nobody knows, both names leave all of them.
+// pass passes the locks on to owner. If the server passed only some of them, or the outcome is unknown, both names leave all of them.
 func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why error) (token int64, err error) {
 	k.locks.job(+1)
 	defer k.locks.job(-1)

@@ -244,7 +244,7 @@ class Session:
 
     @contextlib.contextmanager
     def work(self):
-        """`close` waits for what is done in here."""
+        """`close` waits for what is done in here. It counts by a list, to which threads append without a mutex."""
         self.working.append(None)
         try:
             yield

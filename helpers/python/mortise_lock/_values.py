@@ -112,7 +112,7 @@ async def settled(answer):
 class Hold:
     """One acquisition, of one key or several: asked for under a name of its own, granted perhaps, and over in the end."""
 
-    awaited = None  # the event of its end, once somebody waits for that
+    awaited = None  # the event that end() sets, made by the first caller who waits for it
 
     def __init__(self, keys, owner, lease, max_hold=math.inf, at_least=-math.inf):
         self.keys, self.key, self.owner, self.lease, self.max_hold, self.at_least = keys, keys[0], owner, lease, max_hold, at_least
