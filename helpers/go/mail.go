@@ -116,9 +116,7 @@ func (n *node) listen() {
 			continue
 		}
 		sent := now()
-		ctx, cancel := context.WithTimeout(l.stopped, mailWait+timeout)
-		reply := n.letters.do(ctx, [][]string{command})[0]
-		cancel()
+		reply := n.letters.do([][]string{command})[0]
 		if mail, ok := reply.([]any); ok && len(mail) == 3 {
 			n.read(sent, mail)
 			pause = firstPause

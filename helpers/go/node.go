@@ -65,7 +65,7 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		return known.(*node)
 	}
 	n := &node{locks: l, name: name, pending: map[string]*pending{}}
-	n.commands, n.letters = n.pipeline(0), &link{node: n}
+	n.commands, n.letters = n.pipeline(0), &link{node: n, limit: mailWait + timeout}
 	n.renewals = n.commands
 	if l.replicas > 0 {
 		n.renewals = n.pipeline(l.replicas)
@@ -90,11 +90,11 @@ func (l *Locks) lookForServers() {
 // confirm sends renewals and then WAIT, in one write: WAIT is about what its connection has written. The reply to each renewal that too few
 // replicas have is an *Unconfirmed; the server may have a successor then, to which all its connections shall lead. Where no replica
 // confirms, it only sends commands.
-func (k *link) confirm(ctx context.Context, renewals [][]string) []any {
+func (k *link) confirm(renewals [][]string) []any {
 	if k.replicas == 0 {
-		return k.do(ctx, renewals)
+		return k.do(renewals)
 	}
-	replies := k.do(ctx, append(renewals, []string{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}))
+	replies := k.do(append(renewals, []string{"WAIT", strconv.Itoa(k.replicas), ms(confirmLimit)}))
 	had, _ := replies[len(renewals)].(int64)
 	replies = replies[:len(renewals)]
 	if int(had) >= k.replicas {
@@ -114,7 +114,8 @@ func (k *link) confirm(ctx context.Context, renewals [][]string) []any {
 // link is one connection to a server. It opens when it is needed, and anew after any trouble.
 type link struct {
 	node     *node
-	replicas int // that have to be attached to the server when it opens
+	limit    time.Duration // of a reply
+	replicas int           // that have to be attached to the server when it opens
 	open     Conn
 	forget   func() bool // ends that it is closed when all is
 	used     time.Time   // when the last reply came
@@ -125,11 +126,16 @@ type link struct {
 func (k *link) isWhole() bool { return k.open != nil && !k.stale.Load() && time.Since(k.used) <= idle }
 
 // do sends the commands in one write. There is one call at a time. A connection that was not used for a second may be gone: PING shows that,
-// and costs no command its reply.
-func (k *link) do(ctx context.Context, commands [][]string) []any {
+// and costs no command its reply. All of it together takes as long as a reply at most.
+func (k *link) do(commands [][]string) []any {
+	if k.isWhole() {
+		return k.ask(context.Background(), commands)
+	}
+	ctx, cancel := context.WithTimeout(k.node.locks.stopped, k.limit)
+	defer cancel()
 	if k.stale.Swap(false) && k.open != nil {
 		k.close()
-	} else if k.open != nil && !k.isWhole() {
+	} else if k.open != nil {
 		k.ask(ctx, [][]string{{"PING"}})
 	}
 	if k.open == nil {
@@ -159,7 +165,7 @@ func (k *link) connect(ctx context.Context) error {
 		return context.DeadlineExceeded // PING had no reply
 	}
 	l := k.node.locks
-	open, err := l.client.Connect(k.node.name)
+	open, err := l.client.Connect(k.node.name, k.limit)
 	if err != nil {
 		return err
 	}
@@ -199,7 +205,7 @@ type group struct {
 }
 
 func (n *node) pipeline(replicas int) *pipeline {
-	return &pipeline{link: &link{node: n, replicas: replicas}, turn: make(chan struct{}, 1)}
+	return &pipeline{link: &link{node: n, limit: timeout, replicas: replicas}, turn: make(chan struct{}, 1)}
 }
 
 // send sends what is queued, if anything is. The caller has the turn, and gives it back here.
@@ -214,9 +220,7 @@ func (p *pipeline) send() {
 		for _, queued := range batch[1:] {
 			commands = append(commands, queued.commands...)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		replies := p.confirm(ctx, commands)
-		cancel()
+		replies := p.confirm(commands)
 		if slices.ContainsFunc(replies, passing) {
 			l.lookForServers()
 		}

@@ -33,7 +33,7 @@ type promptClient struct{}
 
 func (promptClient) Node(context.Context, string) (string, error) { return "", nil }
 func (promptClient) Refresh(context.Context)                      {}
-func (promptClient) Connect(string) (Conn, error)                 { return &prompt{}, nil }
+func (promptClient) Connect(string, time.Duration) (Conn, error)  { return &prompt{}, nil }
 func (promptClient) Close()                                       {}
 
 // scripted is a client whose only server replies what the function returns.
@@ -49,7 +49,7 @@ func (s scripted) Do(_ context.Context, commands [][]string) []any {
 
 func (s scripted) Node(context.Context, string) (string, error) { return "", nil }
 func (s scripted) Refresh(context.Context)                      {}
-func (s scripted) Connect(string) (Conn, error)                 { return s, nil }
+func (s scripted) Connect(string, time.Duration) (Conn, error)  { return s, nil }
 func (s scripted) Close()                                       {}
 
 // What the library itself needs for an acquisition and a release.
@@ -168,7 +168,7 @@ func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.letters.do(context.Background(), [][]string{{"LOCK.MAIL"}}); n.letters.open != nil {
+		if n.letters.do([][]string{{"LOCK.MAIL"}}); n.letters.open != nil {
 			t.Error("it is open after", code)
 		}
 		_ = locks.Close(context.Background())
@@ -182,8 +182,8 @@ type silent struct {
 	opened int
 }
 
-func (s *silent) Connect(string) (Conn, error) { s.opened++; return s, nil }
-func (s *silent) Close()                       {}
+func (s *silent) Connect(string, time.Duration) (Conn, error) { s.opened++; return s, nil }
+func (s *silent) Close()                                      {}
 func (s *silent) Do(ctx context.Context, commands [][]string) []any {
 	end, _ := ctx.Deadline()
 	time.Sleep(time.Until(end))
@@ -201,9 +201,8 @@ func TestNoConnectionIsOpenedForACommandWhoseTimeIsOver(t *testing.T) {
 	if err := n.letters.connect(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	if reply := n.letters.do(ctx, [][]string{{"LOCK.MAIL"}})[0]; !isUnknown(reply) || client.opened != 1 {
+	n.letters.limit = time.Millisecond
+	if reply := n.letters.do([][]string{{"LOCK.MAIL"}})[0]; !isUnknown(reply) || client.opened != 1 {
 		t.Error(reply, client.opened)
 	}
 }

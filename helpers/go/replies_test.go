@@ -28,8 +28,8 @@ type connBetween struct {
 	between
 }
 
-func (b between) Connect(node string) (mortise.Conn, error) {
-	conn, err := b.Client.Connect(node)
+func (b between) Connect(node string, limit time.Duration) (mortise.Conn, error) {
+	conn, err := b.Client.Connect(node, limit)
 	return connBetween{conn, b}, err
 }
 
@@ -122,7 +122,7 @@ func TestAnErrorHasTheCodeThatTheServerSent(t *testing.T) {
 	for name, client := range clients {
 		c := client(t, s)
 		defer c.Close()
-		conn, err := c.Connect("")
+		conn, err := c.Connect("", time.Second)
 		if err != nil {
 			t.Fatal(name, err)
 		}

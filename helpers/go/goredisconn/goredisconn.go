@@ -60,17 +60,14 @@ func (c *client) Refresh(ctx context.Context) {
 	}
 }
 
-// readLimit is longer than LOCK.MAIL waits; the context limits each exchange.
-const readLimit = 10 * time.Second
-
 // Connect makes a client with a single connection. Sentinel is asked when that opens.
-func (c *client) Connect(node string) (mortise.Conn, error) {
+func (c *client) Connect(node string, limit time.Duration) (mortise.Conn, error) {
 	o := *c.server.Load()
 	if node != "" {
 		o.Addr = node
 	}
 	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
-	o.ReadTimeout, o.WriteTimeout = readLimit, readLimit
+	o.ReadTimeout, o.WriteTimeout = limit, limit
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // the program's client changes its own
 	o.PushNotificationProcessor = nil                                                              // belongs to the program's client

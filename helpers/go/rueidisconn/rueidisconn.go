@@ -113,7 +113,7 @@ func slotsOf(ctx context.Context, asked rueidis.Client, addr string) (map[int64]
 	return loaded, err
 }
 
-func (c *client) Connect(node string) (mortise.Conn, error) {
+func (c *client) Connect(node string, limit time.Duration) (mortise.Conn, error) {
 	server, closeOwn := c.Client, func() {}
 	if node != "" {
 		server = c.Nodes()[node]
@@ -128,16 +128,19 @@ func (c *client) Connect(node string) (mortise.Conn, error) {
 		server, closeOwn = own, own.Close
 	}
 	dedicated, _ := server.Dedicate()
-	return conn{dedicated, closeOwn}, nil
+	return conn{dedicated, limit, closeOwn}, nil
 }
 
 type conn struct {
 	rueidis.DedicatedClient
-	closeOwn func() // closes the client that this connection belongs to alone, if any
+	limit    time.Duration // of a reply
+	closeOwn func()        // closes the client that this connection belongs to alone, if any
 }
 
 // Do marks all commands as blocking, so that the context alone limits them.
 func (c conn) Do(ctx context.Context, commands [][]string) []any {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
 	cmds := make([]rueidis.Completed, len(commands))
 	for i, words := range commands {
 		cmds[i] = c.B().Arbitrary(words...).Blocking()
