@@ -233,7 +233,7 @@ func (l *Locks) job(more int64) {
 func (l *Locks) takeOne(ctx context.Context, command, key string, options []Option, more ...string) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
 	r.words = func(owner string) []string {
-		return append([]string{command, key, owner, ms(r.lease)}, more...)
+		return append(append(make([]string, 0, 10), command, key, owner, ms(r.lease)), more...) // WAIT and MAIL follow
 	}
 	return l.take(ctx, r)
 }
@@ -253,8 +253,12 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	defer l.job(-1)
 	began := now()
 	end := began + r.wait
-	waiting, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
-	defer cancel()
+	waiting := ctx
+	if r.wait < forever {
+		limited, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
+		defer cancel()
+		waiting = limited
+	}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		lock, err := l.attempt(ctx, waiting, r, end)
 		if err == nil {
