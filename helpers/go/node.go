@@ -118,11 +118,12 @@ type link struct {
 	replicas int           // that have to be attached to the server when it opens
 	open     Conn
 	forget   func() bool // ends that it is closed when all is
-	used     time.Time   // when the last reply came
+	used     time.Time   // when it last replied without an error
 	stale    atomic.Bool // it shall open anew
 }
 
-// isWhole is whether it is open, and a reply came within the last second.
+// isWhole is whether it is open, and has replied without an error within the last second: go-redis and rueidis themselves repeat the error
+// by which a server refused to open one.
 func (k *link) isWhole() bool { return k.open != nil && !k.stale.Load() && time.Since(k.used) <= idle }
 
 // do sends the commands in one write. There is one call at a time. A connection that was not used for a second may be gone: PING shows that,
@@ -133,10 +134,11 @@ func (k *link) do(commands [][]string) []any {
 	}
 	ctx, cancel := context.WithTimeout(k.node.locks.stopped, k.limit)
 	defer cancel()
-	if k.stale.Swap(false) && k.open != nil {
-		k.close()
-	} else if k.open != nil {
+	if k.open != nil && !k.stale.Load() {
 		k.ask(ctx, [][]string{{"PING"}})
+	}
+	if k.open != nil && !k.isWhole() {
+		k.close()
 	}
 	if k.open == nil {
 		if err := k.connect(ctx); err != nil {
@@ -148,7 +150,9 @@ func (k *link) do(commands [][]string) []any {
 
 func (k *link) ask(ctx context.Context, commands [][]string) []any {
 	replies := k.open.Do(ctx, commands)
-	k.used = time.Now()
+	if _, failed := replies[len(replies)-1].(error); !failed {
+		k.used = time.Now()
+	}
 	unknown := slices.ContainsFunc(replies, isUnknown)
 	if !unknown {
 		k.node.locks.answered.Store(true)
@@ -164,6 +168,7 @@ func (k *link) connect(ctx context.Context) error {
 	if end, ends := ctx.Deadline(); ends && time.Until(end) <= 0 { // which ctx.Err may not show yet
 		return context.DeadlineExceeded // PING had no reply
 	}
+	k.stale.Store(false)
 	l := k.node.locks
 	open, err := l.client.Connect(k.node.name, k.limit)
 	if err != nil {

@@ -236,6 +236,39 @@ func TestAConnectionThatWasClosedWhileNobodyUsedItCostsNoRequest(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatTheServerRefusedToOpenIsOpenedAnew(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.do("CONFIG", "SET", "requirepass", "right")
+	rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "right"})
+	defer rdb.Close()
+	overRueidis, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "right"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*mortise.Locks{mortise.New(goredisconn.New(rdb)), mortise.New(overRueidis)}
+	for i, locks := range all {
+		defer closeSoon(locks)
+		if lock, _, err := locks.TryLock(background, "k"); err != nil || lock.Unlock() != nil {
+			t.Fatal(i, err)
+		}
+	}
+	s.do("CONFIG", "SET", "requirepass", "another")
+	s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	time.Sleep(1100 * time.Millisecond) // after a second a connection is tried before it is used
+	for i, locks := range all {
+		if _, _, err := locks.TryLock(background, "k"); !isRefused(err) {
+			t.Error(i, "was let in:", err)
+		}
+	}
+	s.do("CONFIG", "SET", "requirepass", "right")
+	for i, locks := range all {
+		if lock, _, err := locks.TryLock(background, "k"); err != nil || lock.Unlock() != nil {
+			t.Error(i, err)
+		}
+	}
+}
+
 func TestALostReplyLeavesNoHold(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		if lock, _, err := locks.Lock(background, "first"); err != nil || lock.Unlock() != nil {
