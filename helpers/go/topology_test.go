@@ -289,18 +289,7 @@ func TestLocksFollowSentinelsPrimaryOverAFailover(t *testing.T) {
 				list, _ := sentinel.do("SENTINEL", "REPLICAS", "mymaster").([]any)
 				return len(list) == 1
 			})
-			var client mortise.Client
-			if name == "go-redis" {
-				rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{sentinel.addr}})
-				defer rdb.Close()
-				client = goredisconn.New(rdb)
-			} else {
-				var err error
-				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{sentinel.addr}, Sentinel: rueidis.SentinelOption{MasterSet: "mymaster"}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			locks := mortise.New(client)
+			locks := mortise.New(connectToSentinel(t, name, sentinel))
 			defer closeSoon(locks)
 			first, _, err := locks.Lock(background, "k")
 			if err != nil {
@@ -320,6 +309,46 @@ func TestLocksFollowSentinelsPrimaryOverAFailover(t *testing.T) {
 			}
 			if err := <-granted; err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// connectToSentinel makes the client of that name for the primary that the sentinel names.
+func connectToSentinel(t *testing.T, name string, sentinel *server) mortise.Client {
+	t.Helper()
+	if name == "go-redis" {
+		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{sentinel.addr}})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return goredisconn.New(rdb)
+	}
+	client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{sentinel.addr}, Sentinel: rueidis.SentinelOption{MasterSet: "mymaster"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestLocksFollowAPrimaryThatSentinelDoesNotAnnounce(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old, primary := start(t), start(t)
+			sentinel := startSentinel(t, old)
+			locks := mortise.New(connectToSentinel(t, name, sentinel))
+			defer closeSoon(locks)
+			if lock, _, err := locks.Lock(background, "k"); err != nil || lock.Unlock() != nil {
+				t.Fatal(err)
+			}
+			host, port, _ := strings.Cut(primary.addr, ":")
+			sentinel.do("SENTINEL", "REMOVE", "mymaster")
+			sentinel.do("SENTINEL", "MONITOR", "mymaster", host, port, 1)
+			old.do("REPLICAOF", host, port)
+			if lock, _, err := locks.Lock(background, "k", mortise.Wait(time.Minute)); err != nil || lock.Unlock() != nil {
+				t.Fatal(err)
+			}
+			if primary.calls("lock.wlock") == 0 {
+				t.Fatal("the new primary was not asked")
 			}
 		})
 	}
@@ -431,6 +460,37 @@ func TestALockMovesToAServerThatJoinsTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestASlotIsFoundThoughAllServersOfTheClusterWereReplaced(t *testing.T) {
+	t.Parallel()
+	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no"}
+	first, second, third := start(t, args...), start(t, args...), start(t, args...)
+	c := cluster{first, second, third}
+	first.do("CLUSTER", "ADDSLOTSRANGE", 0, 16381)
+	locks := mortise.New(connectTo(t, "rueidis", c[:1]))
+	defer closeSoon(locks)
+	isTaken := func() bool {
+		lock, _, err := locks.TryLock(background, "k")
+		return err == nil && lock.Unlock() == nil
+	}
+	eventually(t, "it is taken", isTaken)
+	for i, s := range c[1:] {
+		host, port, _ := strings.Cut(c[i].addr, ":")
+		s.do("CLUSTER", "ADDSLOTS", 16382+i) // a server without any would become a replica
+		s.do("CLUSTER", "SET-CONFIG-EPOCH", i+2)
+		s.do("CLUSTER", "MEET", host, port)
+	}
+	for _, s := range c {
+		eventually(t, "it knows all", func() bool { return strings.Count(s.ClusterNodes(background).Val(), "connected") == 3 })
+	}
+	slot := first.do("CLUSTER", "KEYSLOT", "k").(int64)
+	c.move(slot, first, second)
+	eventually(t, "it is taken at the second", isTaken)
+	eventually(t, "the second was asked for slots", func() bool { return second.calls("cluster|slots")+second.calls("cluster|shards") > 0 })
+	first.kill()
+	c[1:].move(slot, second, third)
+	eventually(t, "it is taken at the third", func() bool { return isTaken() && third.calls("lock.wlock") > 0 })
 }
 
 func TestAServerThatDoesNotKnowItsOwnAddressIsACluster(t *testing.T) {

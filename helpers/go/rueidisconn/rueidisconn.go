@@ -21,6 +21,9 @@ const (
 	openLimit = 2 * time.Second
 	// loadLimit is how long a server may take to say which server serves which slot, before another one is asked.
 	loadLimit = time.Second
+	// searchPause is how often rueidis asks for servers, unless the program's options say so: the locks' commands, which show that servers have
+	// changed, go past what it watches.
+	searchPause = 5 * time.Second
 )
 
 type client struct {
@@ -36,6 +39,8 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 	option.DisableCache, option.AlwaysRESP2 = true, true
 	option.PipelineMultiplex = -1
 	option.Dialer.Timeout, option.Sentinel.Dialer.Timeout, option.ConnWriteTimeout = openLimit, openLimit, openLimit
+	option.Sentinel.TopologyRefreshInterval = cmp.Or(option.Sentinel.TopologyRefreshInterval, searchPause)
+	option.ClusterOption.ShardsRefreshInterval = cmp.Or(option.ClusterOption.ShardsRefreshInterval, searchPause)
 	option.BlockingPoolSize = 0                           // each connection here is one of that pool
 	option.InitAddress = slices.Clone(option.InitAddress) // rueidis may shuffle its list
 	option.SendToReplicas, option.ReplicaSelector, option.ReadNodeSelector, option.Standalone.ReplicaAddress = nil, nil, nil, nil
