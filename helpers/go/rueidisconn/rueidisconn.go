@@ -4,7 +4,6 @@ package rueidisconn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -29,7 +28,7 @@ const (
 type client struct {
 	rueidis.Client
 	option rueidis.ClientOption
-	known  atomic.Pointer[map[int64]string] // which server of a cluster serves which slot
+	known  [1 << 14]atomic.Pointer[string] // which server of a cluster serves each slot
 }
 
 // New connects with the program's options, over connections of its own: nothing else shares them, and nothing that
@@ -50,10 +49,7 @@ func New(option rueidis.ClientOption) (mortise.Client, error) {
 		return nil, err
 	}
 	c := &client{Client: inner, option: option}
-	if err = c.load(context.Background()); err != nil {
-		c.Close()
-		return nil, err
-	}
+	c.Refresh(context.Background())
 	return c, nil
 }
 
@@ -62,38 +58,30 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 		return "", nil
 	}
 	command := c.B().Arbitrary("TYPE").Keys(key).Build()
-	node, served := (*c.known.Load())[int64(command.Slot())]
-	if !served {
+	node := c.known[command.Slot()].Load()
+	if node == nil {
 		return "", fmt.Errorf("rueidisconn: nobody serves slot %d", command.Slot())
 	}
-	return node, nil
+	return *node, nil
 }
 
-func (c *client) Refresh(ctx context.Context) { _ = c.load(ctx) }
-
-// load asks one server of a cluster after the other for the slots, in any order, until one answers.
-func (c *client) load(ctx context.Context) error {
+// Refresh asks one server of a cluster after the other for the slots, in any order, until one answers.
+func (c *client) Refresh(ctx context.Context) {
 	if c.Mode() != rueidis.ClientModeCluster {
-		return nil
+		return
 	}
-	err := errors.New("rueidisconn: no server of the cluster has slots and an address")
 	for addr, server := range c.Nodes() {
-		loaded, failed := slotsOf(ctx, server, addr)
-		if len(loaded) > 0 { // else it does not answer, or has left the cluster
-			c.known.Store(&loaded)
-			return nil
+		if c.load(ctx, server, addr) { // else it does not answer, or has left the cluster
+			return
 		}
-		err = cmp.Or(failed, err)
 	}
-	return err
 }
 
-// slotsOf asks the server at that address for the slots. Where it names no host, it means its own.
-func slotsOf(ctx context.Context, asked rueidis.Client, addr string) (map[int64]string, error) {
+// load asks the server at that address for the slots, and reports whether it knows any. Where it names no host, it means its own.
+func (c *client) load(ctx context.Context, asked rueidis.Client, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
-	ranges, err := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
-	loaded := map[int64]string{}
+	ranges, _ := asked.Do(ctx, asked.B().ClusterSlots().Build()).ToArray()
 	for _, message := range ranges {
 		parts, _ := message.ToArray()
 		if len(parts) < 3 {
@@ -112,10 +100,10 @@ func slotsOf(ctx context.Context, asked rueidis.Client, addr string) (map[int64]
 		port, _ := server[1].AsInt64()
 		node := net.JoinHostPort(host, fmt.Sprint(port))
 		for slot := first; slot <= last; slot++ {
-			loaded[slot] = node
+			c.known[slot].Store(&node)
 		}
 	}
-	return loaded, err
+	return len(ranges) > 0
 }
 
 func (c *client) Connect(node string, limit time.Duration) (mortise.Conn, error) {
