@@ -15,8 +15,6 @@ const mailWait = 2 * time.Second
 
 // pending is a request that waits for a letter.
 type pending struct {
-	node   *node
-	owner  string
 	since  int64 // of the box that the server put it to
 	answer chan answer
 }
@@ -34,7 +32,7 @@ func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Du
 	command := r.words(owner)
 	var p *pending
 	if r.queues && wait > 0 { // a letter may come before the request's reply
-		p = &pending{node: n, owner: owner, answer: make(chan answer, 1)}
+		p = &pending{answer: make(chan answer, 1)}
 		n.locks.mu.Lock()
 		n.pending[owner] = p
 		command = append(command, "WAIT", ms(wait), "MAIL", n.box)
@@ -100,9 +98,9 @@ func (n *node) reopened(since int64) {
 		return
 	}
 	n.since, n.last = since, 0
-	for _, p := range n.pending {
+	for owner, p := range n.pending {
 		if p.since != 0 && p.since != since {
-			p.settle(answer{err: errUnsure})
+			n.settle(owner, answer{err: errUnsure})
 		}
 	}
 }
@@ -148,15 +146,17 @@ func (n *node) giveUp(err error) {
 	n.locks.mu.Lock()
 	defer n.locks.mu.Unlock()
 	n.box = box
-	for _, p := range n.pending {
-		p.settle(answer{err: err})
+	for owner := range n.pending {
+		n.settle(owner, answer{err: err})
 	}
 }
 
-// settle sets the answer once. The mutex is held.
-func (p *pending) settle(a answer) {
-	delete(p.node.pending, p.owner)
-	p.answer <- a
+// settle answers the request of that name, if it still waits: once. The mutex is held.
+func (n *node) settle(owner string, a answer) {
+	if p := n.pending[owner]; p != nil { // else nobody wants it any more, and its name has left
+		delete(n.pending, owner)
+		p.answer <- a
+	}
 }
 
 // read hands letters out.
@@ -171,19 +171,17 @@ func (n *node) read(sent time.Duration, mail []any) {
 		letter := fields(l)
 		n.last, _ = letter["number"].(int64)
 		owner, _ := letter["owner"].(string)
-		if p := n.pending[owner]; p != nil { // else nobody wants it any more, and its name has left
-			a := answer{}
-			switch letter["result"] {
-			case "granted":
-				a.token, _ = letter["token"].(int64)
-				age, _ := letter["age"].(int64)
-				a.begun = sent + time.Duration(waited-age)*time.Millisecond
-			case "refused":
-				text, _ := letter["error"].(string)
-				a.err = NewRefused(text)
-			}
-			p.settle(a)
+		a := answer{}
+		switch letter["result"] {
+		case "granted":
+			a.token, _ = letter["token"].(int64)
+			age, _ := letter["age"].(int64)
+			a.begun = sent + time.Duration(waited-age)*time.Millisecond
+		case "refused":
+			text, _ := letter["error"].(string)
+			a.err = NewRefused(text)
 		}
+		n.settle(owner, a)
 	}
 }
 

@@ -6,7 +6,7 @@ import "testing"
 func TestLettersOfANewBoxAreReadThoughTheirNumbersAreLower(t *testing.T) {
 	locks := &Locks{}
 	n := &node{locks: locks, pending: map[string]*pending{}, box: "box", since: 7, last: 1_000}
-	p := &pending{node: n, owner: "o", since: 8, answer: make(chan answer, 1)}
+	p := &pending{since: 8, answer: make(chan answer, 1)}
 	n.pending["o"] = p
 	letter := []any{"number", int64(10), "key", "k", "owner", "o", "result", "granted", "token", int64(5), "age", int64(0)}
 	n.read(0, []any{int64(8), int64(0), []any{letter}})
