@@ -139,7 +139,7 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 	if k.locks.replicas == 0 && (k.until-at > k.lease/2 || k.until == k.limit) {
 		return nil
 	}
-	for _, reply := range k.renew(ctx, k.owner, ms(k.lease), "TOKEN", number(k.token)) {
+	for _, reply := range k.renew(ctx) {
 		if err, failed := reply.(error); failed {
 			return err
 		}
@@ -151,13 +151,9 @@ func (k *Lock) granted(ctx context.Context, token int64, begun time.Duration) er
 	return nil
 }
 
-// renew sends a renewal for each of the keys, and waits for the replies, which count once replicas have confirmed them.
-func (k *Lock) renew(ctx context.Context, words ...string) []any {
-	n, err := k.locks.node(ctx, k.Key())
-	if err != nil {
-		return []any{err}
-	}
-	return n.renewals.callAll(ctx, k.each("LOCK.RENEW", words...)...)
+// renew sends a renewal for each of the keys, and waits for the replies.
+func (k *Lock) renew(ctx context.Context) []any {
+	return k.locks.call(ctx, k.Key(), k.each("LOCK.RENEW", k.owner, ms(k.lease), "TOKEN", number(k.token))...)
 }
 
 // keep renews all locks for which that is due, and notices which were lost.
@@ -171,7 +167,7 @@ func (l *Locks) keep() {
 		}
 		if sent := now(); sent >= k.next {
 			k.next = forever
-			go func() { k.renewed(sent, k.renew(l.stopped, k.owner, ms(k.lease), "TOKEN", number(k.token))) }()
+			go func() { k.renewed(sent, k.renew(l.stopped)) }()
 		}
 		k.watch()
 	}

@@ -50,11 +50,15 @@ func (l *Locks) node(ctx context.Context, key string) (*node, error) {
 	return l.named(ctx, name), nil
 }
 
-// call sends commands about the key to the server that serves it now, and waits for their replies until ctx ends.
+// call sends commands about the key to the server that serves it now, and waits for their replies until ctx ends. Replies to renewals count once
+// replicas have confirmed them.
 func (l *Locks) call(ctx context.Context, key string, commands ...[]string) []any {
 	n, err := l.node(ctx, key)
 	if err != nil {
 		return []any{err}
+	}
+	if commands[0][0] == "LOCK.RENEW" {
+		return n.renewals.callAll(ctx, commands...)
 	}
 	return n.commands.callAll(ctx, commands...)
 }

@@ -26,7 +26,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	if err != nil || k.locks.replicas == 0 {
 		return err
 	}
-	for _, reply := range k.renew(ctx, nobody, ms(d)) {
+	for _, reply := range k.locks.call(ctx, k.Key(), k.each("LOCK.RENEW", nobody, ms(d))...) {
 		failed, _ := reply.(error)
 		err = errors.Join(err, failed)
 	}
