@@ -53,7 +53,7 @@ func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Du
 		select {
 		case a = <-p.answer:
 		case <-ctx.Done():
-			a.err = ended(ctx)
+			a.err = errUnsure
 		case <-n.locks.ended.Done():
 			a.err = ErrClosed
 		}

@@ -255,7 +255,7 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 	end := began + r.wait
 	waiting := ctx
 	if r.wait < forever {
-		limited, cancel := context.WithTimeoutCause(ctx, max(r.wait+late, timeout), errUnsure)
+		limited, cancel := context.WithTimeout(ctx, max(r.wait+late, timeout))
 		defer cancel()
 		waiting = limited
 	}

@@ -3,7 +3,6 @@ package mortise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -268,20 +267,11 @@ func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 			return replies
 		case <-ctx.Done():
 			go func() { p.turn <- struct{}{}; p.send() }() // now, or they might be sent much later
-			return slices.Repeat([]any{ended(ctx)}, len(commands))
+			return slices.Repeat([]any{errUnsure}, len(commands))
 		case <-l.stopped.Done():
 			return slices.Repeat([]any{ErrClosed}, len(commands))
 		}
 	}
-}
-
-// ended is why the context has ended. Its cause may be another request's refusal or failure, and must not pass for this one's.
-func ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if isRefused(cause, "") || isUnsent(cause) {
-		return fmt.Errorf("%w: %v", ctx.Err(), cause)
-	}
-	return cause
 }
 
 // leave sends LOCK.LEAVE for that name until it is answered, for each key.

@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -69,5 +70,8 @@ func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, er
 	}
 	reply := l.call(ctx, key, command)[0]
 	err, _ := reply.(error)
+	if err != nil {
+		err = cmp.Or(l.over(ctx), err)
+	}
 	return reply, err
 }

@@ -308,3 +308,35 @@ func TestACallAfterCloseSendsNothingAndDoesNotDelayClose(t *testing.T) {
 		t.Error(n, "requests were sent")
 	}
 }
+
+func TestTheErrorOfAnyCallHasTheEndOfItsContextAndTheCause(t *testing.T) {
+	asked, reply := make(chan bool), make(chan any)
+	locks := New(scripted(func(words []string) any {
+		if words[0] == "LOCK.INFO" {
+			asked <- true
+			return <-reply
+		}
+		return int64(1)
+	}))
+	defer locks.Close(context.Background())
+	lock, _, err := locks.Lock(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go locks.Semaphore("k", 1).Available(context.Background()) // so that the others have to wait
+	<-asked
+	why := &Refused{"DEADLOCK", "another request's"}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(why)
+	_, revoked := locks.Revoke(ctx, "k", "owner")
+	_, passed := lock.PassTo(ctx, "job", time.Minute)
+	for _, err := range []error{revoked, passed} {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Error(err)
+		}
+	}
+	if _, err := lock.Check(); err != ErrLost {
+		t.Error("its pass may be carried out, and yet:", err)
+	}
+	close(reply)
+}

@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,8 +28,9 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	for _, reply := range k.locks.call(ctx, k.Key(), k.each("LOCK.RENEW", nobody, ms(d))...) {
-		failed, _ := reply.(error)
-		err = errors.Join(err, failed)
+		if failed, ok := reply.(error); ok {
+			err = errors.Join(k.locks.over(ctx), failed)
+		}
 	}
 	return err
 }
@@ -53,7 +55,7 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 		case int64:
 			token = max(token, reply)
 		case error:
-			err = reply
+			err = cmp.Or(k.locks.over(ctx), reply)
 		}
 	}
 	switch {
