@@ -198,7 +198,11 @@ func (l *Locks) Run(ctx context.Context, key string, work func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Unlock()) }() // also where work panics
+	defer func() { // also where work panics
+		if lost := lock.Unlock(); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
 	return work(held, lock)
 }
 
