@@ -216,12 +216,13 @@ func (l *Locks) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.job(0)
-	defer l.client.Close()
-	defer l.stop()
 	select {
 	case <-l.stopped.Done():
+		l.client.Close()
 		return nil
 	case <-ctx.Done():
+		l.stop()
+		go l.client.Close() // over rueidis a silent server delays that
 		return ctx.Err()
 	}
 }

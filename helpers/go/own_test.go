@@ -340,3 +340,25 @@ func TestTheErrorOfAnyCallHasTheEndOfItsContextAndTheCause(t *testing.T) {
 	}
 	close(reply)
 }
+
+// busyClosing is a client that takes for ever to close.
+type busyClosing struct{ promptClient }
+
+func (busyClosing) Close() { select {} }
+
+func TestCloseEndsWithItsContextThoughTheClientTakesLongToClose(t *testing.T) {
+	locks := New(busyClosing{})
+	ctx, cancel := context.WithCancel(context.Background())
+	locks.job(+1) // something that never ends
+	cancel()
+	ended := make(chan error)
+	go func() { ended <- locks.Close(ctx) }()
+	select {
+	case err := <-ended:
+		if err != context.Canceled {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for the client")
+	}
+}
