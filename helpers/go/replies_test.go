@@ -105,11 +105,22 @@ func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
 	s.do("CONFIG", "SET", "requirepass", "right")
 	rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "wrong"})
 	defer rdb.Close()
-	locks := mortise.New(goredisconn.New(rdb))
+	client := goredisconn.New(rdb)
+	locks := mortise.New(client)
 	defer locks.Close(background)
 	var refused *mortise.Refused
 	if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGPASS" {
 		t.Fatal(err)
+	}
+	conn, err := client.Connect("", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, reply := range conn.Do(background, [][]string{{"PING"}, {"PING"}}) {
+		if refused, ok := reply.(*mortise.Refused); !ok || refused.Code != "WRONGPASS" {
+			t.Error("of two commands:", reply)
+		}
 	}
 	if _, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "wrong"}); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Fatal(err)

@@ -2,6 +2,7 @@
 package goredisconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,10 +118,11 @@ func args(words []string) []any {
 // reply is that of the command, or the error of its pipeline if it was never reached.
 func reply(cmd *redis.Cmd, pipeline error) any {
 	value, err := cmd.Result()
+	if value == nil {
+		err = cmp.Or(err, pipeline)
+	}
 	var refused redis.Error
 	switch {
-	case err == nil && value == nil:
-		return pipeline
 	case err == nil:
 		return value
 	case err == redis.Nil:
