@@ -29,7 +29,7 @@ var errUnsure = errors.New("mortise: the server lost the request, or answered to
 type node struct {
 	locks              *Locks
 	name               string
-	commands, renewals *pipeline // the same, where no replica confirms renewals
+	commands, renewals *pipeline // the latter only where replicas confirm them
 
 	letters *link
 	box     string              // where the server puts the answers of this program's requests
@@ -56,7 +56,7 @@ func (l *Locks) call(ctx context.Context, key string, commands ...[]string) []an
 	if err != nil {
 		return []any{err}
 	}
-	if commands[0][0] == "LOCK.RENEW" {
+	if l.replicas > 0 && commands[0][0] == "LOCK.RENEW" {
 		return n.renewals.callAll(ctx, commands...)
 	}
 	return n.commands.callAll(ctx, commands...)
@@ -68,11 +68,8 @@ func (l *Locks) named(ctx context.Context, name string) *node {
 		return known.(*node)
 	}
 	n := &node{locks: l, name: name, pending: map[string]*pending{}}
-	n.commands, n.letters = n.pipeline(0), &link{node: n, limit: mailWait + timeout}
-	n.renewals = n.commands
-	if l.replicas > 0 {
-		n.renewals = n.pipeline(l.replicas)
-	}
+	n.commands, n.renewals = n.pipeline(0), n.pipeline(l.replicas)
+	n.letters = &link{node: n, limit: mailWait + timeout}
 	n.box = n.newBox(ctx)
 	first, _ := l.nodes.LoadOrStore(name, n) // another goroutine may have stored it first
 	return first.(*node)
