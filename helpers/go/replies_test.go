@@ -112,7 +112,7 @@ func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
 	if _, _, err := locks.Lock(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGPASS" {
 		t.Fatal(err)
 	}
-	conn, err := client.Connect("", time.Second)
+	conn, err := connection(client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +127,22 @@ func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
 	}
 }
 
+// connection is one to the server that serves some key.
+func connection(c mortise.Client) (mortise.Conn, error) {
+	node, err := c.Node(background, "k")
+	if err != nil {
+		return nil, err
+	}
+	return c.Connect(node, time.Second)
+}
+
 func TestAnErrorHasTheCodeThatTheServerSent(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--replicaof", "127.0.0.1 1")
 	for name, client := range clients {
 		c := client(t, s)
 		defer c.Close()
-		conn, err := c.Connect("", time.Second)
+		conn, err := connection(c)
 		if err != nil {
 			t.Fatal(name, err)
 		}

@@ -45,7 +45,7 @@ func New(rdb redis.UniversalClient) mortise.Client {
 
 func (c *client) Node(ctx context.Context, key string) (string, error) {
 	if c.cluster == nil {
-		return "", nil
+		return c.server.Load().Addr, nil
 	}
 	rdb, err := c.cluster.MasterForKey(ctx, key)
 	if err != nil {
@@ -64,9 +64,7 @@ func (c *client) Refresh(ctx context.Context) {
 // Connect makes a client with a single connection. Sentinel is asked when that opens.
 func (c *client) Connect(node string, limit time.Duration) (mortise.Conn, error) {
 	o := *c.server.Load()
-	if node != "" {
-		o.Addr = node
-	}
+	o.Addr = node
 	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
 	o.ReadTimeout, o.WriteTimeout = limit, limit
 	o.PoolSize, o.MinIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, -1
