@@ -90,8 +90,7 @@ type request struct {
 	lease, wait, maxHold time.Duration
 	owner                string                      // the name to ask under, if not a new one for each attempt
 	words                func(owner string) []string // of the command, which replies a token
-	queues               bool                        // the command takes WAIT
-	none                 error                       // what it means that the server replies no token
+	none                 error                       // what no token means: ErrBusy if the command takes WAIT, or ErrLost
 	said                 error                       // by the server, of its last answer: none or an *Unconfirmed
 }
 
@@ -111,7 +110,7 @@ func (r *request) check() error {
 
 // newRequest is how locks are asked for with these options, after others by default.
 func newRequest(keys []string, options []Option) *request {
-	r := &request{keys: keys, lease: 30 * time.Second, wait: forever, maxHold: forever, queues: true, none: ErrBusy}
+	r := &request{keys: keys, lease: 30 * time.Second, wait: forever, maxHold: forever, none: ErrBusy}
 	for _, option := range options {
 		option(r)
 	}
@@ -276,7 +275,7 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 			return nil, nil, over
 		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
-		mayAsk := r.queues || lock == nil                      // again: a pass or renewal may have been carried out
+		mayAsk := r.none == ErrBusy || lock == nil             // again: a pass or renewal may have been carried out
 		if !isThere || !mayAsk || !passing(err) || end-now() <= pause {
 			return nil, nil, err
 		}

@@ -11,7 +11,7 @@ import (
 // The error is ErrLost if the lock is not held by that name and token, or no longer.
 func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
-	r.wait, r.queues, r.none = patience, false, ErrLost
+	r.wait, r.none = patience, ErrLost
 	r.words = func(own string) []string {
 		return []string{"LOCK.PASS", key, owner, own, ms(r.lease), "TOKEN", number(token)}
 	}
@@ -22,7 +22,7 @@ func (l *Locks) TakeOver(ctx context.Context, key, owner string, token int64, op
 // other one must not go on with it. The error is ErrLost if that hold is over.
 func (l *Locks) Resume(ctx context.Context, key, owner string, token int64, options ...Option) (*Lock, context.Context, error) {
 	r := newRequest([]string{key}, options)
-	r.wait, r.queues, r.none, r.owner = patience, false, ErrLost, owner
+	r.wait, r.none, r.owner = patience, ErrLost, owner
 	r.words = func(own string) []string {
 		return []string{"LOCK.RENEW", key, own, ms(r.lease), "TOKEN", number(token)}
 	}
