@@ -122,6 +122,13 @@ func TestAWrongPasswordIsReportedAtOnce(t *testing.T) {
 			t.Error("of two commands:", reply)
 		}
 	}
+	inCluster := start(t, "--cluster-enabled", "yes")
+	inCluster.do("CONFIG", "SET", "requirepass", "right")
+	overCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{inCluster.addr}, Password: "wrong"})
+	defer overCluster.Close()
+	if _, err := goredisconn.New(overCluster).Node(background, "k"); !errors.As(err, &refused) || refused.Code != "WRONGPASS" {
+		t.Error("of a cluster:", err)
+	}
 	if _, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "wrong"}); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Fatal(err)
 	}

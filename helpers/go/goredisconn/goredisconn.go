@@ -49,7 +49,7 @@ func (c *client) Node(ctx context.Context, key string) (string, error) {
 	}
 	rdb, err := c.cluster.MasterForKey(ctx, key)
 	if err != nil {
-		return "", err
+		return "", failure(err)
 	}
 	c.server.CompareAndSwap(nil, rdb.Options())
 	return rdb.Options().Addr, nil
@@ -119,13 +119,18 @@ func reply(cmd *redis.Cmd, pipeline error) any {
 	if value == nil {
 		err = cmp.Or(err, pipeline)
 	}
-	var refused redis.Error
 	switch {
 	case err == nil:
 		return value
 	case err == redis.Nil:
 		return nil
-	case errors.As(err, &refused):
+	}
+	return failure(err)
+}
+
+// failure is a *Refused if a server replied the error.
+func failure(err error) error {
+	if refused, ok := errors.AsType[redis.Error](err); ok {
 		return mortise.NewRefused(refused.Error())
 	}
 	return err
