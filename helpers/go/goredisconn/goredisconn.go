@@ -119,11 +119,8 @@ func reply(cmd *redis.Cmd, pipeline error) any {
 	if value == nil {
 		err = cmp.Or(err, pipeline)
 	}
-	switch {
-	case err == nil:
+	if err == nil || err == redis.Nil {
 		return value
-	case err == redis.Nil:
-		return nil
 	}
 	return failure(err)
 }

@@ -155,15 +155,12 @@ func (c conn) Close() {
 
 func reply(result rueidis.RedisResult) any {
 	value, err := result.ToAny()
-	refused, ok := rueidis.IsRedisErr(err)
-	switch {
-	case rueidis.IsRedisNil(err):
-		return nil
-	case ok:
+	if err == nil || rueidis.IsRedisNil(err) {
+		return value
+	}
+	if refused, ok := rueidis.IsRedisErr(err); ok {
 		text, _ := result.ToString() // as the server sent it: the error lacks an "ERR"
 		return mortise.NewRefused(cmp.Or(text, refused.Error()))
-	case err != nil:
-		return err
 	}
-	return value
+	return err
 }
