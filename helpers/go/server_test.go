@@ -52,11 +52,18 @@ func claimPort() int {
 			continue
 		}
 		claims.Store(port, claim)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
+		if isFree(port) && isFree(port+10_000) {
 			return port
 		}
 	}
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
 
 // start runs a server with more arguments of redis.conf, until the test ends.
