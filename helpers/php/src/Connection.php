@@ -223,8 +223,9 @@ final class Connection
         $sent = false;
         $this->busy = true;
         try {
-            if ($this->client === null) {
-                $this->client = $this->open($seconds);
+            $client = $this->client;
+            if ($client === null) {
+                $this->client = $client = $this->open($seconds);
                 if ($wait > 0) {
                     $left = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
                     $words[count($words) - 1] = $left;
@@ -232,7 +233,6 @@ final class Connection
                 }
             }
             $sent = true;
-            $client = $this->client;
             $reply = $client instanceof \Redis ? self::askPhpredis($client, $words, $seconds) : self::askPredis($client, $words, $seconds);
         } catch (\RedisException | \Predis\PredisException $trouble) {
             $this->close();

@@ -77,6 +77,40 @@ final class SignalsTest extends TestCase
         $this->assertSame(['ERR', true], $waiting->result());
     }
 
+    /** Runs a script in the library's namespace, where a function can stand for a handler that runs as the library calls it. */
+    private function script(string $code): int
+    {
+        $begin = 'namespace Mortise;
+            foreach (["Connection", "Locks", "Hold"] as $file) {
+                require "$argv[1]/$file.php";
+            }
+            function connect(): \Redis {
+                $redis = new \Redis();
+                $redis->connect("127.0.0.1", (int) $GLOBALS["argv"][2]);
+                return $redis;
+            }';
+        $run = proc_open([PHP_BINARY, '-d', 'display_errors=stderr', '-r', $begin . $code, dirname(__DIR__) . '/src', (string) self::$server->port], [], $pipes);
+        return proc_close($run);
+    }
+
+    public function testAHandlerWhoseOwnRequestFailsDoesNotDisturbTheOneThatItInterrupts(): void
+    {
+        $this->assertSame(7, $this->script('
+            function intdiv(int $one, int $two): int {
+                try {
+                    $GLOBALS["locks"]->holders("any");
+                } catch (Unavailable) {
+                }
+                return \intdiv($one, $two);
+            }
+            $made = 0;
+            $locks = new Locks(function () use (&$made) {
+                return ++$made === 2 ? throw new \Exception("down") : connect();
+            });
+            exit($locks->lock("stock")->acquire(60) && $made > 1 ? 7 : 8);
+        '));
+    }
+
     /** @dataProvider libraries */
     public function testAHandlerThatExitsDuringAWaitLeavesNoLock(string $library): void
     {
