@@ -111,6 +111,7 @@ final class Clock
 final class Connection
 {
     private const CONNECT = 2.0; // seconds that each step of connecting may take
+    private const LATE = 1.0; // seconds after the end of a wait in which its answer may still come
     private const IDLE = 1_000_000_000; // ns since the last request after which a PING asks whether the connection still exists
     private const PING = 0.5; // seconds in which it has to be answered
 
@@ -203,7 +204,7 @@ final class Connection
      * The reply: int, string, array or null. An error reply is thrown.
      *
      * @param list<string|int> $words
-     * @param float $seconds after which the connection is given up, with the reply
+     * @param float $seconds after which the connection is given up, with the reply; after a wait, not before it is over by a second
      * @param ?bool $sent becomes whether the server may have got them: a signal's handler may throw here, too
      * @param int $wait for how many ms the server waits, by the last word: the time that connecting takes is a part of that
      * @throws Refused|Unavailable
@@ -227,11 +228,10 @@ final class Connection
             if ($client === null) {
                 $this->client = $client = $this->open($seconds);
                 if ($wait > 0) {
-                    $left = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
-                    $words[count($words) - 1] = $left;
-                    $seconds -= ($wait - $left) / 1000;
+                    $wait = $words[count($words) - 1] = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
                 }
             }
+            $seconds = $wait > 0 ? max($seconds, $wait / 1000 + self::LATE) : $seconds;
             $sent = true;
             $reply = $client instanceof \Redis ? self::askPhpredis($client, $words, $seconds) : self::askPredis($client, $words, $seconds);
         } catch (\RedisException | \Predis\PredisException $trouble) {

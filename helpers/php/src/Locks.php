@@ -19,7 +19,6 @@ use function count, getmypid, max, min;
 final class Locks
 {
     private const REPLY = 2.0; // seconds in which the server has to answer
-    private const LATE = 1.0; // seconds after the end of a wait in which its answer may still come
     private const LEAVE = 0.5; // seconds in which a LEAVE has to be answered, or is sent again later
     /** @internal Seconds for which a refresh, or a wait without a limit, bears a server that answers nothing. */
     public const PATIENCE = 10.0;
@@ -187,7 +186,7 @@ final class Locks
     public function send(array $words, ?bool &$sent = null, int $wait = 0): mixed
     {
         $this->leaves === [] || $this->sendLeaves();
-        return $this->connection->call($words, $wait > 0 ? $wait / 1000 + self::LATE : self::REPLY, $sent, $wait);
+        return $this->connection->call($words, self::REPLY, $sent, $wait);
     }
 
     /** @internal Sends one command until it is answered, or `pause()` throws. */

@@ -92,6 +92,20 @@ final class TrapsTest extends TestCase
     }
 
     /** @dataProvider libraries */
+    public function testAReplyIsAwaitedForAsLongInAShortWaitAsInNone(string $library): void
+    {
+        $locks = $this->far($library);
+        foreach ([0.0, 0.1] as $wait) {
+            $this->relay->tell('hold replies');
+            $begin = hrtime(true);
+            $this->assertThrows(Unavailable::class, fn () => $locks->lock('stock')->acquire($wait));
+            $this->assertGreaterThanOrEqual(2, (hrtime(true) - $begin) / 1e9);
+            $this->relay->tell('pass');
+            $locks->holders('stock');
+        }
+    }
+
+    /** @dataProvider libraries */
     public function testAServerThatIsSilentWhileItIsConnectedIsGivenUpInTime(string $library): void
     {
         $server = new Server();
