@@ -165,27 +165,29 @@ final class Hold
     /** @internal `release()`, or false if this process does not have it to give back. */
     public function giveBack(): bool
     {
-        if (!$this->isOwn()) {
-            return false;
-        }
-        if ($this->isOver()) {
-            throw $this->lose('it was over before its release');
-        }
-        $this->givenUp = true;
-        try {
-            $left = $this->each('LOCK.RELEASE', ['ALL']);
+        try { // around all: a signal's handler may throw before anything is sent
+            if (!$this->isOwn()) {
+                return false;
+            }
+            if ($this->isOver()) {
+                throw $this->lose('it was over before its release');
+            }
+            $this->givenUp = true;
+            if (in_array(null, $this->each('LOCK.RELEASE', ['ALL']), true)) {
+                throw $this->lose('it was over before its release');
+            }
+            return true;
         } catch (\Throwable $trouble) {
-            // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
-            $this->lost || $this->locks->leave($this->owner, ...$this->names);
+            if (!$this->lost && $this->process === getmypid()) {
+                // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
+                $this->givenUp = true;
+                $this->locks->leave($this->owner, ...$this->names);
+            }
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
                 return true;
             }
             throw $trouble;
         }
-        if (in_array(null, $left, true)) {
-            throw $this->lose('it was over before its release');
-        }
-        return true;
     }
 
     /**

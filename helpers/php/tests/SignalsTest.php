@@ -111,6 +111,25 @@ final class SignalsTest extends TestCase
         '));
     }
 
+    public function testAHandlerThatThrowsAsTheLockIsGivenBackLeavesNoLock(): void
+    {
+        $this->assertSame(7, $this->script('
+            $throws = false;
+            function microtime(): float {
+                [$throws, $GLOBALS["throws"]] = [$GLOBALS["throws"], false];
+                return $throws ? throw new \DomainException("stop") : \microtime(true);
+            }
+            $locks = new Locks(connect());
+            try {
+                $locks->lock("stock")->run(function (Hold $hold) use (&$given, &$throws) {
+                    [$given, $throws] = [$hold, true];
+                });
+            } catch (\DomainException) {
+                exit($locks->holders("stock") === [] && !$given->held() ? 7 : 8);
+            }
+        '));
+    }
+
     /** @dataProvider libraries */
     public function testAHandlerThatExitsDuringAWaitLeavesNoLock(string $library): void
     {
