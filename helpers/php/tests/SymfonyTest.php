@@ -137,6 +137,20 @@ final class SymfonyTest extends TestCase
         $one->release();
     }
 
+    public function testAReaderThatBecomesTheWriterAfterALongWaitKeepsTheLock(): void
+    {
+        $one = (new LockFactory(new MortiseStore($this->locks('phpredis'), initialTtl: 0.5)))->createLock('report', 60);
+        $one->acquireRead();
+        $two = $this->locks('phpredis')->read('report')->acquire();
+        $leaving = new Child(function () use ($two) {
+            usleep(800_000);
+            $this->locks('phpredis')->hold('report', $two->owner, $two->token())->release();
+        });
+        $this->assertTrue($one->acquire(true));
+        $this->assertTrue($one->isAcquired());
+        $leaving->result();
+    }
+
     public function testAChildThatIsForkedInsideReleasesNothingAndWaitsForItsParent(): void
     {
         $lock = $this->factory()->createLock('invoice', 60);

@@ -54,7 +54,6 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
 
     private function take(Key $key, string $mode, float $wait): void
     {
-        $key->reduceLifetime($this->initialTtl);
         while (($hold = $this->hold($key)) !== null && !$this->change($key, $hold, $mode)) {
             match (true) {
                 !$hold->isKnown() => $key->removeState(self::class),
@@ -67,11 +66,11 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
             $lock = $mode === 'read' ? $locks->read((string) $key, $this->initialTtl) : $locks->lock((string) $key, $this->initialTtl);
             $hold = $lock->acquire($wait) ?? throw new LockConflictedException();
             $this->keep($key, $hold->owner, $hold->token(), $mode, $this->initialTtl);
-            if ($wait > 0.0) {
-                $key->resetLifetime(); // the wait is no part of it
-            }
-            $key->reduceLifetime($hold->left());
         }
+        if ($wait > 0.0) {
+            $key->resetLifetime(); // the wait is no part of it
+        }
+        $key->reduceLifetime($hold->left());
         $this->checkNotExpired($key);
     }
 
