@@ -137,7 +137,7 @@ final class Connection
         return match (true) {
             $client instanceof \Closure => fn (float $timeout) => self::given($client, $timeout),
             $client instanceof \Redis => self::phpredis($client),
-            $client instanceof \Predis\ClientInterface => fn (float $timeout) => self::predis($client, $timeout),
+            $client instanceof \Predis\ClientInterface => fn (float $timeout) => self::given(fn () => $client, $timeout),
             default => throw new \InvalidArgumentException('Locks need a \Redis, a Predis\Client or a closure that makes one, not ' . get_debug_type($client)),
         };
     }
@@ -145,22 +145,22 @@ final class Connection
     /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
     private static function given(\Closure $make, float $timeout): object
     {
-        // Limits AUTH and SELECT where the closure sets nothing else, and the host has not disabled it.
+        // Limits AUTH and SELECT, and what asks Sentinel, where nothing else is set, and the host has not disabled it.
         $before = function_exists('ini_set') ? ini_set('default_socket_timeout', (string) ceil($timeout)) : false;
         try {
             $client = $make();
+            return match (true) {
+                $client instanceof \Predis\ClientInterface => self::predis($client, $timeout),
+                $client instanceof \Redis && $client->getPersistentID() === null => $client,
+                default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that is not persistent, not ' . get_debug_type($client)),
+            };
         } catch (\InvalidArgumentException $wrong) {
             throw $wrong;
         } catch (\Exception $trouble) {
-            throw self::said($trouble) ?? new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
+            throw self::said($trouble) ?? new Unavailable("There is no connection: {$trouble->getMessage()}", false, $trouble);
         } finally {
             $before === false || ini_set('default_socket_timeout', $before);
         }
-        return match (true) {
-            $client instanceof \Predis\ClientInterface => self::predis($client, $timeout),
-            $client instanceof \Redis && $client->getPersistentID() === null => $client,
-            default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that is not persistent, not ' . get_debug_type($client)),
-        };
     }
 
     /** Reads the model once: a later select() of the application moves no lock. */

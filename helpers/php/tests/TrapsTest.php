@@ -139,6 +139,16 @@ final class TrapsTest extends TestCase
         $this->assertSame($before, ini_get('default_socket_timeout'));
     }
 
+    public function testASentinelThatIsSilentIsGivenUpInTime(): void
+    {
+        $relay = new Relay(self::$server->port);
+        $relay->tell('hold replies');
+        $client = new \Predis\Client(["tcp://127.0.0.1:$relay->port"], ['replication' => 'sentinel', 'service' => 'locks']);
+        $begin = hrtime(true);
+        $this->assertThrows(Unavailable::class, fn () => (new Locks($client))->lock('stock')->acquire());
+        $this->assertLessThan(30, (hrtime(true) - $begin) / 1e9, 'not after default_socket_timeout, which is 60');
+    }
+
     public function testAGrantThatIsOverBeforeItsReplyComesEndsAWaitThatIsOver(): void
     {
         $locks = new Locks(function () {
