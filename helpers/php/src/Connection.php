@@ -152,7 +152,7 @@ final class Connection
             return match (true) {
                 $client instanceof \Predis\ClientInterface => self::predis($client, $timeout),
                 $client instanceof \Redis && $client->getPersistentID() === null => $client,
-                default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that is not persistent, not ' . get_debug_type($client)),
+                default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that it connects each time, by connect(); this is ' . get_debug_type($client)),
             };
         } catch (\InvalidArgumentException $wrong) {
             throw $wrong;

@@ -463,6 +463,16 @@ final class LockTest extends TestCase
         $this->assertSame(2, $made);
     }
 
+    public function testAClosureThatReturnsABrokenConnectionIsToldToConnect(): void
+    {
+        $client = self::$server->phpredis();
+        $locks = new Locks(fn () => $client);
+        $locks->holders('any');
+        self::$server->ask('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        $wrong = $this->assertThrows(\InvalidArgumentException::class, fn () => $locks->lock('stock')->acquire(60));
+        $this->assertStringContainsString('each time', $wrong->getMessage());
+    }
+
     public function testAnInvalidClientLeaseOrTaskIsAnArgumentError(): void
     {
         $locks = $this->locks('phpredis');
