@@ -301,12 +301,9 @@ final class Connection
         return str_starts_with($error, 'DEADLOCK ') ? new Deadlock($error) : new Refused($error);
     }
 
-    public function close(): void
+    private function close(): void
     {
         [$client, $this->client] = [$this->client, null];
-        try {
-            $client instanceof \Redis ? $client->close() : $client?->disconnect();
-        } catch (\RedisException | \Predis\PredisException) {
-        }
+        $client instanceof \Redis ? $client->close() : $client?->disconnect();
     }
 }
