@@ -116,7 +116,7 @@ final class Hold
     private function lose(string $how): Lost
     {
         if (!$this->lost && $this->until !== null) {
-            $this->locks->leave($this->owner, ...$this->names);
+            $this->locks->leave([$this->owner => $this->names]);
         }
         $this->lost = true;
         return new Lost("The lock $this->name is lost: $how");
@@ -181,7 +181,7 @@ final class Hold
             if (!$this->lost && $this->process === getmypid()) {
                 // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
                 $this->givenUp = true;
-                $this->locks->leave($this->owner, ...$this->names);
+                $this->locks->leave([$this->owner => $this->names]);
             }
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
                 return true;
@@ -201,7 +201,7 @@ final class Hold
         $nobody = $this->locks->owner();
         $this->mine('keep');
         if (in_array(null, $this->pass($nobody, $seconds), true)) {
-            $this->locks->leave($nobody, ...$this->names); // has those that were not gone
+            $this->locks->leave([$nobody => $this->names]); // has those that were not gone
             throw $this->lose('it was over before it was passed on');
         }
     }
@@ -282,9 +282,7 @@ final class Hold
         } catch (\Throwable $trouble) {
             if (($sent && !$trouble instanceof Refused) || $replies !== []) {
                 $this->lost = true;
-                foreach (array_filter([$this->owner, $heir]) as $owner) {
-                    $this->locks->leave($owner, ...$this->names);
-                }
+                $this->locks->leave(array_fill_keys(array_filter([$this->owner, $heir]), $this->names));
             }
             throw $trouble instanceof Refused && $trouble->reason === 'LEFT' && $heir === null ? $this->lose('its name has left') : $trouble;
         }

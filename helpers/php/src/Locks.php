@@ -218,17 +218,14 @@ final class Locks
         return $silent;
     }
 
-    /** @internal Leaves locks by a name of unknown outcome: now if the server answers, else before the next command, or when this object goes. */
-    public function leave(string $owner, string ...$names): void
+    /**
+     * @internal Leaves locks by names of unknown outcome: now if the server answers, else before the next command, or when this object goes.
+     *
+     * @param array<string, list<string>> $owners the names that leave, and the locks
+     */
+    public function leave(array $owners): void
     {
-        $this->here();
-        $this->leaveAll([$owner => $names]);
-    }
-
-    /** @param array<string, list<string>> $asked as those of requests in flight */
-    private function leaveAll(array $asked): void
-    {
-        foreach ($asked as $owner => $names) {
+        foreach ($owners as $owner => $names) {
             foreach ($names as $name) {
                 $this->leaves["$owner $name"] = ['LOCK.LEAVE', $name, $owner, 'FOR', self::LEAVE_FOR];
             }
@@ -256,7 +253,7 @@ final class Locks
     public function __destruct()
     {
         if ($this->process === getmypid()) {
-            $this->leaveAll($this->asked); // exit() runs no other code
+            $this->leave($this->asked); // exit() runs no other code
         }
     }
 
@@ -279,7 +276,7 @@ final class Locks
             return $hold;
         } catch (\Throwable $trouble) {
             if ($hold || ($isSent && !$trouble instanceof Refused)) {
-                $this->leave($owner, ...$names);
+                $this->leave([$owner => $names]);
             }
             unset($this->asked[$owner]);
             throw $trouble;
