@@ -15,13 +15,11 @@ final class Hold
     private readonly int $process;
     /** The first lock's name, and the only one but after `Locks::all()`. */
     public readonly string $name;
-    /** When it no longer counts as held. Null if another process took it: then only the server knows. */
-    private ?float $until = null;
     private bool $lost = false;
     private bool $givenUp = false;
 
     /**
-     * @internal `$until` is when it no longer counts as held; without it, another process holds.
+     * @internal `$until` is when it no longer counts as held. Null if another process took it: then only the server knows.
      *
      * @param list<string> $names
      */
@@ -31,11 +29,10 @@ final class Hold
         public readonly string $owner,
         private int $token,
         private readonly float $lease,
-        ?float $until = null,
+        private ?float $until = null,
     ) {
         $this->name = $names[0];
         $this->process = $locks->process;
-        $this->until = $until;
     }
 
     /** @internal Until when a hold counts as held by a request that was sent at that time. */
