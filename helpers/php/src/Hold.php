@@ -84,20 +84,21 @@ final class Hold
         $this->until = max($this->until ?? 0.0, self::until($sent, $lease));
     }
 
-    private function isOver(): bool
+    /** Refuses a hold that is over, before it sends any command. */
+    private function notOver(string $what): void
     {
-        return $this->lost || ($this->until !== null && $this->until <= Clock::now());
+        if ($this->lost || ($this->until !== null && $this->until <= Clock::now())) {
+            throw $this->lose("it was over before its $what");
+        }
     }
 
-    /** Refuses a hold that is over, before it sends any command. */
+    /** Refuses a hold that another process has, too. */
     private function mine(string $what): void
     {
         if (!$this->isOwn()) {
             throw new \LogicException("Cannot $what the lock $this->name: it was released or passed on, or another process holds it");
         }
-        if ($this->isOver()) {
-            throw $this->lose("it was over before its $what");
-        }
+        $this->notOver($what);
     }
 
     /** Refuses several locks that were taken at once, too: each would have a token of its own. */
@@ -166,9 +167,7 @@ final class Hold
             if (!$this->isOwn()) {
                 return false;
             }
-            if ($this->isOver()) {
-                throw $this->lose('it was over before its release');
-            }
+            $this->notOver('release');
             $this->givenUp = true;
             if (in_array(null, $this->each('LOCK.RELEASE', ['ALL']), true)) {
                 throw $this->lose('it was over before its release');
