@@ -13,10 +13,8 @@ use Mortise\Locks;
 
 class MortiseStore extends RedisStore
 {
-    private const DAY = 86_400.0; // as long as a lock may last by the server's default
-
-    /** Seconds that a lock lasts which is given none. */
-    public float $lease = self::DAY;
+    /** Seconds that a lock lasts which is given none: as long as one may last by the server's default. */
+    public float $lease = 86_400.0;
     /** @var array<string, Locks> by the name of the Redis connection */
     private array $locks = [];
 
