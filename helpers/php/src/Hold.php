@@ -278,7 +278,7 @@ final class Hold
         } catch (\Throwable $trouble) {
             if (($sent && !$trouble instanceof Refused) || $replies !== []) {
                 $this->lost = true;
-                $this->locks->leave(array_fill_keys(array_filter([$this->owner, $heir]), $this->names));
+                $this->locks->leave(array_fill_keys(array_filter([$this->owner, $heir], 'is_string'), $this->names));
             }
             throw $trouble instanceof Refused && $trouble->reason === 'LEFT' && $heir === null ? $this->lose('its name has left') : $trouble;
         }
