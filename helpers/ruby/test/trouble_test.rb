@@ -314,9 +314,10 @@ class TroubleTest < Minitest::Test
   end
 
   def test_the_locks_connections_are_by_the_ruby_driver
-    skip "needs redis-rb 4" unless defined?(Redis::Connection::Ruby)
-    other = Class.new(Redis::Connection::Ruby) { def self.connect(_options) = raise("hiredis ignores that its connection is closed") }
-    Mortise::Lock.new(client(driver: other), "stock").synchronize { |hold| assert hold.held? }
+    other = Class.new(defined?(RedisClient) ? RedisClient::RubyConnection : Redis::Connection::Ruby)
+    def other.new(*) = raise("hiredis ignores that its connection is closed")
+    far = defined?(RedisClient) ? RedisClient.config(host: "127.0.0.1", port: server.port, driver: other) : client(driver: other)
+    Mortise::Lock.new(far, "stock").synchronize { |hold| assert hold.held? }
   end
 
   def test_the_clients_own_retries_do_not_apply

@@ -82,7 +82,8 @@ module Mortise
     end
   end
 
-  # Connections of the locks' own by redis-client, which is also below redis-rb 5 and later.
+  # Connections of the locks' own by redis-client, which is also below redis-rb 5 and later, and by its Ruby driver: hiredis-client does
+  # not notice that another thread closes the connection, so a wait would not end.
   class ByRedisClient
     def initialize(config)
       unless ::RedisClient.instance_method(:pipelined).parameters.include?(%i[key exception])
@@ -90,6 +91,8 @@ module Mortise
       end
 
       @config = config.dup
+      @config.instance_variable_set(:@driver, ::RedisClient.driver(:ruby))
+      @config.instance_variable_set(:@ssl_context, nil) # which is by the other driver
       # The library asks again by itself, within its limits.
       @config.define_singleton_method(:retry_connecting?) { |_attempt, error| super(1 << 30, error) }
     end
