@@ -2,6 +2,7 @@
 
 # Connections that break, servers that fall silent, restart or are replaced, and fibers.
 
+require "openssl"
 require_relative "helper"
 require_relative "scheduler"
 
@@ -318,6 +319,39 @@ class TroubleTest < Minitest::Test
     def other.new(*) = raise("hiredis ignores that its connection is closed")
     far = defined?(RedisClient) ? RedisClient.config(host: "127.0.0.1", port: server.port, driver: other) : client(driver: other)
     Mortise::Lock.new(far, "stock").synchronize { |hold| assert hold.held? }
+  end
+
+  # A server with TLS, and its port for that. The certificate is its own.
+  def with_tls
+    Dir.mktmpdir do |folder|
+      key, certificate = OpenSSL::PKey::RSA.new(2048), OpenSSL::X509::Certificate.new
+      certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+      certificate.public_key, certificate.serial = key.public_key, 1
+      certificate.not_before, certificate.not_after = Time.now - 86_400, Time.now + 86_400
+      certificate.sign(key, "SHA256")
+      File.write("#{folder}/key", key.to_pem)
+      File.write("#{folder}/certificate", certificate.to_pem)
+      files = %w[cert ca-cert].flat_map { |kind| ["--tls-#{kind}-file", "#{folder}/certificate"] }
+      port = TestServer.claim_port
+      own = TestServer.new("--tls-port", port, "--tls-key-file", "#{folder}/key", *files, "--tls-auth-clients", "no") rescue skip("no TLS")
+      yield own, port
+    ensure
+      own&.thaw
+      Mortise.close(timeout: 0.1)
+      own&.close
+    end
+  end
+
+  def test_a_wait_by_tls_ends_though_the_server_is_silent
+    with_tls do |own, port|
+      far = client(port, ssl: true, ssl_params: { verify_mode: OpenSSL::SSL::VERIFY_NONE })
+      Mortise::Lock.new(client(own.port), "stock", lease: 600, renew: false).acquire
+      waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+      eventually { own.waiters("stock") == 1 }
+      own.freeze
+      Mortise.close(far, timeout: 0.1)
+      assert_raises(Mortise::Unreachable) { waiting.value }
+    end
   end
 
   def test_the_clients_own_retries_do_not_apply

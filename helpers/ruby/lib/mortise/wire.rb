@@ -156,7 +156,11 @@ module Mortise
     end
 
     def exchange(client, commands, seconds = TIMEOUT)
-      client.with_socket_timeout(seconds) { client.process(commands) { commands.map { client.read } } }
+      client.with_socket_timeout(seconds) do
+        # Otherwise a TLS connection leaves its socket open when another thread closes it, and the wait would not end.
+        client.connection.instance_variable_get(:@sock).sync_close = true if @options[:ssl]
+        client.process(commands) { commands.map { client.read } }
+      end
     end
 
     def errors
