@@ -354,6 +354,13 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_server_with_an_unknown_certificate_is_unreachable
+    with_tls do |_own, port|
+      error = assert_raises(Mortise::Unreachable) { Mortise::Lock.new(client(port, ssl: true), "stock").acquire(wait: 0) }
+      assert_match(/certificate verify failed/, error.message)
+    end
+  end
+
   def test_the_clients_own_retries_do_not_apply
     skip "needs redis-client" unless defined?(RedisClient)
     config = RedisClient.config(host: "127.0.0.1", port: 1, reconnect_attempts: [20])

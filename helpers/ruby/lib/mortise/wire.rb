@@ -176,7 +176,8 @@ module Mortise
     def initialize(driver)
       @driver, @mutex, @idle, @waiting, @probing = driver, Mutex.new, [], [], Mutex.new
       @errors = driver.errors
-      @broken = [@errors[:all], IOError, SystemCallError, SocketError] # and no others: a thread may be interrupted by any
+      # And no others: a thread may be interrupted by any.
+      @broken = [@errors[:all], IOError, SystemCallError, SocketError, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))]
     end
 
     def waiting?
