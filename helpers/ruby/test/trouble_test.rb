@@ -409,6 +409,25 @@ class TroubleTest < Minitest::Test
     waiting.value.release
   end
 
+  def test_a_thread_that_is_interrupted_during_its_probe_ends_no_wait_of_another
+    far = client(id: "interrupted")
+    held = Mortise::Lock.new(client, "stock").acquire
+    waiting = in_thread { Mortise::Lock.new(far, "stock").acquire(owner: "bystander") } # which fails if its wait is ended
+    eventually { server.waiters("stock") == 1 }
+    connections = Mortise::Session.of(far).instance_variable_get(:@connections)
+    connections.instance_variable_get(:@driver).define_singleton_method(:exchange) do |*arguments|
+      Thread.current[:interrupted] ? raise(Interrupt) : super(*arguments)
+    end
+    probing = in_thread do
+      Thread.current[:interrupted] = true
+      connections.instance_variable_set(:@probed, Mortise.now - Mortise::BEAT)
+      Mortise::Lock.new(far, "stock").acquire
+    end
+    assert_raises(Interrupt) { probing.value }
+    held.release
+    assert_equal "bystander", waiting.value.owner
+  end
+
   def test_a_logger_that_fails_stops_no_renewals
     logger, Mortise.logger = Mortise.logger, Object.new
     gone, kept = %w[gone kept].map { |key| Mortise::Lock.new(client, key, lease: 3).acquire }

@@ -205,20 +205,19 @@ module Mortise
     # Ends all waits if the server does not answer any more, so that they ask where the primary is by then, and returns what failed. It is
     # asked once in a while, over a connection that was made before they began: another one may lead to another server by now.
     def probe
-      answered = @prober && Mortise.now - @probed < BEAT
-      return if answered
+      return if @prober && Mortise.now - @probed < BEAT
 
       @probed = Mortise.now
       @probing.synchronize do
         @prober = shut(@prober) unless waiting? # it may be dead by now
-        @driver.exchange(@prober ||= @driver.open, [["PING"]])
-        answered = true
+        answered = @driver.exchange(@prober ||= @driver.open, [["PING"]])
+        nil
+      ensure
+        @prober = shut(@prober) unless answered # its answer may still come
       end
-      nil
     rescue *@broken => error
+      hang_up
       failed(error, true)
-    ensure
-      hang_up unless answered
     end
 
     # Closes all connections on which somebody waits, who gets a `Failed`, and those that nobody uses: a server that is gone without a word
