@@ -428,6 +428,15 @@ class TroubleTest < Minitest::Test
     assert_equal "bystander", waiting.value.owner
   end
 
+  def test_a_wait_that_begins_while_its_locks_are_closed_ends
+    far = client(id: "closing")
+    held = Mortise::Lock.new(client, "stock", lease: 600, renew: false).acquire
+    lock, closing = Mortise::Lock.new(far, "stock"), -> { Mortise.close(far) }
+    lock.define_singleton_method(:attempt) { |*arguments| closing.call and super(*arguments) }
+    assert_raises(Mortise::Unreachable) { in_thread { lock.acquire }.value }
+    held.release
+  end
+
   def test_a_logger_that_fails_stops_no_renewals
     logger, Mortise.logger = Mortise.logger, Object.new
     gone, kept = %w[gone kept].map { |key| Mortise::Lock.new(client, key, lease: 3).acquire }

@@ -93,6 +93,7 @@ module Mortise
       ends = Mortise.now + limit
       silent = @connections.probe # which takes 2 s if there is no answer
       return noticed(silent) if silent
+      return Failed.new("the locks were closed", true) if @closed # nobody would end this wait
 
       @keeper.wake(urgent: false)
       limit = [1, ends - Mortise.now].max
