@@ -47,6 +47,8 @@ end
 
 class Chosen
   def self.of(args)
+    raise IndexError, "its record is gone" unless args.first
+
     args.first["id"] || Object.new
   end
 end

@@ -97,6 +97,14 @@ class SidekiqTest < Minitest::Test
     assert_equal 1, queue_size
   end
 
+  def test_a_scheduled_job_whose_lock_args_method_fails_is_queued_without_its_lock
+    job = { "class" => "Chosen", "args" => [nil], "jid" => "1", "lock" => "until_executed", "lock_args_method" => "of" }
+    queueing = Mortise::Sidekiq::Client.new
+    assert_equal job, queueing.call(nil, job, "default", nil) { job }
+    assert_raises(KeyError) { queueing.call(nil, job, "default", nil) { raise KeyError } }
+    assert_raises(IndexError) { Mortise::Sidekiq::Server.new.call(nil, job, "default") { flunk } }
+  end
+
   def test_options_may_be_the_texts_that_json_makes_of_durations
     job = { "class" => "Once", "args" => [1], "jid" => "1", "lock" => "until_executed", "lock_ttl" => "600", "lock_timeout" => "0",
             "lock_lease" => "3", "lock_again_in" => "60" }

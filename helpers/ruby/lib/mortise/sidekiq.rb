@@ -83,26 +83,24 @@ module Mortise
       def call(_class, job, _queue, _pool)
         return yield if !job["lock"] || job["lock"].to_s == "while_executing" || job["lock_again"] == Sidekiq.failures(job)
 
-        unless queued?(job)
-          ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs")
-          return false
-        end
-        begin
-          queued = yield
-        ensure
-          Sidekiq.lock_of(job).unqueue unless queued # a later middleware stopped it
-        end
+        lock, free = take(job)
+        queued = free && yield
+      ensure
+        lock&.unqueue if free && !queued # a later middleware stopped it
       end
 
       private
 
-      # If the server refuses the lock or does not answer, the middleware lets the job be queued without it: a scheduled job is on no other
-      # list by now. The worker needs the lock in any case.
-      def queued?(job)
-        Sidekiq.lock_of(job).queue
-      rescue Error, ArgumentError, NameError, TypeError => error
+      # The lock of the job, and whether the job may be queued. If the server refuses the lock or does not answer, or the job's own method
+      # fails, the job is queued without it: a scheduled job is on no other list by now. The worker needs the lock in any case.
+      def take(job)
+        lock = Sidekiq.lock_of(job)
+        free = lock.queue
+        ::Sidekiq.logger.info("job #{job["jid"]} is not queued: one with its lock waits or runs") unless free
+        [lock, free]
+      rescue StandardError => error
         ::Sidekiq.logger.warn("job #{job["jid"]} is queued without its lock: #{error.message}")
-        true
+        [nil, true]
       end
     end
 
