@@ -366,6 +366,7 @@ module LockTests
     [{ lease: 0 }, { lease: 0.002 }, { lease: -1 }, { max_hold: 0 }].each do |options|
       assert_raises(ArgumentError, options.inspect) { lock(**options) }
     end
+    assert_match(/\Await is .* to 8796093022208 seconds/, assert_raises(ArgumentError) { lock(wait: Float::INFINITY) }.message)
     [{ lease: "10" }, { lease: nil }, { wait: "5" }].each { |options| assert_raises(TypeError) { lock(**options) } }
     assert_raises(ArgumentError) { lock([]) }
     assert_raises(ArgumentError) { Mortise::Lock.new(Object.new, "stock").acquire }

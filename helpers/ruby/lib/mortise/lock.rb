@@ -68,7 +68,7 @@ module Mortise
         end
         return seconds.to_f * 1000 if seconds.to_f.between?(least, 2**43)
 
-        raise ArgumentError, "#{name} must be at least #{least} seconds, not #{seconds.inspect}"
+        raise ArgumentError, "#{name} is #{least} to #{2**43} seconds, not #{seconds.inspect}"
       end
 
       # Takes a hold, runs the block, and gives the hold back however the block ends. Nil if there is none to take.
