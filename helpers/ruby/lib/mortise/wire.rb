@@ -188,17 +188,13 @@ module Mortise
     # keep the last one waiting. A thread that is interrupted closes its connection, which ends the wait at the server.
     def call(*commands, wait: 0)
       Thread.handle_interrupt(Object => :on_blocking) do
-        connection, replies, failure = nil, nil, Failed.new(nil, false)
-        begin
-          connection = take(wait)
-          replies = @driver.exchange(connection, commands, [[wait + LATE, LONGEST].min / 1000.0, TIMEOUT].max).map { |reply| judge(reply) }
-        rescue *@broken => error
-          failure = failed(error, connection.nil?)
-          wait.zero? && error.is_a?(@errors[:late]) ? hang_up : shut_idle
-        ensure
-          Mortise.uninterrupted { give_back(connection, replies) }
-        end
-        replies || commands.map { failure }
+        connection = take(wait)
+        replies = @driver.exchange(connection, commands, [[wait + LATE, LONGEST].min / 1000.0, TIMEOUT].max).map { |reply| judge(reply) }
+      rescue *@broken => error
+        wait.zero? && error.is_a?(@errors[:late]) ? hang_up : shut_idle
+        [failed(error, connection.nil?)] * commands.size
+      ensure
+        Mortise.uninterrupted { give_back(connection, replies) }
       end
     end
 
