@@ -299,15 +299,11 @@ module Mortise
       loop do
         @event.clear
         @event.wait(@busy.call ? @work.call : TICK)
-        break if @mutex.synchronize { idle? and (@thread = nil).nil? }
+        break unless @mutex.synchronize { @event.set? || @busy.call || (@thread = nil) }
       rescue StandardError => error
         Mortise.log(:error, "a lock's background work failed and goes on: #{error.full_message}")
         sleep 1
       end
-    end
-
-    def idle?
-      !@event.set? && !@busy.call
     end
   end
 end
