@@ -144,12 +144,13 @@ module Mortise
       ends = Mortise.now + limit
       @mutex.synchronize { @closed = true }
       @holds.dup.each { |hold| drop(hold) }
-      until (done = @mutex.synchronize { @pending.empty? && @working.zero? }) || Mortise.now >= ends
+      loop do
+        done = @mutex.synchronize { @pending.empty? && @working.zero? }
         @connections.hang_up # also those that have begun to wait meanwhile
+        return done if done || Mortise.now >= ends
+
         sleep 0.005
       end
-      @connections.hang_up
-      done
     end
 
     private
