@@ -31,17 +31,11 @@ module Mortise
 
     # Runs the block while no other job with this key runs. Nil where one does, for longer than `wait`: then the block does not run.
     def run
-      Lock.during(-> { passed || @running.acquire }) do
+      # A job with a limit had no lock while it was queued.
+      Lock.during(-> { (@running.take_over(@owner) unless @limit) || @running.acquire }) do
         yield
         true
       end
-    end
-
-    private
-
-    # The lock that the job has held since it was queued.
-    def passed
-      @running.take_over(@owner) unless @limit
     end
   end
 end
