@@ -15,12 +15,10 @@ require_relative "job_lock"
 
 module Mortise
   module ActiveJob
-    class << self
-      # The server of the locks: a Redis, a RedisClient, or a ConnectionPool of these.
-      attr_accessor :redis
-    end
-
     extend ActiveSupport::Concern
+
+    # The server of the locks: a Redis, a RedisClient, or a ConnectionPool of these.
+    singleton_class.attr_accessor :redis
 
     included do
       class_attribute :mortise_lock, instance_writer: false
