@@ -47,11 +47,6 @@ module Mortise
         Float(job[option] || default)
       end
 
-      # How often the job has failed.
-      def failures(job)
-        job["retry_count"] ? job["retry_count"] + 1 : 0
-      end
-
       private
 
       def known(job, option, choices)
@@ -81,7 +76,7 @@ module Mortise
     # Keeps a job out of the queue while another one with its lock waits or runs.
     class Client
       def call(_class, job, _queue, _pool)
-        return yield if !job["lock"] || job["lock"].to_s == "while_executing" || job["lock_again"] == Sidekiq.failures(job)
+        return yield if !job["lock"] || job["lock"].to_s == "while_executing" || job["lock_again"] == [job["retry_count"]]
 
         lock, free = take(job)
         queued = free && yield
@@ -121,7 +116,7 @@ module Mortise
         else
           # It comes back without a lock of its own. If it fails then, its retry takes one again.
           at = Time.now.to_f + Sidekiq.seconds(job, "lock_again_in", 5)
-          ::Sidekiq::Client.push(job.merge("lock_again" => Sidekiq.failures(job), "at" => at))
+          ::Sidekiq::Client.push(job.merge("lock_again" => [job["retry_count"]], "at" => at))
         end
       end
     end
