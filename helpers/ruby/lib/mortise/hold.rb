@@ -77,9 +77,23 @@ module Mortise
       raise Lost, "the lock #{name} was lost: #{reply.text}"
     end
 
-    # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused.
+    # Gives the lock back. Raises Lost if it was lost before, so that nobody overlooks that, and Refused. If the server does not answer,
+    # the name leaves.
     def release
-      @session.working { give_back }
+      @session.working do
+        check_own
+        held, known = held?, false
+        @released = true
+        @session.stop_renewing(self)
+        self.end
+        replies = @session.ask_all(keys.map { |key| ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token] })
+        refused = replies.find { |reply| reply.is_a?(Refusal) && !Mortise.gone?(reply) }
+        known = !refused && replies.none?(Failed)
+        raise Refused, refused.text if refused && refused.code == "NOPERM"
+        raise Lost, "the lock #{name} was lost before it was released" if !held || replies.any? { |reply| Mortise.gone?(reply) }
+      ensure
+        Mortise.uninterrupted { @session.leave(keys, owner) } if known == false
+      end
     end
 
     # Gives the lock back, but keeps it taken for so many seconds from now: a job then runs once in that time, however short it is.
@@ -148,22 +162,6 @@ module Mortise
 
     def name
       keys.join(", ").inspect
-    end
-
-    # If there is no answer, the name leaves.
-    def give_back
-      check_own
-      held, known = held?, false
-      @released = true
-      @session.stop_renewing(self)
-      self.end
-      replies = @session.ask_all(keys.map { |key| ["LOCK.RELEASE", key, owner, "ALL", "TOKEN", token] })
-      refused = replies.find { |reply| reply.is_a?(Refusal) && !Mortise.gone?(reply) }
-      known = !refused && replies.none?(Failed)
-      raise Refused, refused.text if refused && refused.code == "NOPERM"
-      raise Lost, "the lock #{name} was lost before it was released" if !held || replies.any? { |reply| Mortise.gone?(reply) }
-    ensure
-      Mortise.uninterrupted { @session.leave(keys, owner) } if known == false
     end
 
     # Passes what is held to another name. If only some of it was passed, or nobody knows, both names leave all of it.
