@@ -136,6 +136,16 @@ class RailsTest < Minitest::Test
     ActiveJob::Base.queue_adapter = :async
   end
 
+  def test_a_retry_is_queued_though_the_server_of_its_lock_is_away
+    Mortise::ActiveJob.redis = Redis.new(port: 1)
+    ActiveJob::Base.queue_adapter = :test
+    assert_raises(Mortise::Unreachable) { Once.perform_later(1, 0) }
+    assert Once.new(1, 0).tap { |job| job.executions = 1 }.enqueue
+    assert_equal 1, ActiveJob::Base.queue_adapter.enqueued_jobs.size
+  ensure
+    ActiveJob::Base.queue_adapter = :async
+  end
+
   def test_a_job_that_is_unique_from_being_queued_has_no_limit
     assert_raises(ArgumentError) { Class.new(Job) { lock :until_executed, limit: 2 } }
   end

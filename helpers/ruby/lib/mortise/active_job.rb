@@ -22,7 +22,7 @@ module Mortise
 
     included do
       class_attribute :mortise_lock, instance_writer: false
-      before_enqueue { throw :abort unless !locked_when_queued? || job_lock.queue }
+      before_enqueue { throw :abort unless may_be_queued? }
       around_enqueue do |job, block|
         queued = block.call && job.try(:successfully_enqueued?) != false # which Active Job 6 does not have
       ensure
@@ -47,6 +47,16 @@ module Mortise
     end
 
     private
+
+    # A retry is on no other list by now: if its lock cannot be taken, it is queued without.
+    def may_be_queued?
+      !locked_when_queued? || job_lock.queue
+    rescue Error => error
+      raise if executions.zero?
+
+      Mortise.log(:warn, "the job #{job_id} is queued again without its lock: #{error.message}")
+      true
+    end
 
     def locked_when_queued?
       mortise_lock && mortise_lock[:kind] == :until_executed && !@lock_again
