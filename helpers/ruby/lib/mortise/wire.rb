@@ -99,8 +99,12 @@ module Mortise
 
     # Clients of equal settings share a session.
     def identity
-      place = @config.sentinel? ? watched : @config.server_url
-      [place, @config.db, @config.username, @config.password, @config.ssl_params, @config.id]
+      settings = [@config.db, @config.username, @config.password, @config.ssl_params, @config.id]
+      return [@config.server_url, *settings] unless @config.sentinel?
+
+      # What Sentinel watches. The address is its answer, and not asked here.
+      sentinels = @config.sentinels.map { |sentinel| [sentinel.server_url, sentinel.username, sentinel.password] }
+      [@config.name, @config.instance_variable_get(:@role), @config.ssl?, sentinels.sort_by(&:inspect), *settings]
     end
 
     def open
@@ -123,14 +127,6 @@ module Mortise
         unsent: ::RedisClient::CannotConnectError,
         late: ::RedisClient::TimeoutError
       }
-    end
-
-    private
-
-    # What Sentinel watches. The address is its answer, and not asked here.
-    def watched
-      sentinels = @config.sentinels.map { |sentinel| [sentinel.server_url, sentinel.username, sentinel.password] }
-      [@config.name, @config.instance_variable_get(:@role), @config.ssl?, sentinels.sort_by(&:inspect)]
     end
   end
 
