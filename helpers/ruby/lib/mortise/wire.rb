@@ -225,20 +225,16 @@ module Mortise
     # An idle connection that still works, or a new one. A silent server is an error: it would not reply on a new one either.
     def take(wait)
       idle, since = @mutex.synchronize { @idle.pop }
-      works = idle && (Mortise.now - since < TICK || works?(idle))
+      begin
+        works = idle && (Mortise.now - since < TICK || @driver.exchange(idle, [["PING"]]))
+      rescue *@broken => error
+        raise if error.is_a?(@errors[:late])
+
+        shut_idle # the others will not work either
+      end
       @mutex.synchronize { (works ? idle : @driver.open).tap { |taken| @waiting << taken if wait.positive? } }
     ensure
       shut(idle) unless works
-    end
-
-    # Whether nothing has closed the connection while it was idle. Otherwise the others that are idle will not work either.
-    def works?(connection)
-      @driver.exchange(connection, [["PING"]])
-    rescue *@broken => error
-      raise if error.is_a?(@errors[:late])
-
-      shut_idle
-      false
     end
 
     # A connection whose replies were not read, or whose server is no primary any more, is of no further use.
