@@ -160,7 +160,8 @@ module Mortise
       reply.is_a?(Refusal) && LATER.include?(reply.code) ? Failed.new(reply.text, true) : reply
     end
 
-    # Renews what is held and sends what is pending: many in one pipeline. Returns for how many milliseconds nothing more is due.
+    # Renews what is held and sends what is pending: many in one pipeline. Returns for how many milliseconds nothing more is due, or how
+    # long it pauses after a failure.
     def keep
       start = Mortise.now
       @connections.probe if open? && @connections.waiting?
@@ -171,8 +172,7 @@ module Mortise
 
       failed = due.each_slice(BATCH).any? { |some| keep_all(some) } | leave_all(leaving)
       @retry = failed ? [@retry * 2, 500].min : 20
-      sleep [@retry, *holds.map { |hold| hold.lease / 10.0 }].min / 1000.0 if failed
-      0
+      failed ? [@retry, *holds.map { |hold| hold.lease / 10.0 }].min : 0
     end
 
     # Whether one of these has to be renewed again.
