@@ -48,7 +48,10 @@ class Node {
 
   constructor(session, address) {
     Object.assign(this, { session, address });
-    const open = () => session.topology.open(address);
+    const open = async () => {
+      if (session.ended) throw new Error("the locks are closed");
+      return session.topology.open(address);
+    };
     this.wire = new Wire(open, COMMAND_TIMEOUT);
     this.mailWire = new Wire(open, COMMAND_TIMEOUT + MAIL_WAIT);
     this.confirmer = new Confirmer(open, session.replicas, COMMAND_TIMEOUT);

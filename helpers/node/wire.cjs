@@ -40,7 +40,6 @@ class Wire {
   #inFlight = new Set(); // calls, the oldest first
   #timer; // one for all calls: most are over long before
   #ticks = 0; // of the timer
-  #closed = false; // it opens no connection any more
   #isDoubtful = false; // another server may be the right one by now
 
   /** `open` makes a connection, and `timeout` is for how many ms it may answer nothing. */
@@ -52,7 +51,6 @@ class Wire {
   /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
   call(command) {
     return new Promise((resolve) => {
-      if (this.#closed) return resolve(new Unanswered(new Error("the locks are closed"), false));
       this.#replaceDoubtful();
       this.#waiting.push({ command, resolve, sentAt: 0 });
       if (this.#opening === null) this.#open();
@@ -143,7 +141,6 @@ class Wire {
   }
 
   close() {
-    this.#closed = true;
     this.#fail(new Error("the connection was given up"));
   }
 }

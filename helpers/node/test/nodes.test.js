@@ -216,6 +216,20 @@ for (const network of ["the client's own", "another"]) {
   });
 }
 
+test("ioredis: locks that were closed before the cluster's client was ready send nothing", { timeout: 600_000 }, async () => {
+  const server = await Server.start([...clusterOptions, "--cluster-announce-ip", "127.0.0.1"]);
+  await server.admin.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+  await eventually(async () => (await server.admin.call("CLUSTER", "INFO")).includes("cluster_state:ok"));
+  const client = quiet(new Cluster([{ host: "127.0.0.1", port: server.port }]));
+  const locks = new Locks(client);
+  const waiting = assert.rejects(locks.acquire("stock"), UnreachableError);
+  assert.equal(await locks.close(0), false);
+  await waiting;
+  assert.equal(await server.calls("lock.acquire"), 0);
+  client.disconnect();
+  await server.close();
+});
+
 test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 600_000 }, async () => {
   const servers = await startCluster();
   const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
