@@ -113,8 +113,8 @@ class Lock {
   lose() {
     if (this.#over) return;
     this.#end();
+    this.#leave(); // before a listener of the loss closes the locks
     this.#reportLoss();
-    this.#leave();
   }
   // What has to stay taken for a while stays until its lease is over.
   #leave() {

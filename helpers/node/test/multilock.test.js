@@ -49,6 +49,15 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(() => server.nothingIsLeft());
     });
 
+    test("locks that are closed as soon as one is lost leave what was taken with it", async () => {
+      const several = await locks.acquire(["a", "b"], { lease: 60_000, renew: false });
+      const closed = new Promise((resolve) => several.signal.addEventListener("abort", () => resolve(locks.close())));
+      await server.admin.del("b");
+      await assert.rejects(several.extend(60_000), LostError);
+      assert.equal(await closed, true);
+      assert.ok(await server.nothingIsLeft());
+    });
+
     test("an aborted wait for several locks leaves every queue", async () => {
       const b = await locks.acquire("b");
       const controller = new AbortController();
