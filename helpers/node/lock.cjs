@@ -71,7 +71,7 @@ class Lock {
     if (replies.some(isGone)) this.#restsUntil = -Infinity;
     else if (!this.#over && now() < this.until) {
       const error = replies.find((reply) => reply instanceof Error);
-      if (!error) this.#believe(sent, ms);
+      if (!error) this.#believe(sent, lease);
       return error ?? true;
     }
     return false;

@@ -6,6 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import v8 from "node:v8";
 import vm from "node:vm";
+import { now } from "../clock.cjs";
 import { BusyError, LockError, Locks, LostError, RefusedError, UnreachableError } from "../index.cjs";
 import { fresh, libraries } from "./clients.js";
 import { Server, eventually } from "./servers.js";
@@ -210,6 +211,15 @@ for (const [library, own] of Object.entries(libraries)) {
       await eventually(async () => (await other).signal.aborted);
       assert.ok((await other).signal.reason instanceof LostError);
       assert.ok(lock.held);
+      await lock.release();
+    });
+
+    test("an extension counts for the whole milliseconds that the server was asked for", async () => {
+      const lock = await locks.acquire("stock", { lease: 1_000, renew: false });
+      const extended = lock.extend(60_000.9);
+      const sent = now();
+      await extended;
+      assert.ok(lock.until <= sent + 60_000 - 600 - 2, `${lock.until - sent}`);
       await lock.release();
     });
 
