@@ -68,8 +68,8 @@ class Locks {
   // What the options ask for, checked, and the command that asks for it.
   #request(name, options, longest, limit) {
     const several = Array.isArray(name);
-    const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, permits = 1 } = options;
     const { lease: asked = this.#lease } = known(options, several ? SEVERAL : limit === undefined ? OPTIONS : PERMITS);
+    const { wait = longest, mode = "write", task, holder, signal, renew = true, maxHold = Infinity, atLeast = 0, permits = 1 } = options;
     const names = several ? [...name] : [name];
     for (const one of names) text("the name of a lock", one);
     if (names.length === 0) throw new RangeError("a lock has a name, and several have names");

@@ -71,6 +71,7 @@ for (const [library, own] of Object.entries(libraries)) {
 
     test("an option that there is not is refused by its name", async () => {
       assert.throws(() => new Locks(client, { leese: 1_000 }), { name: "TypeError", message: /'leese'/ });
+      for (const options of [null, 5_000]) await assert.rejects(locks.acquire("stock", options), { name: "TypeError", message: /^options are an object, not / });
       for (const call of [
         () => locks.acquire("stock", { timeout: 5_000 }), () => locks.tryAcquire(["a", "b"], { poll: 5 }), () => locks.using("stock", { ttl: 5 }, () => {}),
         () => locks.semaphore("pool", 3).acquire({ count: 2 }), () => locks.semaphore("pool", 3).acquire({ mode: "read" }),
