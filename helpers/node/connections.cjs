@@ -89,8 +89,8 @@ function topologyOf(client) {
   if (typeof client?.getMasterNode === "function") {
     return single(async () => openNodeRedis(await inTime(client._execute(false, async (master) => master), CONNECT_TIMEOUT)));
   }
-  if (typeof client?.sendCommand === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
-  throw new TypeError("a client of ioredis or node-redis is needed");
+  if (typeof client?.select === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
+  throw new TypeError("a client of ioredis 5, or of node-redis 4 (a cluster of 4.6), or later is needed");
 }
 
 const single = (open, prefix = "") => ({ prefix, isReady: () => true, address: () => undefined, open, refresh: async () => {} });

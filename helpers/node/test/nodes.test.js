@@ -230,6 +230,11 @@ test("ioredis: locks that were closed before the cluster's client was ready send
   await server.close();
 });
 
+test("a cluster of a node-redis before 4.6 is refused", () => {
+  const cluster = { sendCommand() {}, duplicate() {}, getMasters() {} };
+  assert.throws(() => new Locks(cluster), { name: "TypeError", message: /^a client of / });
+});
+
 test("node-redis connects to a node that is gone for ever: requests for its locks fail, and others do not wait", { timeout: 600_000 }, async () => {
   const servers = await startCluster();
   const client = await quiet(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${servers[0].port}` }], minimizeConnections: true })).connect();
