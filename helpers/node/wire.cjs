@@ -51,9 +51,7 @@ class Wire {
   /** The reply to a command, or the error in its place: the server's or Unanswered. The server gets the commands in the order of the calls. */
   call(command) {
     return new Promise((resolve) => {
-      this.#replaceDoubtful();
       this.#waiting.push({ command, resolve, sentAt: 0 });
-      if (this.#opening === null) this.#open();
       this.#flush();
     });
   }
@@ -63,11 +61,6 @@ class Wire {
     if (this.#connection === null) return;
     this.#isDoubtful = true;
     this.#failWaiting(new Error("another server may be the primary by now"));
-  }
-  #replaceDoubtful() {
-    if (!this.#isDoubtful || this.#inFlight.size > 0) return;
-    this.#hangUp();
-    if (this.#waiting.length > 0) this.#open();
   }
 
   #open() {
@@ -84,6 +77,8 @@ class Wire {
   }
 
   #flush() {
+    if (this.#isDoubtful && this.#inFlight.size === 0) this.#hangUp();
+    if (this.#opening === null && this.#waiting.length > 0) this.#open();
     while (this.#connection !== null && !this.#isDoubtful && this.#waiting.length > 0 && this.#inFlight.size < MOST) this.#send(this.#waiting.shift());
   }
 
@@ -105,8 +100,7 @@ class Wire {
   #settle(call, reply) {
     if (!this.#inFlight.delete(call)) return; // its connection was given up before
     call.resolve(reply);
-    this.#replaceDoubtful();
-    if (this.#waiting.length > 0) this.#flush();
+    this.#flush();
   }
 
   // All that is on a connection fails with its first error.
