@@ -34,10 +34,7 @@ async function openIoredis(client, options) {
     },
   };
   const sender = { options: connection.options, sendCommand: (command) => connection.sendCommand(command, stream) };
-  // By name, in lower case: ioredis makes a name so anew for each of its checks.
-  const names = new Map();
-  const functionOf = (name) => names.get(name) ?? names.set(name, connection.createBuiltinCommand(name.toLowerCase()).string).get(name);
-  const send = (command) => functionOf(command[0]).apply(sender, command.slice(1));
+  const send = (command) => connection.call.apply(sender, command);
   return opened(connection, () => connection.connect(), () => connection.disconnect(), send);
 }
 
