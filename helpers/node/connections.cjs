@@ -35,7 +35,7 @@ async function openIoredis(client, options) {
   };
   const sender = { options: connection.options, sendCommand: (command) => connection.sendCommand(command, stream) };
   const send = (command) => connection.call.apply(sender, command);
-  return opened(connection, () => connection.connect(), () => connection.disconnect(), send);
+  return opened(connection, send);
 }
 
 async function openNodeRedis(client) {
@@ -44,19 +44,19 @@ async function openNodeRedis(client) {
     socket: { ...socket, reconnectStrategy: false, connectTimeout: CONNECT_TIMEOUT, socketTimeout: undefined },
     disableOfflineQueue: true, commandsQueueMaxLength: undefined, legacyMode: false, readonly: false, pingInterval: undefined, commandOptions: {},
   });
-  const end = () => (connection.destroy ? connection.destroy() : connection.disconnect());
-  return opened(connection, () => connection.connect(), end, (command) => connection.sendCommand(command.map((word) => (Buffer.isBuffer(word) ? word : String(word)))));
+  return opened(connection, (command) => connection.sendCommand(command.map((word) => (Buffer.isBuffer(word) ? word : String(word)))));
 }
 
 // `send` sends a command, and returns the promise of its reply. `gone` is the promise of the first error.
-async function opened(connection, connect, end, send) {
-  let fail, ending;
+async function opened(connection, send) {
+  let fail;
   const gone = new Promise((resolve) => (fail = resolve));
   connection.on("error", fail);
   connection.on("end", () => fail(new Error("the connection is closed")));
-  const close = () => (ending ??= Promise.resolve().then(end).catch(() => {}));
+  const end = () => (connection.destroy ? connection.destroy() : connection.disconnect()); // node-redis 5 has both
+  const close = () => Promise.resolve().then(end).catch(() => {});
   try {
-    await inTime(Promise.race([connect(), gone.then((error) => Promise.reject(error))]), CONNECT_TIMEOUT);
+    await inTime(Promise.race([connection.connect(), gone.then((error) => Promise.reject(error))]), CONNECT_TIMEOUT);
   } catch (error) {
     close();
     throw error;
