@@ -42,7 +42,6 @@ class Ticket {
 class Node {
   queued = new Set();
   answeredAt = -Infinity; // when it last gave somebody a useful answer
-  #doubt = false; // whether somebody may wait in a box that is gone
   #trouble; // why no letters can be collected now: what waiters get at the end of their patience
   #isListening = false;
 
@@ -88,7 +87,7 @@ class Node {
   async answer(ticket, since, ends) {
     ticket.since = since;
     this.queued.add(ticket);
-    this.#doubt ||= since !== this.since;
+    if (since !== this.since) this.since = undefined; // somebody may wait in a box that is gone
     this.#listen();
     const late = () => this.#trouble ?? new Again();
     const answer = await inTime(ticket.answered, ends - now() + LATE).catch(late).finally(() => this.queued.delete(ticket));
@@ -130,7 +129,8 @@ class Node {
 
   #deliver(sent, since, waited, letters) {
     this.#trouble = undefined;
-    if (since !== this.since) [this.since, this.number, this.#doubt] = [since, 0, true];
+    const isNew = since !== this.since;
+    if (isNew) [this.since, this.number] = [since, 0];
     for (const { number, owner, result, token, age, error } of letters.map(fieldsOf)) {
       this.number = Math.max(this.number, number);
       const ticket = this.session.asked.get(owner); // none where nobody wants it any more: its name was left
@@ -138,9 +138,7 @@ class Node {
       if (result === "granted") ticket.begin = sent + waited - age;
       ticket.settle(result === "granted" ? token : result === "refused" ? new Error(error) : null);
     }
-    if (!this.#doubt) return;
-    this.#doubt = false;
-    this.#settle((ticket) => ticket.since !== since); // what was put into another box is gone
+    if (isNew) this.#settle((ticket) => ticket.since !== since); // what was put into another box is gone
   }
 
   #settle(which, outcome = new Again()) {
