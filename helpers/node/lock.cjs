@@ -4,7 +4,7 @@ const { now } = require("./clock.cjs");
 const { LockError, LostError, failure, text, time, word } = require("./values.cjs");
 const { Unanswered, codeOf } = require("./wire.cjs");
 
-const LONGEST_PAUSE = 500; // ms between two attempts to renew
+const PAUSE = 500; // ms between two attempts to renew, or a tenth of a short lease
 const LONGEST_NAME = 255; // bytes
 
 /** Whether the reply says that there is no such hold. A key of another type has none. */
@@ -28,7 +28,6 @@ class Lock {
   #released; // the promise, once it is being released
   #passing = false; // nobody may rely on it meanwhile
   #restsUntil; // it stays taken until then, however early it is released
-  #pause = 20; // ms until the next attempt to renew it, if one fails
   until = -Infinity;
 
   constructor(locks, { name, keys, lease, maxHold, renew, atLeast }, owner, token, begin) {
@@ -91,11 +90,9 @@ class Lock {
     const renewed = await this.renew(Math.min(this.lease, this.last - at));
     if (renewed instanceof Error) {
       await this.#locks.session.refresh(this.keys[0]);
-      this.renewAt = now() + Math.min(this.#pause, this.lease / 10);
-      this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
+      this.renewAt = now() + Math.min(PAUSE, this.lease / 10);
     } else {
       this.renewAt = at + this.lease / 3;
-      this.#pause = 20;
     }
     if (this.#over || this.#passing) return;
     if (renewed) this.#locks.keeper.add(this);
