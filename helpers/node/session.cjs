@@ -99,7 +99,7 @@ class Session {
   async leave(key, owner) {
     for (let wait = 20; !this.ended; wait = Math.min(wait * 2, 500)) {
       const reply = await this.ask(["LOCK.LEAVE", key, owner, "FOR", LEAVE_FOR]);
-      if (!(reply instanceof Error) || codeOf(reply) === "NOPERM" || codeOf(reply) === "WRONGTYPE") return;
+      if (!(reply instanceof Error) || codeOf(reply) === "NOPERM") return;
       await this.refresh(key);
       await pause(wait);
     }
