@@ -7,7 +7,6 @@ const { Node } = require("./node.cjs");
 const { inTime } = require("./promises.cjs");
 const { Unanswered, codeOf } = require("./wire.cjs");
 
-const REFRESH_TIMEOUT = 2_000; // ms for which a cluster client may take to report its nodes
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
 const POLL = 20; // ms after which a cluster's client is asked again whether it knows the nodes
 
@@ -65,7 +64,7 @@ class Session {
   /** Lets the client find out again which node serves the key. All who ask at the same time await the same. */
   refresh(key) {
     const done = () => (this.#refreshing = null);
-    return (this.#refreshing ??= inTime(Promise.resolve(this.topology.refresh(key)), REFRESH_TIMEOUT).then(done, done));
+    return (this.#refreshing ??= inTime(Promise.resolve(this.topology.refresh(key)), CONNECT_TIMEOUT).then(done, done));
   }
 
   /**
