@@ -146,10 +146,6 @@ class Node {
       if (which(ticket) && this.queued.delete(ticket)) ticket.settle(outcome);
     }
   }
-
-  close() {
-    for (const wire of this.wires) wire.close();
-  }
 }
 
 module.exports = { NO_ENTRY, PATIENCE, Again, Node, Ticket, fieldsOf };

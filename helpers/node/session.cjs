@@ -50,7 +50,7 @@ class Session {
     if (--this.#users > 0) return;
     this.ended = true;
     sessions.get(this.#client).delete(this.replicas);
-    for (const node of this.#nodes.values()) node.close();
+    for (const wire of [...this.#nodes.values()].flatMap((node) => node.wires)) wire.close();
   }
 
   nodeOf(key) {
