@@ -209,9 +209,7 @@ class Lock {
 
 /** Several that were taken at once. */
 class MultiLock extends Lock {
-  get names() {
-    return this.name;
-  }
+  names = this.name;
   async passTo() {
     throw new TypeError("only a lock of one name is passed on");
   }
