@@ -21,7 +21,6 @@ const NO_ENTRY = /^(WRONGPASS|NOAUTH|NOPERM|ERR (unknown command|invalid passwor
 class Again extends Error {}
 
 function fieldsOf(map) {
-  if (map instanceof Map) return Object.fromEntries(map);
   if (!Array.isArray(map)) return map;
   const fields = {};
   for (let index = 0; index < map.length; index += 2) fields[map[index]] = map[index + 1];
