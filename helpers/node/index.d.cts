@@ -4,7 +4,6 @@
 /** Anything of ioredis (`Redis`, `Cluster`) or node-redis (`createClient`, `createCluster`, `createSentinel`). */
 export type Client =
   | { call(...args: never[]): unknown; duplicate(...args: never[]): unknown }
-  | { nodes(role?: never): unknown; refreshSlotsCache(callback?: never): unknown }
   | { sendCommand(...args: never[]): unknown; duplicate(...args: never[]): unknown }
   | { sendCommand(...args: never[]): unknown; getMasterNode(): unknown };
 
