@@ -39,9 +39,8 @@ function count(name, value, least) {
 /** The options, if they are an object all of whose names are known. */
 function known(options, names) {
   if (typeof options !== "object" || options === null) throw new TypeError(`options are an object, not ${inspect(options)}`);
-  for (const name of Object.keys(options)) {
-    if (!names.has(name)) throw new TypeError(`there is no option '${name}'`);
-  }
+  const other = Object.keys(options).find((name) => !names.has(name));
+  if (other !== undefined) throw new TypeError(`there is no option '${other}'`);
   return options;
 }
 
