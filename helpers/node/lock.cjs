@@ -2,7 +2,7 @@
 "use strict";
 const { now } = require("./clock.cjs");
 const { LockError, LostError, failure, text, time, word } = require("./values.cjs");
-const { Unanswered, codeOf } = require("./wire.cjs");
+const { codeOf } = require("./wire.cjs");
 
 const PAUSE = 500; // ms between two attempts to renew, or a tenth of a short lease
 const LONGEST_NAME = 255; // bytes
@@ -174,7 +174,7 @@ class Lock {
       return reply;
     }
     if (isGone(reply)) throw this.#gone();
-    if (reply instanceof Unanswered && reply.sent) {
+    if (reply.sent) {
       this.#gone();
       this.#locks.leave(this.keys, heir);
       throw failure(reply, this.name, "nobody knows whether the lock was passed on");
