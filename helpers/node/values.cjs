@@ -4,9 +4,7 @@ const { inspect } = require("node:util");
 const { TooFew, Unanswered, codeOf } = require("./wire.cjs");
 
 const LEAST_LEASE = 3; // ms: of 2 nothing is left, so that no attempt would succeed
-const NO_MODULE =
-  "the server does not know LOCK commands: the Mortise module is not loaded. Add `loadmodule …/libmortise.so` to its configuration, " +
-  "or send MODULE LOAD …/libmortise.so";
+const NO_MODULE = "the server has not loaded the Mortise module: configure `loadmodule …/libmortise.so`, or send MODULE LOAD …/libmortise.so";
 
 /** The value, if it is a time in milliseconds of at least `least`, and `most` at most. */
 function time(name, value, least = LEAST_LEASE, most = Number.MAX_SAFE_INTEGER) {
