@@ -152,16 +152,13 @@ class Wire:
     async def call(self, commands, wait=0):
         future = asyncio.get_running_loop().create_future()
         self.jobs.append((commands, wait, future))
-        if self.carrier is None:
+        if self.carrier is None or self.carrier.done():
             self.carrier = asyncio.create_task(self.carry())
         return await future
 
     async def carry(self):
-        try:
-            while self.jobs:
-                await self.exchange()
-        finally:
-            self.carrier = None
+        while self.jobs:
+            await self.exchange()
 
     async def exchange(self):
         batch, known, cause = [], True, None

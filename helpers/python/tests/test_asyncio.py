@@ -322,6 +322,21 @@ async def test_locks_work_after_a_program_has_cancelled_all_tasks(ar, server):
     await soon(server.nothing_is_left)
 
 
+async def test_requests_are_sent_after_a_program_has_cancelled_all_tasks_as_one_began(ar, server):
+    async with Lock(ar, "warm", timeout=60):
+        pass
+    await soon(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    asking = asyncio.create_task(Lock(ar, "stock", timeout=60).acquire())
+    await asyncio.sleep(0)  # now the task that sends exists, and has not begun
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert await asyncio.wait_for(Lock(ar, "stock", timeout=60).acquire(blocking_timeout=30), 60)
+    await ar.delete("stock")
+    await soon(server.nothing_is_left)
+
+
 def test_a_loop_that_ends_with_a_lock_leaves_no_task(server):
     program = f"""
 import asyncio, redis.asyncio
