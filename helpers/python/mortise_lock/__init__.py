@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import os
 import sys
@@ -279,10 +280,33 @@ class Connections:
         self.hang_up_idle()
 
 
+class Event:
+    """As threading.Event, but a signal handler may set it although its own thread is about to: each step is one of a lock."""
+
+    def __init__(self):
+        self.unset = threading.Lock()
+        self.clear()
+
+    def is_set(self):
+        return not self.unset.locked()
+
+    def set(self):
+        if self.unset.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else was faster
+                self.unset.release()
+
+    def clear(self):
+        self.unset.acquire(blocking=False)
+
+    def wait(self, seconds):
+        if self.unset.acquire(timeout=seconds):
+            self.set()
+
+
 class Session(rules.Session):
     """Carries the rules out in the thread that asks: what they wait for blocks it."""
 
-    event, wires = staticmethod(threading.Event), Connections
+    event, wires = Event, Connections
 
     def __init__(self, pool, place, replicas):
         super().__init__(pool, place, replicas)

@@ -106,3 +106,25 @@ def test_a_signal_handler_uses_a_lock_in_the_midst_of_a_request(relay, server):
     assert inner.owned() and outer.owned() and inner.fencing_token != outer.fencing_token
     inner.release()
     outer.release()
+
+
+def test_a_signal_handler_uses_a_lock_while_its_thread_wakes_the_one_that_renews(server):
+    # Python runs signal handlers where a function begins, which is also where it traces calls.
+    program = f"""
+import sys, redis
+from mortise_lock import Lock
+client = redis.Redis(port={server.port})
+inner, outer = Lock(client, "inner", lease=1), Lock(client, "outer", lease=1)  # so short that each grant wakes it
+def handle(frame, event, _):
+    global handled
+    if frame.f_back.f_code.co_name == "set":
+        sys.settrace(None)
+        handled = inner.acquire()
+        inner.release()
+        sys.settrace(handle)
+handled = False
+sys.settrace(handle)
+assert outer.acquire() and outer.owned() and handled
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert server.nothing_is_left()
