@@ -292,7 +292,6 @@ class Session(rules.Session):
 
     async def close(self, ms):
         if self.place.is_closed():  # with the loop its tasks have ended, and its locks end with their leases
-            self.gone()
             return not self.working and not any(node.holds or node.leaves for node in self.nodes.values())
         said = await super().close(ms)
         for task in list(self.tasks):
