@@ -71,17 +71,11 @@ class Watch:
             self.cancelled = True
             self.task.cancel()
 
-    async def stop(self, error):
+    def stop(self, error):
         """Ends the watch. Whether `error`, by which the block has ended, is its cancelling and nobody else's."""
         self.watching.cancel()
-        if not self.cancelled:
-            return False
-        others = hasattr(self.task, "uncancel") and self.task.uncancel() > self.before
-        if isinstance(error, asyncio.CancelledError):
-            return not others
-        with contextlib.suppress(asyncio.CancelledError):  # the block ended before the cancelling came
-            await asyncio.sleep(0)
-        return False
+        others = self.cancelled and hasattr(self.task, "uncancel") and self.task.uncancel() > self.before
+        return self.cancelled and isinstance(error, asyncio.CancelledError) and not others
 
 
 class Lock(BaseLock[Client]):
@@ -97,7 +91,7 @@ class Lock(BaseLock[Client]):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         taken = self._taken.leave()
-        cancelled = taken is not None and taken.watch is not None and await taken.watch.stop(error)
+        cancelled = taken is not None and taken.watch is not None and taken.watch.stop(error)
         await self._exit(taken, None if cancelled else error)
         if cancelled:
             raise self._error(LockNotOwnedError, "The lock was lost, and its block cancelled")
