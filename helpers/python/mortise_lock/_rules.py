@@ -172,10 +172,8 @@ class Session:
 
     def wire(self, node, use=None):
         """The connections to a node for one use: for commands; "mail"; "confirm", where a command that waits for replicas blocks others."""
-        place, address = (node.address, use), node.address
-        if place in self.opened:
-            return self.opened[place]
-        return self.opened.setdefault(place, self.wires(lambda: self.pool_at(address), self.replicas if use == "confirm" else 0))
+        place, replicas = (node.address, use), self.replicas if use == "confirm" else 0
+        return self.opened.get(place) or self.opened.setdefault(place, self.wires(lambda: self.pool_at(node.address), replicas))
 
     async def call(self, node, commands, wait=0, most=math.inf):
         """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting.
