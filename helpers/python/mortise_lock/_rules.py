@@ -76,16 +76,12 @@ class Node:
         due, leaves = [hold for hold in holds if hold.is_due(start)][:MOST], list(self.leaves)[:MOST]
         if not due and not leaves:
             return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
-        failed = await self.send_leaves(leaves)
+        failed = any([self.left(leave, reply) for leave, reply in zip(leaves, await self.session.pipeline(self, leaves))])
         failed = await self.renew(due) or failed
         if failed:
             await self.session.refresh(self)
             self.rehome()
             await self.session.pause(min([AGAIN] + [hold.lease / 10 for hold in holds]))
-
-    async def send_leaves(self, leaves):
-        """Whether one of them has to be sent again."""
-        return any([self.left(leave, reply) for leave, reply in zip(leaves, await self.session.pipeline(self, leaves))])
 
     def left(self, leave, reply):
         """Takes the reply to a LEAVE. Whether to send it again."""
