@@ -69,8 +69,7 @@ class Node:
     async def keep(self):
         """Leaves names of unknown outcome, and renews held locks: many in one pipeline."""
         start = now()
-        self.holds.difference_update([hold for hold in list(self.holds) if hold.ended])  # the program has forgotten them
-        for hold in [hold for hold in list(self.holds) if start >= hold.until]:
+        for hold in [hold for hold in list(self.holds) if not hold.held()]:
             self.lose(hold)
         holds = list(self.holds)
         due, leaves = [hold for hold in holds if hold.is_due(start)][:MOST], list(self.leaves)[:MOST]
