@@ -58,10 +58,7 @@ class Node(rules.Node):
     async def listen(self):
         """Collects the letters of those that wait."""
         sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
-        wire = self.session.wire(self, "mail")
-        reply = (await wire.call([("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], MAIL_WAIT))[0]
-        if self.session.closed:  # in the midst of this
-            await wire.hang_up()
+        reply = (await self.session.wire(self, "mail").call([("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], MAIL_WAIT))[0]
         if not isinstance(reply, Exception):
             self.cause, self.answered = None, now()
             return self.deliver(sent, *reply)
