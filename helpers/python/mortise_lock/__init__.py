@@ -287,9 +287,6 @@ class Event:
         self.unset = threading.Lock()
         self.clear()
 
-    def is_set(self):
-        return not self.unset.locked()
-
     def set(self):
         if self.unset.locked():
             with contextlib.suppress(RuntimeError):  # somebody else was faster

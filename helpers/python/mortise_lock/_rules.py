@@ -52,7 +52,7 @@ class Worker:
                 log.exception("a lock's background work failed; it goes on")
                 await self.session.pause(TICK)
             with self.session.mutex:
-                self.running = (busy and not self.session.closed) or self.event.is_set() or self.load()
+                self.running = (busy and not self.session.closed) or self.load()
 
 
 class Node:
