@@ -247,10 +247,7 @@ class Connections:
             if not is_open(self.prober):
                 self.prober.disconnect()
                 self.prober = self.open()
-            self.prober.send_command("PING", check_health=False)
-            self.prober.read_response()
-        except ResponseError:
-            pass  # it runs a script
+            self.exchange(self.prober, [("PING",)], 0)  # an error is an answer, too
         except BROKEN:
             self.end_waits()
         finally:
