@@ -121,8 +121,7 @@ def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
     """Leaves all locks that any client of this client's connection pool waits for or renews. Returns whether the server has
     acknowledged all of it within `timeout` seconds. Waiters get a ConnectionError."""
     ms = milliseconds("timeout", timeout)
-    here = [session for session in sessions_of(redis) if session.place == os.getpid()]
-    return all([run(session.close(ms)) for session in here])
+    return all([run(session.close(ms)) for session in sessions_of(redis) if session.place == os.getpid()])
 
 
 making, sessions = threading.RLock(), weakref.WeakSet()
