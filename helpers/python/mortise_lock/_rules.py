@@ -136,7 +136,7 @@ class Session:
     `wait`, `spawn` (whether it could; None if the program ends), `wires` (the class of connections to one server), `pool_at`, `end_waits`
     and `hang_up`."""
 
-    node_kind = Node
+    node_kind, limited = Node, staticmethod(settled)  # limited: awaits an answer of the client's, with its own time limits
 
     def __init__(self, pool, place, replicas):
         self.replicas = replicas
@@ -189,10 +189,6 @@ class Session:
         replies = await self.call(node, commands) if commands else []
         return [await self.ask(*command) if type(reply) is AskError else judged(reply) for command, reply in zip(commands, replies)]
 
-    async def limited(self, work):
-        """What it returns; an error if that takes too long. With threads the client's own time limits decide."""
-        return await work
-
     async def pause(self, ms):
         await self.wait(self.event(), ms)
 
@@ -201,7 +197,7 @@ class Session:
         if node.address is not None and now() > self.refreshed + 100:
             self.refreshed = now()
             try:
-                await self.limited(settled(self.pool().nodes_manager.initialize()))
+                await self.limited(self.pool().nodes_manager.initialize())
             except BROKEN as error:
                 log.warning("the cluster does not say who serves what: %s", error)
 
