@@ -281,15 +281,11 @@ class Event:
 
     def __init__(self):
         self.unset = threading.Lock()
-        self.clear()
+        self.unset.acquire()
 
     def set(self):
-        if self.unset.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else was faster
-                self.unset.release()
-
-    def clear(self):
-        self.unset.acquire(blocking=False)
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self.unset.release()
 
     def wait(self, seconds):
         if self.unset.acquire(timeout=seconds):

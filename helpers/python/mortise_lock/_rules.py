@@ -44,7 +44,7 @@ class Worker:
 
     async def repeat(self, pool):
         while self.running:
-            self.event.clear()
+            self.event = self.session.event()
             busy = self.load()
             try:
                 await (self.work() if busy else self.session.wait(self.event, TICK))
