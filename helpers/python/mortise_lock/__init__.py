@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import math
 import os
+import socket
 import sys
 import threading
 import weakref
@@ -228,10 +229,9 @@ class Connections:
         """One reply, or the error in its place. If it may take longer than usual, the server shows now and then that it still answers."""
         end = now() + longest
         while longest and not connection.can_read(min(BEAT, max(0, end - now())) / 1000):
-            if now() < end:
-                self.probe()
-            if now() >= end or connection not in self.waiting:
+            if now() >= end:
                 raise TimeoutError("no reply in time")
+            self.probe()
         try:
             return connection.read_response(disable_decoding=True)
         except ResponseError as error:
@@ -249,6 +249,7 @@ class Connections:
             self.exchange(self.prober, [("PING",)], 0)  # an error is an answer, too
         except BROKEN:
             self.end_waits()
+            raise
         finally:
             self.probed = now()
             self.probing.release()
@@ -265,10 +266,11 @@ class Connections:
             prober.disconnect()
 
     def end_waits(self):
-        """Those who wait get a `Failed`."""
-        waiting, self.waiting = self.waiting, set()
-        for connection in waiting:
-            connection.disconnect()
+        """Those who wait get a `Failed`. Their threads close the connections: others would have redis-py connect again."""
+        for connection in list(self.waiting):
+            if connection.pid == os.getpid():
+                with contextlib.suppress(AttributeError, OSError):  # it is closed already
+                    connection._sock.shutdown(socket.SHUT_RDWR)
         self.end_probes()
 
     async def hang_up(self):

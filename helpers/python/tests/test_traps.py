@@ -2,6 +2,7 @@
 import contextlib
 import gc
 import itertools
+import select
 import signal
 import sys
 import threading
@@ -456,6 +457,29 @@ def test_closing_during_a_release_leaves_nothing(r, server):
         waiting.result(), releasing.result()
         assert late.fencing_token is None or late.lost
         eventually(lambda: server.admin.exists("stock") == 0)
+
+
+def is_closed(sock):
+    """Whether this end of it is: redis-py would connect again when something is sent."""
+    return sock is None or select.select([sock], [], [], 0)[0]
+
+
+def test_close_ends_a_wait_that_is_just_being_sent(r, server, monkeypatch):
+    own, exchange, closing = redis.Redis(port=server.port), mortise_lock.Connections.exchange, []
+
+    def close_first(self, connection, commands, longest):
+        if longest and not closing:
+            closing.append(in_thread(lambda: close(own, 30)))
+            eventually(lambda: is_closed(connection._sock))
+        return exchange(self, connection, commands, longest)
+
+    monkeypatch.setattr(mortise_lock.Connections, "exchange", close_first)
+    monkeypatch.setattr(mortise_lock, "BEAT", 600_000)  # ms after which a wait looks after itself
+    Lock(r, "stock", lease=600).acquire(blocking=False)
+    with pytest.raises(redis.ConnectionError, match="closed"):
+        Lock(own, "stock").acquire(blocking_timeout=300)
+    assert closing[0].result()
+    eventually(lambda: server.waiters("stock") == 0)
 
 
 @pytest.fixture
