@@ -168,7 +168,7 @@ class BaseLock(Generic[Client]):
             if cause is not None:
                 await session.refresh(session.node(self._key))
             await session.pause(min(20 * 2 ** min(tries, 5), max(20, end - now())))
-            most = max(0, end - now()) if isinstance(cause, TimeoutError) else math.inf  # it was silent for long enough
+            most = max(0, end - now()) if isinstance(cause, TimeoutError) or now() > began + 2_000 else math.inf  # silent for long enough
 
     def _request(self, hold, permits):
         """The command that asks for it, without its wait."""

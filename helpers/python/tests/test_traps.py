@@ -296,6 +296,25 @@ def test_a_wait_at_a_server_that_answers_nobody_ends_at_its_limit(own_server):
     assert close(client, 30)
 
 
+def test_waits_that_the_silence_of_a_server_ends_together_last_no_longer_than_their_limit(own_server, monkeypatch):
+    client = redis.Redis(port=own_server.port)
+    monkeypatch.setattr(mortise_lock, "BEAT", 1_000)  # so that a third second of silence ends all waits
+    Lock(client, "stock", timeout=600).acquire()
+
+    def wait():
+        with pytest.raises(redis.RedisError):
+            Lock(client, "stock").acquire(blocking_timeout=3.2)
+        return now() - began
+
+    began, waits = now(), [in_thread(wait) for _ in range(4)]
+    eventually(lambda: own_server.waiters("stock") == 4)
+    own_server.freeze()
+    outcome = [one.result() for one in waits]
+    own_server.thaw()
+    assert max(outcome) < 4_900, outcome
+    assert close(client, 30)
+
+
 def test_a_grant_whose_confirmation_comes_after_its_lease_is_not_used(far, relay, server):
     with Lock(far, "other"):
         pass
