@@ -170,8 +170,8 @@ class Connections:
         self.prober, self.probing, self.probed = None, threading.Lock(), now()
 
     async def call(self, commands, wait=0, most=math.inf):
-        """Their replies. `wait`: for so many ms the last one may be kept waiting. `most`: for so many ms they are awaited, if that is
-        shorter than usual."""
+        """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting.
+        `most`: for so many ms they are awaited, if that is shorter than usual."""
         connection, known = None, True
         try:
             if wait > BEAT and self.prober is None:

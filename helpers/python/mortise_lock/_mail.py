@@ -58,7 +58,7 @@ class Node(rules.Node):
     async def listen(self):
         """Collects the letters of those that wait."""
         sent, after = now(), () if self.since is None else ("AFTER", self.since, self.number)
-        reply = (await self.session.wire(self, "mail").call([("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], MAIL_WAIT))[0]
+        reply = (await self.session.wire(self, "mail").submit([("LOCK.MAIL", self.box, *after, "WAIT", MAIL_WAIT)], MAIL_WAIT))[0]
         if not isinstance(reply, Exception):
             self.cause, self.answered = None, now()
             return self.deliver(sent, *reply)

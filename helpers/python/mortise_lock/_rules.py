@@ -170,11 +170,6 @@ class Session:
         place, replicas = (node.address, use), self.replicas if use == "confirm" else 0
         return self.opened.get(place) or self.opened.setdefault(place, self.wires(lambda: self.pool_at(node.address), replicas))
 
-    async def call(self, node, commands, wait=0, most=math.inf):
-        """Their replies: the server's, errors too, or a `Failed` for each. `wait`: for so many ms the last one may be kept waiting.
-        `most`: for so many ms replies are awaited, if that is shorter than usual."""
-        return await self.wire(node).call(commands, wait, most)
-
     async def confirm(self, node, renewals):
         """The replies to renewals, and a `Failed` for each one that too few replicas have."""
         replies = await self.wire(node, "confirm").call(renewals) if renewals else []
@@ -186,7 +181,7 @@ class Session:
 
     async def pipeline(self, node, commands):
         """The replies to commands about keys that the node serves."""
-        replies = await self.call(node, commands) if commands else []
+        replies = await self.wire(node).call(commands) if commands else []
         return [await self.ask(*command) if type(reply) is AskError else judged(reply) for command, reply in zip(commands, replies)]
 
     async def pause(self, ms):
@@ -213,7 +208,7 @@ class Session:
         for _ in range(5):
             few = list(node.leaves) if len(node.leaves) < 100 else []  # many are left to the keeper
             first = [leave for leave in few if leave[1] in keys]
-            *replies, reply = await self.call(node, [*first, *asking, (*command, *node.waiting(wait))], wait, most)
+            *replies, reply = await self.wire(node).call([*first, *asking, (*command, *node.waiting(wait))], wait, most)
             for leave, left in zip(first, replies):
                 node.left(leave, left)
             if isinstance(reply, MovedError):

@@ -143,7 +143,11 @@ class Wire:
         self.pool, self.replicas, self.connection, self.carrier, self.jobs = pool, replicas, None, None, collections.deque()
         self.is_doubtful = False  # whether the pool may lead to another server by now
 
-    async def call(self, commands, wait=0):
+    async def call(self, commands, wait=0, most=math.inf):
+        return await self.submit(commands)  # which no lock keeps waiting: the server answers by mail
+
+    async def submit(self, commands, wait=0):
+        """Their replies. `wait`: for so many ms the server may keep them waiting."""
         future = asyncio.get_running_loop().create_future()
         self.jobs.append((commands, wait, future))
         if self.carrier is None or self.carrier.done():
@@ -264,9 +268,6 @@ class Session(rules.Session):
             return Failed(error), 0
         finally:
             del self.awaited[hold.owner]
-
-    async def call(self, node, commands, wait=0, most=math.inf):
-        return await self.wire(node).call(commands)  # which no lock keeps waiting: the server answers by mail
 
     def pool_at(self, address):
         return self.pool() if address is None else self.pool().get_node(*address)
