@@ -143,6 +143,8 @@ class BaseLock(Generic[Client]):
 
     async def _acquire(self, blocking=None, blocking_timeout=None, token=None, permits=None):
         """The acquisition, or None where others held the lock for the whole wait."""
+        if permits is not None and not isinstance(self, BaseSemaphore):
+            raise TypeError("only a Semaphore has permits")
         limit = self._limit(self.blocking_timeout if blocking_timeout is None else blocking_timeout)
         wait = limit if (self.blocking if blocking is None else blocking) else 0
         session, task, answered = await self._session(), self._bytes(token), now()
@@ -172,8 +174,6 @@ class BaseLock(Generic[Client]):
 
     def _request(self, hold, permits):
         """The command that asks for it, without its wait."""
-        if permits is not None:
-            raise TypeError("only a Semaphore has permits")
         return self._command, self._key, hold.owner, hold.lease, "HOLDS", 1
 
     def _new_hold(self, session, task=None):

@@ -123,3 +123,6 @@ def test_impossible_arguments_are_refused(r):
         MultiLock(r, ["a", "a"]).acquire()
     with pytest.raises(TypeError):
         MultiLock(r, ["a", "b"]).pass_to("c", 5)
+    for lock in Lock(r, "a"), MultiLock(r, ["a", "b"]):
+        with pytest.raises(TypeError, match="permits"):
+            lock.acquire(permits=3)
