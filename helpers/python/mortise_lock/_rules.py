@@ -25,7 +25,7 @@ class Worker:
     """Work in the background, that starts when there is some and ends a while after there is none."""
 
     def __init__(self, session, work, load):
-        self.session, self.work, self.load, self.event, self.running = session, work, load, session.event(), False
+        self.session, self.work, self.load, self.event, self.running, self.until = session, work, load, session.event(), False, math.inf
 
     def wake(self, urgent=True):
         """Whether the work will be done."""
@@ -44,15 +44,20 @@ class Worker:
 
     async def repeat(self, pool):
         while self.running:
-            self.event = self.session.event()
+            self.event, self.until = self.session.event(), math.inf
             busy = self.load()
             try:
-                await (self.work() if busy else self.session.wait(self.event, TICK))
+                await (self.work() if busy else self.wait(TICK))
             except Exception:
                 log.exception("a lock's background work failed; it goes on")
                 await self.session.pause(TICK)
             with self.session.mutex:
                 self.running = (busy and not self.session.closed) or self.load()
+
+    async def wait(self, ms):
+        """Waits until it is woken, or for so long. `until`: when that is over, which tells whether something is urgent."""
+        self.until = now() + ms
+        await self.session.wait(self.event, ms)
 
 
 class Node:
@@ -74,7 +79,7 @@ class Node:
         holds = list(self.holds)
         due, leaves = [hold for hold in holds if hold.is_due(start)][:MOST], list(self.leaves)[:MOST]
         if not due and not leaves:
-            return await self.session.wait(self.keeper.event, max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
+            return await self.keeper.wait(max(1, min([TICK] + [hold.due_at() - start for hold in holds])))
         failed = any([self.left(leave, reply) for leave, reply in zip(leaves, await self.session.pipeline(self, leaves))])
         failed = await self.renew(due) or failed
         if failed:
@@ -111,7 +116,7 @@ class Node:
     def hold(self, hold):
         """Renews it from now on. Whether it could start that."""
         self.holds.add(hold)
-        return self.keeper.wake(urgent=hold.due_at() < now() + TICK)
+        return self.keeper.wake(urgent=hold.due_at() < self.keeper.until)
 
     def leave(self, owner, keys):
         """Leaves that name at these keys."""
