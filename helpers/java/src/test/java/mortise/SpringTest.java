@@ -244,6 +244,15 @@ class SpringTest {
     }
 
     @Test
+    void a_method_whose_future_the_caller_cancels_unlocks_when_its_work_ends() throws Exception {
+        var work = new CompletableFuture<String>();
+        stock.promise(26, work).cancel(true);
+        assertFalse(server.isFree("stock:26"));
+        work.complete("done");
+        eventually("it is free", () -> server.isFree("stock:26"));
+    }
+
+    @Test
     void a_method_whose_end_nobody_can_see_is_refused() {
         assertThrows(IllegalStateException.class, () -> stock.plainFuture(22));
         assertTrue(server.isFree("stock:22"));

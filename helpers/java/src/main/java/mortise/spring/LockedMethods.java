@@ -133,7 +133,8 @@ public class LockedMethods {
                 inside.get().pop();
             }
             if (here.isAsync && result != null) {
-                return ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(unlock, failure));
+                var unlocked = ((CompletionStage<?>) result).whenCompleteAsync((value, failure) -> unlock(unlock, failure));
+                return unlocked.thenApply(value -> value); // a caller may cancel this one: then the work goes on, and its lock ends with it
             }
             unlock.run();
             return result;
