@@ -4,6 +4,7 @@ import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.lettuce.core.RedisURI;
+import io.lettuce.core.cluster.RedisClusterClient;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -69,6 +70,24 @@ class TopologyTest {
         for (var server : servers) {
             assertEquals(1, server.info("lock_boxes"));
         }
+    }
+
+    @Test
+    void lettuce_connects_to_each_node_of_the_programs_cluster_as_its_user() throws Exception {
+        startCluster(Via.LETTUCE);
+        for (var server : servers) {
+            server.run("ACL", "SETUSER", "locker", "on", ">secret", "~*", "+@all");
+            server.run("ACL", "SETUSER", "default", "-lock.wlock");
+        }
+        var node = RedisURI.builder().withHost("127.0.0.1").withPort(servers.get(0).port).withAuthentication("locker", "secret").build();
+        var program = RedisClusterClient.create(node);
+        try (var own = new Locks(LettuceClient.cluster(program, node))) {
+            for (String key : List.of("a", "b", "c")) { // one on each node
+                own.take(key).acquire().unlock();
+            }
+        }
+        program.connect().sync().ping(); // it was not closed
+        program.shutdown();
     }
 
     @ParameterizedTest
