@@ -18,17 +18,21 @@ final class Acquisition {
     private final long began = Clock.now();
     private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
+    private volatile CompletableFuture<Answer> asked = CompletableFuture.completedFuture(null); // by the last attempt
 
     /** Starts it. */
     Acquisition(Locks locks, Locks.Request r) {
         this.locks = locks;
         this.r = r;
         locks.job(+1);
-        outcome.whenComplete((held, error) -> locks.job(-1));
-        attempt();
-        if (r.reader != null) { // once it has left, no letter comes
-            r.reader.lost().thenRun(() -> outcome.completeExceptionally(new LockException.Lost(r.key)));
+        outcome.whenComplete((held, error) -> {
+            awaitNothing();
+            locks.job(-1);
+        });
+        if (r.reader != null) {
+            r.reader.upgradeBy(outcome);
         }
+        attempt();
     }
 
     /** The lock, when it is granted. A thread that is interrupted leaves nothing behind, or waits on. */
@@ -74,13 +78,16 @@ final class Acquisition {
         }
         String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
         long sent = Clock.now();
-        var answer = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
-        answer.thenAccept(end -> answered(owner, sent, end));
-        outcome.whenComplete((held, error) -> { // nobody waits any more, if it was cancelled
-            if (error != null) {
-                answer.complete(Answer.failed((LockException) error));
-            }
-        });
+        asked = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
+        asked.thenAccept(end -> answered(owner, sent, end));
+        if (outcome.isDone()) { // cancelled meanwhile
+            awaitNothing();
+        }
+    }
+
+    /** Nobody waits for the answer any more, if there is none yet. */
+    private void awaitNothing() {
+        asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null)));
     }
 
     private void answered(String owner, long sent, Answer answer) {

@@ -24,7 +24,7 @@ public final class Held implements AutoCloseable {
     private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
     private boolean passing; // it is being passed on: nobody may rely on it
-    private boolean upgrading; // the server may know it by a new token
+    private CompletableFuture<Held> upgrade; // that is under way, or null: then the server may know it by a new token
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
@@ -290,7 +290,6 @@ public final class Held implements AutoCloseable {
      * long. When the outcome is unknown, all is lost.
      */
     Held upgrade(long wait, boolean interruptible) throws InterruptedException {
-        locks.with(() -> upgrading = true);
         try {
             Held both = locks.take(key()).upgrading(this).within(wait, interruptible);
             if (both != null) {
@@ -307,8 +306,18 @@ public final class Held implements AutoCloseable {
             locks.with(this::lose);
             throw e;
         } finally {
-            locks.with(() -> upgrading = false);
+            locks.with(() -> upgrade = null);
         }
+    }
+
+    /** The request to upgrade it: it fails when the lock is lost, because no letter comes then. */
+    void upgradeBy(CompletableFuture<Held> request) {
+        locks.with(() -> {
+            upgrade = request;
+            if (over) {
+                request.completeExceptionally(gone());
+            }
+        });
     }
 
     /** Counts the lock as held until a lease after that moment, less what clocks may differ by. */
@@ -397,7 +406,7 @@ public final class Held implements AutoCloseable {
 
     /** Whether it is the hold's token, before an upgrade or after. */
     private boolean isToken(Object reply) {
-        return reply instanceof Long now && (now == token || upgrading && now > token);
+        return reply instanceof Long now && (now == token || upgrade != null && now > token);
     }
 
     /** Whether it is held at this moment. */
@@ -415,6 +424,9 @@ public final class Held implements AutoCloseable {
             locks.leave(keys, owner);
             end();
             lost.completeAsync(() -> null, locks::listen);
+            if (upgrade != null) {
+                upgrade.completeExceptionally(gone());
+            }
         }
     }
 

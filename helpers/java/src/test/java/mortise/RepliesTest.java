@@ -3,6 +3,7 @@ package mortise;
 import static mortise.TestServer.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -235,6 +236,32 @@ class RepliesTest extends EachClient {
         locks.close();
         long left = server.calls("LOCK.LEAVE");
         assertTrue(left <= 3, left + " names have left");
+    }
+
+    /** How many dependents a future of that object keeps until it completes. */
+    private static int dependents(Object object, String name) throws ReflectiveOperationException {
+        var field = object.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return ((CompletableFuture<?>) field.get(object)).getNumberOfDependents();
+    }
+
+    @Test
+    void attempts_that_failed_keep_no_memory() throws Exception {
+        var requests = new AtomicInteger();
+        var locks = between((words, real) -> {
+            boolean isRefused = words.contains("refused") && requests.incrementAndGet() > 0;
+            return isRefused ? new LockException.Refused("NOREPLICAS not now") : real.apply(words);
+        });
+        var waiting = new Acquisition(locks, locks.take("refused"));
+        eventually("it has asked several times", () -> requests.get() > 5);
+        assertTrue(dependents(waiting, "outcome") < 3);
+
+        locks.take("k").read().acquire();
+        Held reader = locks.take("k").read().acquire();
+        for (int i = 0; i < 5; i++) {
+            assertNull(reader.upgrade(0, true));
+        }
+        assertEquals(0, dependents(reader, "lost"));
     }
 
     @Test
