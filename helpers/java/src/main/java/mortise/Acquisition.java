@@ -69,6 +69,9 @@ final class Acquisition {
     }
 
     private void attempt() {
+        if (outcome.isDone()) { // cancelled meanwhile
+            return;
+        }
         Node node;
         try {
             node = locks.node(r.key);
@@ -80,7 +83,7 @@ final class Acquisition {
         long sent = Clock.now();
         asked = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
         asked.thenAccept(end -> answered(owner, sent, end));
-        if (outcome.isDone()) { // cancelled meanwhile
+        if (outcome.isDone()) { // at this moment
             awaitNothing();
         }
     }

@@ -87,6 +87,27 @@ class RepliesTest extends EachClient {
     }
 
     @Test
+    void a_takeover_that_is_interrupted_between_its_attempts_leaves_the_lock_where_it_is() throws Exception {
+        var refused = new AtomicInteger();
+        var locks = between((words, real) -> words.get(0).equals("LOCK.PASS") && late.getCount() > 0 && refused.incrementAndGet() > 0
+            ? new LockException.Refused("TRYAGAIN the slot is moving") : real.apply(words));
+        long token = (Long) server.run("LOCK.WLOCK", "job", "queue", "600000");
+        var runner = new CompletableFuture<Thread>();
+        var takingOver = start(() -> {
+            runner.complete(Thread.currentThread());
+            return locks.take("job").takeOver("queue", token);
+        });
+        eventually("it asks twice a second", () -> refused.get() > 5);
+        runner.get().interrupt();
+        assertTrue(assertThrows(ExecutionException.class, takingOver::get).getCause() instanceof InterruptedException);
+        late.countDown();
+        var later = new CompletableFuture<Void>();
+        locks.later(2 * Locks.LAST_PAUSE, () -> later.complete(null)); // the next attempt would have been before
+        later.get();
+        locks.take("job").takeOver("queue", token).unlock();
+    }
+
+    @Test
     void a_lock_that_is_being_passed_on_is_not_looked_at_all_the_time() throws Exception {
         var locks = between((words, real) -> words.get(0).equals("LOCK.PASS") ? delay(words, real) : real.apply(words));
         Held held = locks.take("job").lease(Duration.ofMillis(1500)).wait(Duration.ZERO).acquire();
