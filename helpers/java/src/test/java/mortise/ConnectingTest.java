@@ -166,6 +166,19 @@ class ConnectingTest {
     }
 
     @Test
+    void lettuce_asks_the_next_sentinel_where_one_does_not_answer() throws Exception {
+        try (var server = new TestServer(); var sentinel = TestServer.sentinel(server);
+            var silent = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"))) {
+            var uri = RedisURI.Builder.sentinel("127.0.0.1", silent.getLocalPort(), "mymaster")
+                .withSentinel("127.0.0.1", sentinel.port).build();
+            try (var locks = new Locks(LettuceClient.of(uri))) {
+                locks.answered = true; // to ask again for longer than 10 s
+                locks.take("k").wait(Duration.ofSeconds(60)).acquire().unlock();
+            }
+        }
+    }
+
+    @Test
     void jedis_connects_in_time_whatever_the_programs_time_out_is() throws Exception {
         try (var silent = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"))) {
             for (int millis : new int[] {0, 60_000}) {

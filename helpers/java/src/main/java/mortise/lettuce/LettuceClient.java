@@ -21,6 +21,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -112,10 +113,18 @@ public final class LettuceClient implements Client {
         if (cluster != null) {
             inTime(cluster.refreshPartitionsAsync(), FIRST); // one at a time
         } else if (uri.getSentinelMasterId() != null) {
-            try (var sentinel = inTime(client.connectSentinelAsync(StringCodec.UTF8, uri), limit)) {
-                var now = (InetSocketAddress) inTime(sentinel.async().getMasterAddrByName(uri.getSentinelMasterId()), CONNECT);
-                primary = now.getHostString() + ":" + now.getPort();
-            }
+            primary = uri.getSentinels().stream().map(this::primary).filter(Objects::nonNull).findFirst()
+                .orElseThrow(() -> new RedisConnectionException("no sentinel names the primary of " + uri.getSentinelMasterId()));
+        }
+    }
+
+    /** The primary by that sentinel; null if it does not answer, or knows none. */
+    private String primary(RedisURI sentinel) {
+        try (var asked = inTime(client.connectSentinelAsync(StringCodec.UTF8, sentinel), CONNECT)) {
+            var named = (InetSocketAddress) inTime(asked.async().getMasterAddrByName(uri.getSentinelMasterId()), CONNECT);
+            return named == null ? null : named.getHostString() + ":" + named.getPort();
+        } catch (RedisConnectionException e) {
+            return null;
         }
     }
 
