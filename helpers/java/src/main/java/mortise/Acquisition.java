@@ -81,8 +81,9 @@ final class Acquisition {
         }
         String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
         long sent = Clock.now();
-        asked = node.ask(r.words(owner), owner, r.heir() ? 0 : Math.max(0, began + r.wait - sent));
-        asked.thenAccept(end -> answered(owner, sent, end));
+        asked = new CompletableFuture<>();
+        long left = r.heir() ? 0 : Math.max(0, began + r.wait - sent);
+        node.ask(r.words(owner), owner, left, asked).thenAccept(end -> answered(owner, sent, end));
         if (outcome.isDone()) { // at this moment
             awaitNothing();
         }

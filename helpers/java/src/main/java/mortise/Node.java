@@ -168,26 +168,25 @@ final class Node {
         return e instanceof LockException known ? known : new LockException.Unanswered(what, e);
     }
 
-    /** Sends a request, by mail if it may wait. What becomes of it, a second after the wait at the latest, or after a time-out. */
-    CompletableFuture<Answer> ask(List<String> request, String owner, long left) {
-        var answer = new CompletableFuture<Answer>();
+    /**
+     * Sends a request, by mail if it may wait; who completes {@code arrived} ends the wait. What becomes of it, a second after the wait at
+     * the latest, or after a time-out.
+     */
+    CompletableFuture<Answer> ask(List<String> request, String owner, long left, CompletableFuture<Answer> arrived) {
         var words = new ArrayList<>(request);
-        var arrived = new CompletableFuture<Answer>();
         if (left > 0) {
             words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", mail.expect(owner, arrived)));
         }
-        if (locks.closing) { // nobody may end this wait: close ends those that it knows of
-            mail.forget(owner);
-            answer.complete(Answer.failed(new LockException.Closed()));
-            return answer;
-        }
         long least = left == 0 && !locks.answered ? CONNECT : TIMEOUT.toMillis();
-        arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenAccept(end -> {
+        var answer = arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenApply(end -> {
             LockException cause = mail.forget(owner);
             String what = left > 0 ? "letter" : "answer";
-            answer.complete(end != null ? end : Answer.failed(new LockException.Unanswered("no " + what + " from the server", cause)));
+            return end != null ? end : Answer.failed(new LockException.Unanswered("no " + what + " from the server", cause));
         });
-        answer.thenAccept(arrived::complete); // nobody waits any more
+        if (locks.closing) { // nobody may end this wait: close ends those that it knows of
+            arrived.complete(Answer.failed(new LockException.Closed()));
+            return answer;
+        }
         send(words).thenAccept(reply -> {
             if (reply instanceof LockException e) {
                 arrived.complete(Answer.failed(e));

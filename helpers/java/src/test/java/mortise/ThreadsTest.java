@@ -86,7 +86,7 @@ class ThreadsTest extends EachClient {
                 return words.size();
             }
         };
-        var answer = locks.node("k").ask(request, "later", Locks.FOREVER);
+        var answer = locks.node("k").ask(request, "later", Locks.FOREVER, new CompletableFuture<>());
         assertTrue(answer.get(30, TimeUnit.SECONDS).error() instanceof LockException.Closed);
         locks.job(-1);
     }
