@@ -110,7 +110,7 @@ final class Acquisition {
                 if (problem == null) {
                     granted(held, owner);
                 } else if (problem instanceof LockException.Lost) {
-                    unsure(owner, new LockException.Unanswered("the grant was told too late", problem));
+                    unsure(owner, new LockException.Unanswered("the grant was told too late", null));
                 } else {
                     unsure(owner, problem);
                 }

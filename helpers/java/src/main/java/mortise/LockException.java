@@ -26,10 +26,10 @@ public class LockException extends IllegalMonitorStateException {
             super(message, cause);
         }
 
-        /** A client of a version that this library cannot use will not answer later, either. */
+        /** What is refused for good, or a client of a version that this library cannot use, will not be answered later, either. */
         @Override
         boolean passes() {
-            return !(getCause() instanceof LinkageError);
+            return !(getCause() instanceof LinkageError) && !(getCause() instanceof LockException why && !why.passes());
         }
     }
 

@@ -113,9 +113,7 @@ final class Mailbox {
             if (reply instanceof LockException why) {
                 failing = failing == 0 ? sent : failing;
                 locks.with(() -> failure = why);
-                if (!why.passes()) {
-                    giveUp(new LockException("no mail from the server: " + why.getMessage(), why));
-                } else if (Clock.now() - failing > PATIENCE) {
+                if (!why.passes() || Clock.now() - failing > PATIENCE) {
                     giveUp(new LockException.Unanswered("no letter from the server", why));
                     failing = 0;
                 }
