@@ -10,9 +10,6 @@ import mortise.Node.Answer;
  * before. It has no thread of its own and never blocks one.
  */
 final class Acquisition {
-    /** For how long a server that has never answered is asked again, in ms: more likely it has a wrong address than a problem. */
-    static final long PATIENCE = 10_000;
-
     private final Locks locks;
     private final Locks.Request r;
     private final long began = Clock.now();
@@ -138,7 +135,7 @@ final class Acquisition {
 
     private void failed(LockException error) {
         boolean helps = error.passes() && (error.changedNothing() || !r.heir() && r.reader == null); // else it may have the lock
-        boolean isThere = locks.answered || Clock.now() - began < PATIENCE;
+        boolean isThere = locks.answered || Clock.now() - began < Locks.PATIENCE;
         if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.now() <= pause) {
             outcome.completeExceptionally(error);
             return;

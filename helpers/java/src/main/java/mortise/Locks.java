@@ -35,6 +35,8 @@ public final class Locks implements AutoCloseable {
     static final long FOREVER = Duration.ofDays(36_500).toMillis();
     static final long FIRST_PAUSE = 20;
     static final long LAST_PAUSE = 500;
+    /** For how many ms a server that does not answer is asked again. One that has never answered more likely has a wrong address. */
+    static final long PATIENCE = 10_000;
     private static final Duration LEASE = Duration.ofSeconds(30);
     /** The shortest lease. Of a shorter one nothing would be left, less what clocks may differ by. */
     public static final Duration LEAST_LEASE = Duration.ofMillis(3);
@@ -271,7 +273,7 @@ public final class Locks implements AutoCloseable {
             Request now = copy();
             now.from = Objects.requireNonNull(owner, "owner");
             now.token = token;
-            now.wait = Acquisition.PATIENCE;
+            now.wait = PATIENCE;
             return now.await(true);
         }
 

@@ -12,7 +12,6 @@ import mortise.Node.Answer;
 /** Collects a server's later answers to requests, by a thread of its own, while anybody waits for one. */
 final class Mailbox {
     private static final Duration WAIT = Duration.ofSeconds(2);
-    private static final long PATIENCE = 10_000; // for how many ms no letter can be collected before all who wait ask again
 
     private final Locks locks;
     private final String server;
@@ -113,7 +112,7 @@ final class Mailbox {
             if (reply instanceof LockException why) {
                 failing = failing == 0 ? sent : failing;
                 locks.with(() -> failure = why);
-                if (!why.passes() || Clock.now() - failing > PATIENCE) {
+                if (!why.passes() || Clock.now() - failing > Locks.PATIENCE) {
                     giveUp(new LockException.Unanswered("no letter from the server", why));
                     failing = 0;
                 }

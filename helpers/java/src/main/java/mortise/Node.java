@@ -17,7 +17,6 @@ final class Node {
     /** How long a server may take to answer. */
     static final Duration TIMEOUT = Duration.ofSeconds(2);
 
-    private static final long CONNECT = 10_000; // how long a request that does not wait waits for a first connection, in ms
     private static final long LATE = 1000; // how long after the end of a wait its answer may still come
     private static final String CONFIRM = "1000"; // for how many ms replicas may take to confirm
     private static final int MOST_COMMANDS = 512;
@@ -177,7 +176,7 @@ final class Node {
         if (left > 0) {
             words.addAll(List.of("WAIT", left > Locks.FOREVER / 2 ? "0" : "" + left, "MAIL", mail.expect(owner, arrived)));
         }
-        long least = left == 0 && !locks.answered ? CONNECT : TIMEOUT.toMillis();
+        long least = left == 0 && !locks.answered ? Locks.PATIENCE : TIMEOUT.toMillis();
         var answer = arrived.completeOnTimeout(null, Math.max(left + LATE, least), TimeUnit.MILLISECONDS).thenApply(end -> {
             LockException cause = mail.forget(owner);
             String what = left > 0 ? "letter" : "answer";
