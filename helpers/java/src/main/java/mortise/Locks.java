@@ -59,9 +59,9 @@ public final class Locks implements AutoCloseable {
      * each that is at work.
      */
     private final Executor threads = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 1, TimeUnit.SECONDS, new SynchronousQueue<>(),
-        run -> Threads.daemon("mortise-lost", run));
+        run -> daemon("mortise-lost", run));
     private final ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1,
-        run -> Threads.daemon("mortise-timer", run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
+        run -> daemon("mortise-timer", run), new ThreadPoolExecutor.DiscardPolicy()); // once closed
     final Keeper keeper = new Keeper(this);
 
     final ReentrantLock mutex = new ReentrantLock(); // of all below, of every mailbox, of every hold and of the keeper
@@ -189,7 +189,7 @@ public final class Locks implements AutoCloseable {
         with(() -> nodes.values().forEach(Node::end));
         timer.shutdown(); // what is scheduled still runs: attempts that end by it
         long left = Math.max(CLIENT, limit.toMillis() - (Clock.now() - begun));
-        CompletableFuture.runAsync(client::close, run -> Threads.daemon("mortise-close", run).start()) // this thread may be interrupted
+        CompletableFuture.runAsync(client::close, run -> daemon("mortise-close", run).start()) // this thread may be interrupted
             .completeOnTimeout(null, left, TimeUnit.MILLISECONDS).join();
     }
 
@@ -477,6 +477,13 @@ public final class Locks implements AutoCloseable {
                 }
             });
         }
+    }
+
+    /** A thread of the library. It is a daemon, which keeps no program from ending. */
+    static Thread daemon(String name, Runnable run) {
+        var thread = new Thread(run, name);
+        thread.setDaemon(true);
+        return thread;
     }
 
     /** Counts what close waits for. */

@@ -32,7 +32,7 @@ final class Mailbox {
         link = new Link(locks.client, server);
         awaited = locks.mutex.newCondition();
         box = newBox();
-        Threads.daemon("mortise-mail " + server, this::listen).start();
+        Locks.daemon("mortise-mail " + server, this::listen).start();
     }
 
     /** Awaits a letter to the owner, before its request is sent: it may come before the request's reply. Returns the box to name. */

@@ -44,9 +44,9 @@ final class Node {
         link = new Link(locks.client, name);
         renewing = new Link(locks.client, name);
         mail = new Mailbox(locks, name);
-        Threads.daemon("mortise-commands " + name, () -> pump(queue, link, this::exchange)).start();
+        Locks.daemon("mortise-commands " + name, () -> pump(queue, link, this::exchange)).start();
         if (locks.replicas > 0) {
-            Threads.daemon("mortise-renewals " + name, () -> pump(renewals, renewing, this::confirm)).start();
+            Locks.daemon("mortise-renewals " + name, () -> pump(renewals, renewing, this::confirm)).start();
         }
     }
 

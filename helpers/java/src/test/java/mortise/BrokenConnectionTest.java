@@ -55,11 +55,11 @@ class BrokenConnectionTest {
     /** Locks through a proxy that has treated their second connection, the one for letters, and later ones like this. */
     private Locks connect(EachClient.Via via, Door second) throws Exception {
         listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
-        Threads.daemon("proxy", () -> {
+        Locks.daemon("proxy", () -> {
             try {
                 while (true) {
                     Socket client = listener.accept();
-                    Threads.daemon("proxied", () -> serve(client)).start();
+                    Locks.daemon("proxied", () -> serve(client)).start();
                 }
             } catch (IOException e) {
                 // the test is over
@@ -112,7 +112,7 @@ class BrokenConnectionTest {
                 return;
             }
             var mute = new CountDownLatch(1);
-            Threads.daemon("replies", () -> {
+            Locks.daemon("replies", () -> {
                 try {
                     var buffer = new byte[65536];
                     for (int n; (n = upstream.getInputStream().read(buffer)) > 0; ) {

@@ -52,7 +52,7 @@ final class Interop {
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[1]);
         var over = new CountDownLatch(1);
-        Threads.daemon("input", () -> {
+        Locks.daemon("input", () -> {
             try {
                 System.in.transferTo(OutputStream.nullOutputStream());
             } catch (IOException e) {
@@ -60,7 +60,7 @@ final class Interop {
             }
             over.countDown();
         }).start();
-        Threads.daemon("limit", () -> {
+        Locks.daemon("limit", () -> {
             pause((long) (Double.parseDouble(args[3]) * 1e9));
             over.countDown();
         }).start();

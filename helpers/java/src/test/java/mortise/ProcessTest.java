@@ -138,7 +138,7 @@ class ProcessTest {
             var release = new CountDownLatch(1);
             for (boolean isFull = false; !isFull; ) {
                 try {
-                    Threads.daemon("crowd", () -> {
+                    Locks.daemon("crowd", () -> {
                         try {
                             release.await();
                         } catch (InterruptedException e) {

@@ -71,7 +71,7 @@ class RepliesTest extends EachClient {
         long token = (Long) server.run("LOCK.WLOCK", "job", "queue", "600000");
         var runner = start(() -> {
             var thread = Thread.currentThread();
-            Threads.daemon("interrupts", () -> {
+            Locks.daemon("interrupts", () -> {
                 try {
                     sent.await();
                     thread.interrupt();
