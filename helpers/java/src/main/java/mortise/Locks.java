@@ -514,6 +514,20 @@ public final class Locks implements AutoCloseable {
         });
     }
 
+    /** A way to take a lock; whether it is taken. */
+    interface Take {
+        boolean call() throws InterruptedException;
+    }
+
+    /** Takes a lock in a way that no interrupt ends. */
+    static boolean uninterrupted(Take take) {
+        try {
+            return take.call();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e); // is not thrown
+        }
+    }
+
     static long lease(Duration lease) {
         return atLeast("lease", LEAST_LEASE, lease);
     }

@@ -45,7 +45,7 @@ public final class Semaphore {
     }
 
     public void acquireUninterruptibly(int permits) {
-        takeUninterrupted(permits, Locks.FOREVER);
+        Locks.uninterrupted(() -> take(permits, Locks.FOREVER, false));
     }
 
     public boolean tryAcquire() {
@@ -53,7 +53,7 @@ public final class Semaphore {
     }
 
     public boolean tryAcquire(int permits) {
-        return takeUninterrupted(permits, 0);
+        return Locks.uninterrupted(() -> take(permits, 0, false));
     }
 
     public boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
@@ -62,14 +62,6 @@ public final class Semaphore {
 
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
         return take(permits, Locks.wait(timeout, unit), true);
-    }
-
-    private boolean takeUninterrupted(int permits, long wait) {
-        try {
-            return take(permits, wait, false);
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e); // is not thrown
-        }
     }
 
     private boolean take(int permits, long wait, boolean interruptible) throws InterruptedException {

@@ -38,12 +38,12 @@ public final class ThreadLock implements Lock {
 
     @Override
     public void lock() {
-        takeUninterrupted(Locks.FOREVER);
+        Locks.uninterrupted(() -> take(Locks.FOREVER, Locks.FOREVER, false));
     }
 
     @Override
     public boolean tryLock() {
-        return takeUninterrupted(0);
+        return Locks.uninterrupted(() -> take(0, Locks.FOREVER, false));
     }
 
     @Override
@@ -64,14 +64,6 @@ public final class ThreadLock implements Lock {
     public boolean tryLock(long wait, long lease, TimeUnit unit) throws InterruptedException {
         long longest = lease == -1 ? Locks.FOREVER : Locks.lease(Duration.ofNanos(unit.toNanos(lease)));
         return take(Locks.wait(wait, unit), longest, true);
-    }
-
-    private boolean takeUninterrupted(long wait) {
-        try {
-            return take(wait, Locks.FOREVER, false);
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e); // is not thrown
-        }
     }
 
     /** Whether it was taken within that wait. A wait without limit ends with the lock, or with an exception. */
