@@ -79,7 +79,7 @@ final class Acquisition {
         String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
         long sent = Clock.now();
         asked = new CompletableFuture<>();
-        long left = r.heir() ? 0 : Math.max(0, began + r.wait - sent);
+        long left = r.from != null ? 0 : Math.max(0, began + r.wait - sent);
         node.ask(r.words(owner), owner, left, asked).thenAccept(end -> answered(owner, sent, end));
         if (outcome.isDone()) { // at this moment
             awaitNothing();
@@ -100,7 +100,7 @@ final class Acquisition {
             r.reader.prolong(r.lease).thenAccept(problem ->
                 failed(problem instanceof LockException.Lost ? problem : new LockException.Busy(r.key)));
         } else if (answer.token() == 0) {
-            failed(r.heir() ? new LockException.Lost(r.key) : new LockException.Busy(r.key));
+            failed(r.from == null ? new LockException.Busy(r.key) : new LockException.Lost(r.key));
         } else {
             var held = new Held(locks, r, owner, answer.token());
             held.confirm(Math.max(sent, answer.begun())).thenAccept(problem -> {
@@ -134,7 +134,7 @@ final class Acquisition {
     }
 
     private void failed(LockException error) {
-        boolean helps = error.passes() && (error.changedNothing() || !r.heir() && r.reader == null); // else it may have the lock
+        boolean helps = error.passes() && (error.changedNothing() || r.from == null && r.reader == null); // else it may have the lock
         boolean isThere = locks.answered || Clock.now() - began < Locks.PATIENCE;
         if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.now() <= pause) {
             outcome.completeExceptionally(error);

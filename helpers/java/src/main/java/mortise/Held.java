@@ -290,8 +290,11 @@ public final class Held implements AutoCloseable {
      * long. When the outcome is unknown, all is lost.
      */
     Held upgrade(long wait, boolean interruptible) throws InterruptedException {
+        Locks.Request request = locks.take(key());
+        request.reader = this;
+        request.lease = lease;
         try {
-            Held both = locks.take(key()).upgrading(this).within(wait, interruptible);
+            Held both = request.within(wait, interruptible);
             if (both != null) {
                 locks.with(() -> (state() ? this : both).end());
                 both.check();

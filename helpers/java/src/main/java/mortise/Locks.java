@@ -370,20 +370,9 @@ public final class Locks implements AutoCloseable {
             }
         }
 
-        Request upgrading(Held reader) {
-            this.reader = reader;
-            lease = reader.lease;
-            return this;
-        }
-
-        /** Whether it takes over what was passed on. */
-        boolean heir() {
-            return from != null;
-        }
-
         /** The words of the command that asks for it, without its wait. */
         List<String> words(String owner) {
-            if (heir()) {
+            if (from != null) {
                 return List.of("LOCK.PASS", key, from, owner, "" + lease, "TOKEN", "" + token);
             } else if (keys.size() > 1) {
                 var words = new ArrayList<>(List.of("LOCK.MACQUIRE", owner, "" + lease, "" + keys.size()));

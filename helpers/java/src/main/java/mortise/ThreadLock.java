@@ -70,7 +70,11 @@ public final class ThreadLock implements Lock {
     private boolean take(long wait, long longest, boolean interruptible) throws InterruptedException {
         Hold hold = locks.ofThread.get().get(key);
         if (hold == null) {
-            Held held = request(longest).within(wait, interruptible);
+            Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId()); // for deadlocks of threads
+            request.read = read;
+            request.lease = Math.min(lease, longest);
+            request.maxHold = longest;
+            Held held = request.within(wait, interruptible);
             if (held == null) {
                 return false;
             }
@@ -91,15 +95,6 @@ public final class ThreadLock implements Lock {
         }
         count(hold, +1);
         return true;
-    }
-
-    /** The thread is the task, so threads that wait for each other are a deadlock. */
-    private Locks.Request request(long longest) {
-        Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId());
-        request.read = read;
-        request.lease = Math.min(lease, longest);
-        request.maxHold = longest;
-        return request;
     }
 
     /** How often the thread holds it in this mode, after that many more. */
