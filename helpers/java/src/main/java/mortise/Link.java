@@ -26,7 +26,7 @@ final class Link implements AutoCloseable {
             try {
                 connection = client.connect(server);
             } catch (RuntimeException | Error e) {
-                throw e instanceof LockException.Refused refused ? refused : new LockException.Unsent(e);
+                throw e instanceof LockException known ? known : new LockException.Unsent("no connection to the server", e);
             }
             open = connection;
         }

@@ -33,10 +33,10 @@ public class LockException extends IllegalMonitorStateException {
         }
     }
 
-    /** There is no connection by which the request could have been sent. */
+    /** There is no server or connection to which the request could have been sent. */
     static final class Unsent extends Unanswered {
-        Unsent(Throwable cause) {
-            super("no connection to the server", cause);
+        Unsent(String message, Throwable cause) {
+            super(message, cause);
         }
     }
 

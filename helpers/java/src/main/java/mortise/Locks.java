@@ -396,7 +396,7 @@ public final class Locks implements AutoCloseable {
             String name = client.node(key);
             return get(() -> nodes.computeIfAbsent(name, n -> new Node(this, n)));
         } catch (RuntimeException | Error e) { // a client's Error must not end a thread that serves all locks
-            throw Node.failure("no server for the key " + key, e);
+            throw e instanceof LockException known ? known : new LockException.Unsent("no server for the key " + key, e);
         }
     }
 

@@ -8,6 +8,7 @@ import java.util.function.Function;
 /** A client between the locks and a real one: it decides what becomes of each command. */
 final class Between implements Client {
     final AtomicInteger looks = new AtomicInteger(); // for the server of a key
+    final AtomicInteger unknown = new AtomicInteger(); // how many of the next looks find none
     private final Client real;
     private final Relay relay;
 
@@ -24,6 +25,9 @@ final class Between implements Client {
     @Override
     public String node(String key) {
         looks.incrementAndGet();
+        if (unknown.getAndDecrement() > 0) {
+            throw new IllegalStateException("nobody serves " + key);
+        }
         return real.node(key);
     }
 

@@ -11,6 +11,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -289,6 +290,20 @@ class ThreadLockTest extends EachClient {
         eventually("it is refused", () -> server.run("INFO", "errorstats").toString().contains("NOREPLICAS"));
         server.run("CONFIG", "SET", "min-replicas-to-write", "0");
         assertTrue(upgrading.get(60, TimeUnit.SECONDS));
+    }
+
+    @Test
+    void a_reader_asks_again_to_write_where_no_server_is_known_for_now() throws Exception {
+        var client = new Between(Via.JEDIS.connect(server.port), (words, real) -> real.apply(words));
+        var locks = new Locks(client);
+        open.add(locks);
+        var both = locks.readWriteLock("k");
+        both.readLock().lock();
+        client.unknown.set(3);
+        both.writeLock().lock();
+        assertTrue(client.unknown.get() <= 0 && both.readLock().isHeldByCurrentThread());
+        both.writeLock().unlock();
+        both.readLock().unlock();
     }
 
     @ParameterizedTest
