@@ -68,31 +68,27 @@ public final class ThreadLock implements Lock {
 
     /** Whether it was taken within that wait. A wait without limit ends with the lock, or with an exception. */
     private boolean take(long wait, long longest, boolean interruptible) throws InterruptedException {
-        Hold hold = locks.ofThread.get().get(key);
-        if (hold == null) {
+        Hold hold = locks.ofThread.get().getOrDefault(key, new Hold());
+        Held held = hold.held;
+        if (held == null) {
             Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId()); // for deadlocks of threads
             request.read = read;
             request.lease = Math.min(lease, longest);
             request.maxHold = longest;
-            Held held = request.within(wait, interruptible);
-            if (held == null) {
-                return false;
-            }
-            hold = new Hold();
-            hold.held = held;
-            locks.ofThread.get().put(key, hold);
+            held = request.within(wait, interruptible);
         } else if (interruptible && Thread.interrupted()) {
             throw new InterruptedException();
         } else {
-            hold.held.check();
+            held.check();
             if (!read && hold.writes == 0) {
-                Held both = hold.held.upgrade(wait, interruptible);
-                if (both == null) {
-                    return false;
-                }
-                hold.held = both;
+                held = held.upgrade(wait, interruptible);
             }
         }
+        if (held == null) {
+            return false;
+        }
+        hold.held = held;
+        locks.ofThread.get().put(key, hold);
         count(hold, +1);
         return true;
     }
