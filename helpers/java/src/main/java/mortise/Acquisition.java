@@ -12,7 +12,7 @@ import mortise.Node.Answer;
 final class Acquisition {
     private final Locks locks;
     private final Locks.Request r;
-    private final long began = Clock.now();
+    private final long began = Clock.SYSTEM.now();
     private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
     private volatile CompletableFuture<Answer> asked = CompletableFuture.completedFuture(null); // by the last attempt
@@ -77,7 +77,7 @@ final class Acquisition {
             return;
         }
         String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
-        long sent = Clock.now();
+        long sent = Clock.SYSTEM.now();
         asked = new CompletableFuture<>();
         long left = r.from != null ? 0 : Math.max(0, began + r.wait - sent);
         node.ask(r.words(owner), owner, left, asked).thenAccept(end -> answered(owner, sent, end));
@@ -135,8 +135,8 @@ final class Acquisition {
 
     private void failed(LockException error) {
         boolean helps = error.passes() && (error.changedNothing() || r.from == null && r.reader == null); // else it may have the lock
-        boolean isThere = locks.answered || Clock.now() - began < Locks.PATIENCE;
-        if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.now() <= pause) {
+        boolean isThere = locks.answered || Clock.SYSTEM.now() - began < Locks.PATIENCE;
+        if (!helps || !isThere || outcome.isDone() || locks.closing || began + r.wait - Clock.SYSTEM.now() <= pause) {
             outcome.completeExceptionally(error);
             return;
         }

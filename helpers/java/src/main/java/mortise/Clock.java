@@ -12,7 +12,7 @@ import java.util.function.LongSupplier;
  * goes on. On macOS it stands still, and Java has nothing to compare it with.
  */
 final class Clock {
-    private static final Clock OF_THE_SYSTEM = new Clock(() -> System.nanoTime() / 1_000_000, Path.of("/proc/uptime"));
+    static final Clock SYSTEM = new Clock(() -> System.nanoTime() / 1_000_000, Path.of("/proc/uptime"));
     private static final long NO_UPTIME = Long.MIN_VALUE;
 
     private final LongSupplier ticks;
@@ -28,20 +28,12 @@ final class Clock {
     }
 
     /** The clock's time, as of the last {@link #look}. */
-    static long now() {
-        return OF_THE_SYSTEM.read();
-    }
-
-    /** Checks whether the machine has slept. Takes some microseconds. */
-    static void look() {
-        OF_THE_SYSTEM.compare();
-    }
-
-    long read() {
+    long now() {
         return ticks.getAsLong() + asleep.get();
     }
 
-    void compare() {
+    /** Checks whether the machine has slept. Takes some microseconds. */
+    void look() {
         long up = offset == NO_UPTIME ? NO_UPTIME : uptime();
         long slept = up == NO_UPTIME ? 0 : up - ticks.getAsLong() - offset;
         if (slept > asleep.get() + 50) {

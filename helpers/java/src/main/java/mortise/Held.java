@@ -33,7 +33,7 @@ public final class Held implements AutoCloseable {
         this.keys = r.keys;
         this.owner = owner;
         this.lease = r.lease;
-        this.limit = r.reader == null ? Clock.now() + r.maxHold : r.reader.limit;
+        this.limit = r.reader == null ? Clock.SYSTEM.now() + r.maxHold : r.reader.limit;
         this.isFixed = r.isFixed;
         this.token = token;
     }
@@ -79,7 +79,7 @@ public final class Held implements AutoCloseable {
     }
 
     public boolean isHeld() {
-        Clock.look();
+        Clock.SYSTEM.look();
         return locks.get(() -> state() && !passing);
     }
 
@@ -335,7 +335,7 @@ public final class Held implements AutoCloseable {
      */
     CompletableFuture<LockException> confirm(long granted) {
         believe(granted, lease);
-        boolean isRecent = until - Clock.now() > lease / 2 || until == limit || isFixed;
+        boolean isRecent = until - Clock.SYSTEM.now() > lease / 2 || until == limit || isFixed;
         return isRecent && locks.replicas == 0 ? CompletableFuture.completedFuture(null) : prolong(lease);
     }
 
@@ -363,7 +363,7 @@ public final class Held implements AutoCloseable {
 
     /** Sends a renewal. Most errors prove nothing; another token shows that it was revoked, or taken over. Under the mutex. */
     private CompletableFuture<LockException> renew(long lease, Function<String, List<String>> words) {
-        long sent = Clock.now();
+        long sent = Clock.SYSTEM.now();
         return each(words).thenApply(replies -> locks.get(() -> {
             if (over || !replies.stream().allMatch(reply -> isFailure(reply) || isToken(reply))) {
                 return gone();
@@ -371,7 +371,7 @@ public final class Held implements AutoCloseable {
             var failures = failures(replies);
             if (failures.isEmpty()) {
                 believe(sent, lease);
-                return Clock.now() < until ? null : gone();
+                return Clock.SYSTEM.now() < until ? null : gone();
             }
             return failures.get(0);
         }));
@@ -382,7 +382,7 @@ public final class Held implements AutoCloseable {
         if (!state()) {
             return NEVER;
         }
-        if (Clock.now() >= renewal - lease / 12 && !passing) {
+        if (Clock.SYSTEM.now() >= renewal - lease / 12 && !passing) {
             renewal = NEVER;
             renew(lease, key -> List.of("LOCK.RENEW", key, owner, "" + lease)).thenAccept(problem -> locks.with(() -> renewed(problem)));
         }
@@ -401,7 +401,7 @@ public final class Held implements AutoCloseable {
         } else if (problem instanceof LockException.Lost) { // gone, or revoked: then it shall be free
             lose();
         } else if (problem != null) {
-            renewal = Clock.now() + lease / 6;
+            renewal = Clock.SYSTEM.now() + lease / 6;
             locks.refresh();
         }
         locks.keeper.lookBy(nextLook());
@@ -414,7 +414,7 @@ public final class Held implements AutoCloseable {
 
     /** Whether it is held at this moment. */
     private boolean state() {
-        if (Clock.now() >= until) {
+        if (Clock.SYSTEM.now() >= until) {
             lose();
         }
         return !over;

@@ -41,16 +41,16 @@ final class Keeper {
     void lookBy(long at) {
         if (at < lookAt) {
             lookAt = at;
-            locks.later(Math.max(1, at - Clock.now()), this::look);
+            locks.later(Math.max(1, at - Clock.SYSTEM.now()), this::look);
         }
     }
 
     private void look() {
-        Clock.look();
+        Clock.SYSTEM.look();
         locks.with(() -> {
-            if (Clock.now() >= lookAt) { // else an earlier look has made this one needless
+            if (Clock.SYSTEM.now() >= lookAt) { // else an earlier look has made this one needless
                 lookAt = Long.MAX_VALUE;
-                lookBy(Clock.now() + LONGEST); // also where the rest fails
+                lookBy(Clock.SYSTEM.now() + LONGEST); // also where the rest fails
                 lookBy(holds.stream().mapToLong(Held::keep).min().orElse(Long.MAX_VALUE));
             }
         });

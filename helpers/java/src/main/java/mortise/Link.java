@@ -36,7 +36,7 @@ final class Link implements AutoCloseable {
     /** The connection, if it can be used as far as is known. */
     Client.Channel whole() {
         Client.Channel connection = open;
-        if (connection != null && !stale && Clock.now() - used > IDLE.toMillis()) {
+        if (connection != null && !stale && Clock.SYSTEM.now() - used > IDLE.toMillis()) {
             try {
                 exchange(connection, List.of(List.of("PING")), IDLE);
             } catch (RuntimeException e) {
@@ -50,7 +50,7 @@ final class Link implements AutoCloseable {
         boolean whole = false;
         try {
             List<Object> replies = connection.send(commands, timeout);
-            used = Clock.now();
+            used = Clock.SYSTEM.now();
             whole = replies.stream().noneMatch(reply -> reply instanceof LockException.Refused refused && refused.code().equals("READONLY"));
             return replies;
         } finally {

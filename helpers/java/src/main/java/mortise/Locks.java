@@ -180,7 +180,7 @@ public final class Locks implements AutoCloseable {
 
     /** The same, within that time and a tenth of a second: locks without an answer by then end with their leases. */
     public void close(Duration limit) {
-        long begun = Clock.now();
+        long begun = Clock.SYSTEM.now();
         closing = true;
         get(() -> List.copyOf(nodes.values())).forEach(node -> node.mail.giveUp(new LockException.Closed()));
         keeper.endAll();
@@ -188,7 +188,7 @@ public final class Locks implements AutoCloseable {
         stopped.completeOnTimeout(null, limit.toMillis(), TimeUnit.MILLISECONDS).join();
         with(() -> nodes.values().forEach(Node::end));
         timer.shutdown(); // what is scheduled still runs: attempts that end by it
-        long left = Math.max(CLIENT, limit.toMillis() - (Clock.now() - begun));
+        long left = Math.max(CLIENT, limit.toMillis() - (Clock.SYSTEM.now() - begun));
         CompletableFuture.runAsync(client::close, run -> daemon("mortise-close", run).start()) // this thread may be interrupted
             .completeOnTimeout(null, left, TimeUnit.MILLISECONDS).join();
     }
@@ -455,14 +455,14 @@ public final class Locks implements AutoCloseable {
     /** Searches for the servers again, by one thread and ten times a second at most. */
     void refresh() {
         long last = refreshed.get();
-        if (Clock.now() - last > 100 && refreshed.compareAndSet(last, Long.MAX_VALUE)) {
+        if (Clock.SYSTEM.now() - last > 100 && refreshed.compareAndSet(last, Long.MAX_VALUE)) {
             listen(() -> {
                 try {
                     client.refresh();
                 } catch (RuntimeException e) {
                     // The next attempt meets the error, and reports it.
                 } finally {
-                    refreshed.set(Clock.now());
+                    refreshed.set(Clock.SYSTEM.now());
                 }
             });
         }

@@ -107,12 +107,12 @@ final class Mailbox {
         long pause = Locks.FIRST_PAUSE;
         long failing = 0; // since when no letters can be collected; 0 while they can
         while (isAwaited()) {
-            long sent = Clock.now();
+            long sent = Clock.SYSTEM.now();
             Object reply = collect();
             if (reply instanceof LockException why) {
                 failing = failing == 0 ? sent : failing;
                 locks.with(() -> failure = why);
-                if (!why.passes() || Clock.now() - failing > Locks.PATIENCE) {
+                if (!why.passes() || Clock.SYSTEM.now() - failing > Locks.PATIENCE) {
                     giveUp(new LockException.Unanswered("no letter from the server", why));
                     failing = 0;
                 }

@@ -23,24 +23,24 @@ class ClockTest {
         var clock = new Clock(ticks::get, uptime("100.00 7.00"));
         ticks.addAndGet(10);
         uptime("160.00 7.00");
-        assertEquals(1010, clock.read());
-        clock.compare();
-        assertEquals(61_000, clock.read());
-        clock.compare();
-        assertEquals(61_000, clock.read());
+        assertEquals(1010, clock.now());
+        clock.look();
+        assertEquals(61_000, clock.now());
+        clock.look();
+        assertEquals(61_000, clock.now());
         uptime("160.04 7.00"); // only the uptime's own resolution
-        clock.compare();
-        assertEquals(61_000, clock.read());
+        clock.look();
+        assertEquals(61_000, clock.now());
     }
 
     @Test
     void without_the_systems_uptime_javas_clock_is_used() throws Exception {
         var clock = new Clock(ticks::get, dir.resolve("none"));
         ticks.addAndGet(10);
-        clock.compare();
-        assertEquals(1010, clock.read());
+        clock.look();
+        assertEquals(1010, clock.now());
         Files.writeString(dir.resolve("none"), "160.00 7.00"); // there is nothing to compare that with
-        clock.compare();
-        assertEquals(1010, clock.read());
+        clock.look();
+        assertEquals(1010, clock.now());
     }
 }
