@@ -23,7 +23,7 @@ final class Acquisition {
         this.r = r;
         locks.job(+1);
         outcome.whenComplete((held, error) -> {
-            awaitNothing();
+            asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null))); // if it was cancelled
             locks.job(-1);
         });
         if (r.reader != null) {
@@ -66,7 +66,8 @@ final class Acquisition {
     }
 
     private void attempt() {
-        if (outcome.isDone()) { // cancelled meanwhile
+        asked = new CompletableFuture<>();
+        if (outcome.isDone()) { // cancelled before; later that ends the attempt
             return;
         }
         Node node;
@@ -78,17 +79,8 @@ final class Acquisition {
         }
         String owner = r.reader == null ? locks.newName(r.task, r.holder) : r.reader.owner;
         long sent = Clock.SYSTEM.now();
-        asked = new CompletableFuture<>();
         long left = r.from != null ? 0 : Math.max(0, began + r.wait - sent);
         node.ask(r.words(owner), owner, left, asked).thenAccept(end -> answered(owner, sent, end));
-        if (outcome.isDone()) { // at this moment
-            awaitNothing();
-        }
-    }
-
-    /** Nobody waits for the answer any more, if there is none yet. */
-    private void awaitNothing() {
-        asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null)));
     }
 
     private void answered(String owner, long sent, Answer answer) {
