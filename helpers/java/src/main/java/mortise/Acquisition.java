@@ -96,26 +96,15 @@ final class Acquisition {
         } else {
             var held = new Held(locks, r, owner, answer.token());
             held.confirm(Math.max(sent, answer.begun())).thenAccept(problem -> {
-                if (problem == null) {
-                    granted(held, owner);
-                } else if (problem instanceof LockException.Lost) {
+                LockException why = problem == null ? locks.keeper.start(held) : problem;
+                if (why instanceof LockException.Lost) {
                     unsure(owner, new LockException.Unanswered("the grant was told too late", null));
-                } else {
-                    unsure(owner, problem);
+                } else if (why != null) {
+                    unsure(owner, why);
+                } else if (!outcome.complete(held)) { // cancelled meanwhile
+                    held.release(0);
                 }
             });
-        }
-    }
-
-    private void granted(Held held, String owner) {
-        try {
-            locks.keeper.start(held);
-        } catch (LockException.Closed e) {
-            unsure(owner, e);
-            return;
-        }
-        if (!outcome.complete(held)) { // cancelled meanwhile
-            held.release(0);
         }
     }
 

@@ -15,15 +15,16 @@ final class Keeper {
         this.locks = locks;
     }
 
-    /** Makes what was granted the caller's, if the locks are not closed. */
-    void start(Held held) {
-        locks.with(() -> {
+    /** Makes what was granted the caller's. Why not, if the locks are closed; else null. */
+    LockException start(Held held) {
+        return locks.get(() -> {
             if (locks.closing) {
-                throw new LockException.Closed();
+                return new LockException.Closed();
             }
             locks.job(+1);
             holds.add(held);
             lookBy(held.nextLook());
+            return null;
         });
     }
 

@@ -286,10 +286,10 @@ public final class Locks implements AutoCloseable {
         public Held resume(String owner, long token) {
             var held = new Held(Locks.this, this, owner, token);
             LockException problem = held.prolong(lease).join();
+            problem = problem == null ? keeper.start(held) : problem;
             if (problem != null) {
                 throw problem;
             }
-            keeper.start(held);
             return held;
         }
 
