@@ -17,10 +17,10 @@ final class Acquisition {
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
     private volatile CompletableFuture<Answer> asked = CompletableFuture.completedFuture(null); // by the last attempt
 
-    /** Starts it. */
+    /** Starts it with the options as they are now: the request may be changed and used again meanwhile. */
     Acquisition(Locks locks, Locks.Request r) {
         this.locks = locks;
-        this.r = r;
+        this.r = r.copy();
         locks.job(+1);
         outcome.whenComplete((held, error) -> {
             asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null))); // if it was cancelled

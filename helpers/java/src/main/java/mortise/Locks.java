@@ -308,7 +308,7 @@ public final class Locks implements AutoCloseable {
          * of its own.
          */
         public CompletableFuture<Held> acquireAsync() {
-            return start().future();
+            return new Acquisition(Locks.this, this).future();
         }
 
         /** The lock, or null if it is held by others for that many milliseconds; never null without a limit. */
@@ -337,7 +337,7 @@ public final class Locks implements AutoCloseable {
 
         /** The same as a future: see {@link #acquireAsync}. */
         public CompletableFuture<Held> acquireWithAsync(String... keys) {
-            return with(keys).start().future();
+            return new Acquisition(Locks.this, with(keys)).future();
         }
 
         private Request with(String... more) {
@@ -354,15 +354,10 @@ public final class Locks implements AutoCloseable {
             if (interruptible && Thread.interrupted()) {
                 throw new InterruptedException();
             }
-            return start().await(interruptible);
+            return new Acquisition(Locks.this, this).await(interruptible);
         }
 
-        /** Starts with the options as they are now: the request may be changed and used again meanwhile. */
-        private Acquisition start() {
-            return new Acquisition(Locks.this, copy());
-        }
-
-        private Request copy() {
+        Request copy() {
             try {
                 return (Request) clone();
             } catch (CloneNotSupportedException e) {
