@@ -122,11 +122,10 @@ public final class ThreadLock implements Lock {
 
     /** What this thread holds, in this mode. */
     private Hold ofThread() {
-        Hold hold = locks.ofThread.get().get(key);
-        if (hold == null || count(hold, 0) == 0) {
+        if (getHoldCount() == 0) {
             throw new IllegalMonitorStateException("this thread does not hold the lock " + key);
         }
-        return hold;
+        return locks.ofThread.get().get(key);
     }
 
     /** There are none: a condition would have to be signalled to other machines. */
@@ -143,8 +142,7 @@ public final class ThreadLock implements Lock {
 
     /** Whether this thread holds the lock in this mode at this moment. */
     public boolean isHeldByCurrentThread() {
-        Hold hold = locks.ofThread.get().get(key);
-        return hold != null && count(hold, 0) > 0 && hold.held.isHeld();
+        return getHoldCount() > 0 && ofThread().held.isHeld();
     }
 
     /** How often this thread has taken the lock in this mode and not unlocked it, also where it was lost meanwhile. */
