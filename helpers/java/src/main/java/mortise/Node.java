@@ -79,20 +79,16 @@ final class Node {
     private void pump(LinkedBlockingQueue<Command> queue, Link link, Function<List<List<String>>, List<Object>> exchange) {
         var batch = new ArrayList<Command>();
         while (!locks.isStopped()) {
-            try {
-                batch.add(queue.take());
-            } catch (InterruptedException e) {
-                continue; // stopped
-            }
-            if (locks.isStopped()) {
-                break; // without a connection that would have to be opened for it
-            }
-            locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
             List<Object> replies;
             try {
+                batch.add(queue.take());
+                if (locks.isStopped()) {
+                    break; // without a connection that would have to be opened for it
+                }
+                locks.with(() -> queue.drainTo(batch, MOST_COMMANDS - 1)); // what is renewed together goes out together
                 replies = exchange.apply(batch.stream().map(Command::words).toList());
                 locks.answered = true;
-            } catch (RuntimeException | Error e) { // whatever a client throws, this thread goes on
+            } catch (InterruptedException | RuntimeException | Error e) { // whatever a client throws, this thread goes on
                 replies = Collections.nCopies(batch.size(), failure("no answer from the server", e));
             }
             for (int i = 0; i < batch.size(); i++) {
@@ -184,17 +180,17 @@ final class Node {
         });
         if (locks.closing) { // nobody may end this wait: close ends those that it knows of
             arrived.complete(Answer.failed(new LockException.Closed()));
-            return answer;
+        } else {
+            send(words).thenAccept(reply -> {
+                if (reply instanceof LockException e) {
+                    arrived.complete(Answer.failed(e));
+                } else if (reply instanceof List<?> queued) {
+                    mail.queued(owner, (Long) queued.get(1));
+                } else {
+                    arrived.complete(new Answer(reply instanceof Long token ? token : 0, 0, null));
+                }
+            });
         }
-        send(words).thenAccept(reply -> {
-            if (reply instanceof LockException e) {
-                arrived.complete(Answer.failed(e));
-            } else if (reply instanceof List<?> queued) {
-                mail.queued(owner, (Long) queued.get(1));
-            } else {
-                arrived.complete(new Answer(reply instanceof Long token ? token : 0, 0, null));
-            }
-        });
         return answer;
     }
 }
