@@ -86,6 +86,11 @@ class SpringTest {
             throw new AssertionError("it ran");
         }
 
+        @Locked(key = "'stock:' + #id")
+        public Object suspending(long id, kotlin.coroutines.Continuation rest) {
+            throw new AssertionError("it ran");
+        }
+
         @Locked(key = "'stock:' + #p0", read = true)
         public void fail(long id) {
             throw new IllegalArgumentException("as it wants");
@@ -255,6 +260,7 @@ class SpringTest {
     @Test
     void a_method_whose_end_nobody_can_see_is_refused() {
         assertThrows(IllegalStateException.class, () -> stock.plainFuture(22));
+        assertThrows(IllegalStateException.class, () -> stock.suspending(22, null));
         assertTrue(server.isFree("stock:22"));
         var lock = context.getBean(Locks.class).lock("stock:23");
         lock.lock();

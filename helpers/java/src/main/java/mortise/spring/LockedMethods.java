@@ -110,7 +110,8 @@ public class LockedMethods {
                 var request = beans.getBean(Locks.class).take(key).lease(Duration.ofMillis(locked.lease())).wait(Duration.ofMillis(wait));
                 Held held = (locked.read() ? request.read() : request).acquire();
                 return run(call, new Inside(key, true, held::check), held::unlock);
-            } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null) {
+            } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null
+                || method.toString().contains("kotlin.coroutines.Continuation)")) { // a suspending function
                 throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
             }
             if (!lock.tryLock(wait, TimeUnit.MILLISECONDS)) {
