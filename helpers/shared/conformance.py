@@ -161,6 +161,20 @@ def a_wrong_password_fails_at_once_and_is_named(place):
     assert time.monotonic() - began < 15, "it went on trying"
 
 
+def who_was_refused_for_a_while_is_served_again(place):
+    server = place.server("--requirepass", "right")
+    worker, wire = place.worker(server.port, "right"), place.wire(server)
+    wire.ask("AUTH", "right")
+    expect(worker.ask("acquire", "warm", "w", 60_000, 0), "granted")
+    wire.ask("CONFIG", "SET", "requirepass", "another")
+    wire.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    soon(lambda: re.search("WRONGPASS|password", worker.ask("acquire", "refused", "k", 60_000, 0)), "it does not tell the new connection's error")
+    wire.ask("CONFIG", "SET", "requirepass", "right")
+    soon(lambda: worker.ask("acquire", "again", "k", 60_000, 0) == "granted", "it is refused for ever")
+    expect(worker.ask("release", "again"), "released")
+    expect(worker.ask("release", "warm"), "released")
+
+
 def a_server_without_the_module_is_named(place):
     worker = place.worker(place.server(module=False).port)
     expect(worker.ask("acquire", "a", "k", 60_000, 30_000), "refused .*loadmodule.*")
@@ -369,6 +383,7 @@ SCENARIOS = [
     who_waits_for_longer_than_a_lease_keeps_the_place,
     after_a_restart_waiters_are_granted_and_holders_are_told,
     a_wrong_password_fails_at_once_and_is_named,
+    who_was_refused_for_a_while_is_served_again,
     a_server_without_the_module_is_named,
     the_error_of_the_body_wins_and_the_loss_is_attached,
     what_a_normal_end_leaves_is_what_the_library_says,
