@@ -142,22 +142,24 @@ final class Connection
         };
     }
 
-    /** What the user's closure makes: it is nobody else's. Predis has no other way to set a time-out than to connect. */
+    /** What the closure makes: a \Redis itself, which is nobody else's; a copy of a Predis client, which takes a time-out only when it connects. */
     private static function given(\Closure $make, float $timeout): object
     {
         // Limits AUTH and SELECT, and what asks Sentinel, where nothing else is set, and the host has not disabled it.
         $before = function_exists('ini_set') ? ini_set('default_socket_timeout', (string) ceil($timeout)) : false;
         try {
-            $client = $make();
-            return match (true) {
+            try {
+                $client = $make();
+            } catch (\InvalidArgumentException $wrong) {
+                throw $wrong;
+            } catch (\Exception $trouble) {
+                throw self::said($trouble) ?? new Unavailable("The closure has made no connection: {$trouble->getMessage()}", false, $trouble);
+            }
+            return match (true) { // `call()` catches the errors of Predis: others here are those of signals' handlers
                 $client instanceof \Predis\ClientInterface => self::predis($client, $timeout),
                 $client instanceof \Redis && $client->getPersistentID() === null => $client,
                 default => throw new \InvalidArgumentException('The closure has to return a Predis\Client, or a \Redis that it connects each time, by connect(); this is ' . get_debug_type($client)),
             };
-        } catch (\InvalidArgumentException $wrong) {
-            throw $wrong;
-        } catch (\Exception $trouble) {
-            throw self::said($trouble) ?? new Unavailable("There is no connection: {$trouble->getMessage()}", false, $trouble);
         } finally {
             $before === false || ini_set('default_socket_timeout', $before);
         }

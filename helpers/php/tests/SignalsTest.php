@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Mortise\Tests;
 
+use Mortise\Locks;
 use Mortise\Refused;
 
 /** Handlers of signals that run in the middle of a request: with phpredis when its reply has come, with Predis amid its lines, too. */
@@ -128,6 +129,22 @@ final class SignalsTest extends TestCase
                 exit($locks->holders("stock") === [] && !$given->held() ? 7 : 8);
             }
         '));
+    }
+
+    public function testAHandlerThatThrowsWhileASentinelIsAskedEndsTheWait(): void
+    {
+        $relay = new Relay(self::$server->port);
+        $relay->tell('hold replies');
+        $asking = new Child(function () use ($relay) {
+            pcntl_async_signals(true);
+            pcntl_signal(SIGALRM, fn () => throw new \DomainException('stop'));
+            $locks = new Locks(new \Predis\Client(["tcp://127.0.0.1:$relay->port"], ['replication' => 'sentinel', 'service' => 'locks']));
+            return $this->assertThrows(\DomainException::class, function () use ($locks) {
+                pcntl_alarm(1);
+                $locks->lock('stock')->acquire(4);
+            })->getMessage();
+        });
+        $this->assertSame('stop', $asking->result());
     }
 
     /** @dataProvider libraries */
