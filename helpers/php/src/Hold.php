@@ -276,7 +276,8 @@ final class Hold
             }
             return $replies;
         } catch (\Throwable $trouble) {
-            if (($sent && !$trouble instanceof Refused) || $replies !== []) {
+            // A child that a signal's handler has forked here may throw, too: the hold is its parent's.
+            if ($this->process === getmypid() && (($sent && !$trouble instanceof Refused) || $replies !== [])) {
                 $this->lost = true;
                 $this->locks->leave(array_fill_keys(array_filter([$this->owner, $heir], 'is_string'), $this->names));
             }

@@ -262,6 +262,7 @@ final class Locks
     {
         $isSent = false;
         $hold = null;
+        $process = $this->process;
         try {
             $this->asked[$owner] = $names;
             $token = $this->send($words, $isSent, $wait);
@@ -275,7 +276,8 @@ final class Locks
             unset($this->asked[$owner]);
             return $hold;
         } catch (\Throwable $trouble) {
-            if ($hold || ($isSent && !$trouble instanceof Refused)) {
+            // A child that a signal's handler has forked here may throw, too: the request is its parent's.
+            if ($process === getmypid() && ($hold || ($isSent && !$trouble instanceof Refused))) {
                 $this->leave([$owner => $names]);
             }
             unset($this->asked[$owner]);

@@ -131,6 +131,49 @@ final class SignalsTest extends TestCase
         '));
     }
 
+    /** Starts a process whose handler forks: the new one throws amid the request of its parent, and ends as the exception leaves the work. */
+    private function forking(callable $work): Child
+    {
+        return $this->child(fn () => pcntl_fork() ?: throw new \DomainException('the new one failed'), function () use ($work) {
+            $process = getmypid();
+            try {
+                return $work();
+            } finally {
+                getmypid() === $process ? pcntl_wait($status) : posix_kill(getmypid(), SIGKILL);
+            }
+        });
+    }
+
+    /** @dataProvider libraries */
+    public function testAProcessThatAHandlerForksDuringAWaitDoesNotLeaveItsParentsLock(string $library): void
+    {
+        self::$server->occupy('stock');
+        $waiting = $this->forking(fn () => $this->locks($library)->lock('stock')->acquire(60)->token());
+        eventually(fn () => self::$server->waiters() === 1);
+        posix_kill($waiting->pid, SIGUSR1);
+        self::$server->vacate('stock');
+        $token = $waiting->result();
+        $this->assertSame($token, $this->locks($library)->holders('stock')[0]['token'] ?? null);
+    }
+
+    /** @dataProvider libraries */
+    public function testAProcessThatAHandlerForksDuringAnUpgradeDoesNotLeaveItsParentsLock(string $library): void
+    {
+        $relay = new Relay(self::$server->port);
+        $before = self::$server->calls('wlock');
+        $upgrading = $this->forking(function () use ($library, $relay) {
+            $hold = $this->locks($library, $relay)->read('stock')->acquire();
+            $relay->tell('hold replies');
+            $hold->upgrade();
+            return $hold->token();
+        });
+        eventually(fn () => self::$server->calls('wlock') > $before);
+        posix_kill($upgrading->pid, SIGUSR1);
+        $relay->tell('pass');
+        $token = $upgrading->result();
+        $this->assertSame($token, $this->locks($library)->holders('stock')[0]['token'] ?? null);
+    }
+
     public function testAHandlerThatThrowsWhileASentinelIsAskedEndsTheWait(): void
     {
         $relay = new Relay(self::$server->port);
