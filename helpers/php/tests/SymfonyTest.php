@@ -137,6 +137,18 @@ final class SymfonyTest extends TestCase
         $one->release();
     }
 
+    public function testAReaderThatMayNotWriteStillExpires(): void
+    {
+        $factory = new LockFactory(new MortiseStore($this->locks('phpredis'), initialTtl: 0.5));
+        [$one, $two] = [$factory->createLock('report', null), $factory->createLock('report', null)];
+        $one->acquireRead();
+        $two->acquireRead();
+        $this->assertFalse($one->acquire());
+        $this->assertNotNull($one->getRemainingLifetime());
+        usleep(500_000);
+        $this->assertTrue($one->isExpired());
+    }
+
     public function testAReaderThatBecomesTheWriterAfterALongWaitKeepsTheLock(): void
     {
         $one = (new LockFactory(new MortiseStore($this->locks('phpredis'), initialTtl: 0.5)))->createLock('report', 60);

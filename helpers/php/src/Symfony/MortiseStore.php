@@ -54,6 +54,7 @@ final class MortiseStore implements BlockingStoreInterface, BlockingSharedLockSt
 
     private function take(Key $key, string $mode, float $wait): void
     {
+        $key->reduceLifetime($this->initialTtl); // for a reader that may not write, and goes on to read
         while (($hold = $this->hold($key)) !== null && !$this->change($key, $hold, $mode)) {
             match (true) {
                 !$hold->isKnown() => $key->removeState(self::class),
