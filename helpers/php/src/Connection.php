@@ -206,9 +206,9 @@ final class Connection
      * The reply: int, string, array or null. An error reply is thrown.
      *
      * @param list<string|int> $words
-     * @param float $seconds after which the connection is given up, with the reply; after a wait, not before it is over by a second
+     * @param float $seconds for which the reply is awaited, and then the connection given up; after a wait, at least until a second after its end
      * @param ?bool $sent becomes whether the server may have got them: a signal's handler may throw here, too
-     * @param int $wait for how many ms the server waits, by the last word: the time that connecting takes is a part of that
+     * @param int $wait for how many ms the server waits, by the last word: the time until the words are sent is a part of that
      * @throws Refused|Unavailable
      */
     public function call(array $words, float $seconds, ?bool &$sent = null, int $wait = 0): mixed
@@ -229,11 +229,11 @@ final class Connection
             $client = $this->client;
             if ($client === null) {
                 $this->client = $client = $this->open($seconds);
-                if ($wait > 0) {
-                    $wait = $words[count($words) - 1] = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
-                }
             }
-            $seconds = $wait > 0 ? max($seconds, $wait / 1000 + self::LATE) : $seconds;
+            if ($wait > 0) {
+                $wait = $words[count($words) - 1] = max(1, $wait - intdiv(hrtime(true) - $now, 1_000_000));
+                $seconds = max($seconds, $wait / 1000 + self::LATE);
+            }
             $sent = true;
             $reply = $client instanceof \Redis ? self::askPhpredis($client, $words, $seconds) : self::askPredis($client, $words, $seconds);
         } catch (\RedisException | \Predis\PredisException $trouble) {

@@ -149,6 +149,27 @@ final class TrapsTest extends TestCase
         $this->assertLessThan(30, (hrtime(true) - $begin) / 1e9, 'not after default_socket_timeout, which is 60');
     }
 
+    public function testAWaitBeginsBeforeTheConnectionIsCheckedThatWasIdle(): void
+    {
+        $redis = new class () extends \Redis {
+            public array $words = [];
+
+            public function rawCommand($command, ...$words): mixed
+            {
+                usleep($command === 'PING' ? 300_000 : 0);
+                $this->words[$command] = $words;
+                return parent::rawCommand($command, ...$words);
+            }
+        };
+        $redis->connect('127.0.0.1', self::$server->port);
+        $locks = new Locks(fn () => $redis);
+        $locks->holders('stock');
+        usleep(1_100_000);
+        $locks->lock('stock')->acquire(1.0);
+        $this->assertArrayHasKey('PING', $redis->words);
+        $this->assertLessThanOrEqual(700, array_pop($redis->words['LOCK.ACQUIRE']), 'ms are left to wait');
+    }
+
     public function testAGrantThatIsOverBeforeItsReplyComesEndsAWaitThatIsOver(): void
     {
         $locks = new Locks(function () {
