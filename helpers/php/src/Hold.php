@@ -84,7 +84,7 @@ final class Hold
         $this->until = max($this->until ?? 0.0, self::until($sent, $lease));
     }
 
-    /** Refuses a hold that is over, before it sends any command. */
+    /** Throws `Lost` for a hold that is over, before any command about it is sent. */
     private function notOver(string $what): void
     {
         if ($this->lost || ($this->until !== null && $this->until <= Clock::now())) {
@@ -92,7 +92,7 @@ final class Hold
         }
     }
 
-    /** Refuses a hold that another process has, too. */
+    /** `notOver()`, which also refuses a hold that was released or passed on, or that another process has. */
     private function mine(string $what): void
     {
         if (!$this->isOwn()) {
