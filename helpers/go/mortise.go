@@ -215,15 +215,20 @@ func (l *Locks) Close(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.job(0)
+	var err error
 	select {
 	case <-l.stopped.Done():
-		l.client.Close()
-		return nil
 	case <-ctx.Done():
+		err = ctx.Err()
 		l.stop()
-		go l.client.Close() // over rueidis a silent server delays that
-		return ctx.Err()
 	}
+	closed := make(chan struct{})
+	go func() { l.client.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-ctx.Done(): // over rueidis a silent server delays closing
+	}
+	return err
 }
 
 // job counts what Close waits for.
