@@ -174,7 +174,7 @@ func (k *link) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.open, k.forget = open, context.AfterFunc(l.stopped, open.Close)
+	k.open, k.used, k.forget = open, time.Time{}, context.AfterFunc(l.stopped, open.Close)
 	if k.replicas == 0 {
 		return nil
 	}

@@ -175,6 +175,19 @@ func TestAConnectionThatLeadsToAnotherServerByNowIsClosed(t *testing.T) {
 	}
 }
 
+func TestAConnectionCountsAsWholeOnlyAfterAReplyOfItsOwn(t *testing.T) {
+	locks := New(scripted(func([]string) any { return &Refused{"WRONGPASS", "it is repeated for ever"} }))
+	defer locks.Close(context.Background())
+	n, err := locks.node(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.letters.used = time.Now() // by the connection before
+	if n.letters.do([][]string{{"LOCK.MAIL"}}); n.letters.isWhole() {
+		t.Error("the refusals would be repeated for another second")
+	}
+}
+
 // silent is a client whose only server does not reply; it counts the connections.
 type silent struct {
 	promptClient
