@@ -333,6 +333,19 @@ func (l *Locks) over(ctx context.Context) error {
 	return err
 }
 
+// withEnd is the error of a call, and why no more locks may be taken, if so; where the outcome is unknown, the latter alone.
+func (l *Locks) withEnd(ctx context.Context, err error) error {
+	_, isFew := errors.AsType[*Unconfirmed](err)
+	switch over := l.over(ctx); {
+	case over == nil:
+		return err
+	case isUnknown(err) && !isFew:
+		return over
+	default:
+		return fmt.Errorf("%w: %w", err, over)
+	}
+}
+
 // name is one that nobody has had.
 func (l *Locks) name(r *request) string {
 	own := l.uuid + ":" + number(l.count.Add(1))

@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"time"
@@ -71,7 +70,7 @@ func (l *Locks) ask(ctx context.Context, key string, command ...string) (any, er
 	reply := l.call(ctx, key, command)[0]
 	err, _ := reply.(error)
 	if err != nil {
-		err = cmp.Or(l.over(ctx), err)
+		err = l.withEnd(ctx, err)
 	}
 	return reply, err
 }

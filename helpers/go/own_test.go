@@ -354,6 +354,28 @@ func TestTheErrorOfAnyCallHasTheEndOfItsContextAndTheCause(t *testing.T) {
 	close(reply)
 }
 
+func TestWhatTheServerRefusesIsRefusedAlsoWhenTheContextEndsMeanwhile(t *testing.T) {
+	for range 50 { // both come at once: either may be noticed first
+		ctx, cancel := context.WithCancel(context.Background())
+		locks := New(scripted(func(words []string) any {
+			if words[0] == "LOCK.PASS" {
+				cancel()
+				return &Refused{"NOPERM", ""}
+			}
+			return int64(1)
+		}))
+		lock, _, err := locks.Lock(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = lock.PassTo(ctx, "job", time.Minute)
+		if _, lost := lock.Check(); lost == nil && !isRefused(err, "NOPERM") || !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		_ = locks.Close(context.Background())
+	}
+}
+
 // busyClosing is a client that takes for ever to close.
 type busyClosing struct{ promptClient }
 

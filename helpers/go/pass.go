@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,7 +28,7 @@ func (k *Lock) KeepFor(ctx context.Context, d time.Duration) error {
 	}
 	for _, reply := range k.locks.call(ctx, k.Key(), k.each("LOCK.RENEW", nobody, ms(d))...) {
 		if failed, ok := reply.(error); ok {
-			err = errors.Join(k.locks.over(ctx), failed)
+			err = k.locks.withEnd(ctx, failed)
 		}
 	}
 	return err
@@ -55,7 +54,7 @@ func (k *Lock) pass(ctx context.Context, owner string, lease time.Duration, why 
 		case int64:
 			token = max(token, reply)
 		case error:
-			err = cmp.Or(k.locks.over(ctx), reply)
+			err = k.locks.withEnd(ctx, reply)
 		}
 	}
 	switch {
