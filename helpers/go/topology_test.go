@@ -1,9 +1,11 @@
 package mortise_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -510,5 +512,43 @@ func TestAServerThatDoesNotKnowItsOwnAddressIsACluster(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+func TestSlotsThatNoClusterHasAreIgnored(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	slots := fmt.Sprintf("*1\r\n*3\r\n:-1\r\n:16384\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			go func() {
+				lines, word := bufio.NewScanner(conn), 0
+				for lines.Scan() {
+					switch line := strings.ToUpper(lines.Text()); {
+					case line[0] == '*':
+						word = 0 // a command begins
+					case line[0] == '$':
+						word++
+					case word == 1 && line == "CLUSTER":
+						_, _ = conn.Write([]byte(slots))
+					case word == 1:
+						_, _ = conn.Write([]byte("+OK\r\n"))
+					}
+				}
+			}()
+		}
+	}()
+	client, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if node, err := client.Node(background, "k"); err != nil || node != l.Addr().String() {
+		t.Error(node, err)
 	}
 }

@@ -99,7 +99,7 @@ func (c *client) load(ctx context.Context, asked rueidis.Client, addr string) bo
 		}
 		port, _ := server[1].AsInt64()
 		node := net.JoinHostPort(host, fmt.Sprint(port))
-		for slot := first; slot <= last; slot++ {
+		for slot := max(first, 0); slot <= min(last, int64(len(c.known))-1); slot++ {
 			c.known[slot].Store(&node)
 		}
 	}
