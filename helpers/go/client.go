@@ -86,6 +86,12 @@ func isRefused(err error, code string) bool {
 	return ok && (code == "" || refused.Code == code)
 }
 
+// isShutOut says that the server did not let the connection in: by a password that may be right again soon.
+func isShutOut(reply any) bool {
+	err, _ := reply.(error)
+	return isRefused(err, "WRONGPASS") || isRefused(err, "NOAUTH")
+}
+
 // isUnknown says that this is no reply: what became of the command is unknown.
 func isUnknown(reply any) bool {
 	err, failed := reply.(error)

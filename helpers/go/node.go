@@ -271,15 +271,18 @@ func (p *pipeline) callAll(ctx context.Context, commands ...[]string) []any {
 	}
 }
 
-// leave sends LOCK.LEAVE for that name until it is answered, for each key.
+// leave sends LOCK.LEAVE for that name until it is answered, for each key. While the server does not let this program in, it tries that for
+// a lease.
 func (k *Lock) leave(owner string) {
 	l := k.locks
 	l.job(+1)
 	go func() {
 		defer l.job(-1)
-		leaves := k.each("LOCK.LEAVE", owner, "FOR", ms(away))
+		leaves, end := k.each("LOCK.LEAVE", owner, "FOR", ms(away)), now()+k.lease
 		for pause := firstPause; l.stopped.Err() == nil; pause = min(2*pause, lastPause) {
-			if !slices.ContainsFunc(l.call(l.stopped, k.Key(), leaves...), passing) {
+			replies := l.call(l.stopped, k.Key(), leaves...)
+			mayBeLetIn := slices.ContainsFunc(replies, isShutOut) && now() < end
+			if !mayBeLetIn && !slices.ContainsFunc(replies, passing) {
 				return
 			}
 			sleep(l.stopped, pause)

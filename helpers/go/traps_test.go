@@ -269,6 +269,45 @@ func TestAConnectionThatTheServerRefusedToOpenIsOpenedAnew(t *testing.T) {
 	}
 }
 
+func TestALockIsFreedThoughThePasswordWasWrongForAWhile(t *testing.T) {
+	for _, name := range []string{"go-redis", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			s.do("CONFIG", "SET", "requirepass", "right")
+			var client mortise.Client
+			if name == "go-redis" {
+				rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "right"})
+				defer rdb.Close()
+				client = goredisconn.New(rdb)
+			} else {
+				var err error
+				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "right"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locks := mortise.New(client)
+			defer closeSoon(locks)
+			lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.do("CONFIG", "SET", "requirepass", "another")
+			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			if err := lock.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is refused", func() bool {
+				_, _, err := locks.TryLock(background, "another")
+				return isRefused(err)
+			})
+			time.Sleep(100 * time.Millisecond) // so is the release
+			s.do("CONFIG", "SET", "requirepass", "right")
+			eventually(t, "it is free", func() bool { return s.free("k") })
+		})
+	}
+}
+
 func TestALostReplyLeavesNoHold(t *testing.T) {
 	through(t, func(t *testing.T, s *server, p *proxy, locks *mortise.Locks) {
 		if lock, _, err := locks.Lock(background, "first"); err != nil || lock.Unlock() != nil {
