@@ -15,7 +15,7 @@ type Client interface {
 	Node(ctx context.Context, key string) (string, error)
 	// Refresh finds out again which server serves which key. There is one call at a time.
 	Refresh(ctx context.Context)
-	// Connect makes one connection to the server of that name, which takes limit at most to answer. It opens at once or with its first
+	// Connect makes one connection to the server of that name. It waits for a reply for limit at most. It opens at once or with its first
 	// commands, and never again.
 	Connect(node string, limit time.Duration) (Conn, error)
 	// Close closes what the client itself has opened.

@@ -31,7 +31,7 @@ type answer struct {
 func (n *node) grant(ctx context.Context, r *request, owner string, wait time.Duration) (a answer) {
 	command := r.words(owner)
 	var p *pending
-	if r.none == ErrBusy && wait > 0 { // a letter may come before the request's reply
+	if r.queues() && wait > 0 { // a letter may come before the request's reply
 		p = &pending{answer: make(chan answer, 1)}
 		n.locks.mu.Lock()
 		n.pending[owner] = p

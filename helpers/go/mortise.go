@@ -90,7 +90,7 @@ type request struct {
 	lease, wait, maxHold time.Duration
 	owner                string                      // the name to ask under, if not a new one for each attempt
 	words                func(owner string) []string // of the command, which replies a token
-	none                 error                       // what no token means: ErrBusy if the command takes WAIT, or ErrLost
+	none                 error                       // what no token means: ErrBusy, or ErrLost of a lock that was passed on or is resumed
 	said                 error                       // by the server, of its last answer: none or an *Unconfirmed
 }
 
@@ -107,6 +107,9 @@ func (r *request) check() error {
 	}
 	return nil
 }
+
+// queues is whether the command takes WAIT, and may be repeated under another name: one for a lock that nobody has yet.
+func (r *request) queues() bool { return r.none == ErrBusy }
 
 // newRequest is how locks are asked for with these options, after others by default.
 func newRequest(keys []string, options []Option) *request {
@@ -280,7 +283,7 @@ func (l *Locks) take(ctx context.Context, r *request) (*Lock, context.Context, e
 			return nil, nil, over
 		}
 		isThere := l.answered.Load() || now()-began < patience // else it has the wrong address more likely than it is in trouble
-		mayAsk := r.none == ErrBusy || lock == nil             // again: a pass or renewal may have been carried out
+		mayAsk := r.queues() || lock == nil                    // again: a pass or renewal may have been carried out
 		if !isThere || !mayAsk || !passing(err) || end-now() <= pause {
 			return nil, nil, err
 		}
