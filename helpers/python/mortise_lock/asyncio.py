@@ -150,9 +150,14 @@ class Wire:
         """Their replies. `wait`: for so many ms the server may keep them waiting."""
         future = asyncio.get_running_loop().create_future()
         self.jobs.append((commands, wait, future))
-        if self.carrier is None or self.carrier.done():
-            self.carrier = asyncio.create_task(self.carry())
+        self.begin()
         return await future
+
+    def begin(self, _=None):
+        """Has the jobs sent; also those that came after the task for that was cancelled, and before it ended."""
+        if (self.carrier is None or self.carrier.done()) and any(not future.done() for _, _, future in self.jobs):
+            self.carrier = asyncio.create_task(self.carry())
+            self.carrier.add_done_callback(self.begin)
 
     async def carry(self):
         while self.jobs:

@@ -337,6 +337,19 @@ async def test_requests_are_sent_after_a_program_has_cancelled_all_tasks_as_one_
     await soon(server.nothing_is_left)
 
 
+async def test_who_cancels_all_tasks_as_a_request_begins_is_served_in_the_same_turn(ar):
+    async with Lock(ar, "warm", timeout=60):
+        pass
+    await soon(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    asyncio.create_task(Lock(ar, "stock").locked())
+    await asyncio.sleep(0)  # now the task that sends exists, and has not begun
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    late = asyncio.get_running_loop().call_later(60, asyncio.current_task().cancel)
+    assert not await Lock(ar, "stock").locked()
+    late.cancel()
+
+
 def test_a_loop_that_ends_with_a_lock_leaves_no_task(server):
     program = f"""
 import asyncio, redis.asyncio
