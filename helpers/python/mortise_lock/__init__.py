@@ -126,8 +126,19 @@ def close(redis: Client | ConnectionPool, timeout: float = 2.0) -> bool:
 
 
 making, sessions = threading.RLock(), weakref.WeakSet()
+
+
+def close_copies():
+    """Closes a forked child's copies of the connections on which its parent waits, so that the server sees when the parent ends."""
+    making.release()
+    for connections in [one for session in list(sessions) if isinstance(session, Session) for one in session.opened.values()]:
+        for connection in connections.waiting:
+            with contextlib.suppress(AttributeError, OSError):  # it is closed already
+                connection._sock.close()  # redis-py may need a mutex for it that another thread had at the fork
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=close_copies)
 
 
 def session_of(redis, kind, place, replicas):

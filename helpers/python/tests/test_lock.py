@@ -467,6 +467,36 @@ def test_children_forked_while_locks_are_in_use_work_and_release_nothing_of_thei
     eventually(server.nothing_is_left)
 
 
+WAITING = """
+import os, sys, threading, time, redis
+from mortise_lock import Lock
+client = redis.Redis(port=int(sys.argv[1]))
+threading.Thread(target=Lock(client, "stock").acquire, daemon=True).start()
+sys.stdin.readline()
+if os.fork() == 0:
+    if sys.argv[2] == "True":
+        Lock(client, "other").locked()
+    print("child", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("uses_locks", [True, False])
+def test_a_waiter_that_is_killed_leaves_the_queue_although_a_forked_child_lives(r, server, uses_locks):
+    with Lock(r, "stock"):
+        command = [sys.executable, "-c", WAITING, str(server.port), str(uses_locks)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as waiter:
+            try:
+                eventually(lambda: server.waiters("stock") == 1)
+                waiter.stdin.write(b"\n")
+                waiter.stdin.flush()
+                assert waiter.stdout.readline() == b"child\n"
+                waiter.kill()
+                eventually(lambda: server.waiters("stock") == 0, 10)
+            finally:
+                os.killpg(waiter.pid, signal.SIGKILL)
+
+
 LEAVING = """
 import os, sys, redis
 from mortise_lock import Lock, LockError
