@@ -170,7 +170,9 @@ class BaseLock(Generic[Client]):
             if cause is not None:
                 await session.refresh(session.node(self._key))
             await session.pause(min(20 * 2 ** min(tries, 5), max(20, end - now())))
-            most = max(0, end - now()) if isinstance(cause, TimeoutError) or now() > began + 2_000 else math.inf  # silent for long enough
+            # A server that may have been silent for so long gets no more time than the wait has left.
+            had_time = isinstance(cause, TimeoutError) or now() > began + 2_000
+            most = max(0, end - now()) if wait and had_time else math.inf
 
     def _request(self, hold, permits):
         """The command that asks for it, without its wait."""

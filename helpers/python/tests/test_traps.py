@@ -315,6 +315,22 @@ def test_waits_that_the_silence_of_a_server_ends_together_last_no_longer_than_th
     assert close(client, 30)
 
 
+def test_who_does_not_wait_asks_as_patiently_again_after_an_exchange_that_broke_off_late(far, relay, monkeypatch):
+    exchange = mortise_lock.Connections.exchange
+
+    def break_off(self, *arguments):
+        monkeypatch.setattr(mortise_lock.Connections, "exchange", exchange)
+        time.sleep(2.1)
+        relay.delay = 0.15
+        raise redis.ConnectionError("it broke off")
+
+    monkeypatch.setattr(mortise_lock.Connections, "exchange", break_off)
+    lock = Lock(far, "stock", timeout=600)
+    assert lock.acquire(blocking=False)
+    relay.delay = 0
+    lock.release()
+
+
 def test_a_grant_whose_confirmation_comes_after_its_lease_is_not_used(far, relay, server):
     with Lock(far, "other"):
         pass
