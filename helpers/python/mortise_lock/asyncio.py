@@ -67,6 +67,7 @@ class Watch:
         self.watching = asyncio.create_task(self.watch())
 
     async def watch(self):
+        await asyncio.sleep(0)  # an eager task begins while the one that it may cancel runs
         if await self.lock._lost(self.taken):
             self.cancelled = True
             self.task.cancel()

@@ -1,6 +1,7 @@
 """One lock object that several threads or tasks use: each acquisition belongs to the one that made it."""
 import asyncio
 import threading
+import time
 
 import pytest
 from test_lock import in_thread
@@ -169,6 +170,22 @@ async def test_a_block_that_somebody_else_cancels_is_cancelled(ar, server):
     with pytest.raises(asyncio.CancelledError):
         await working
     assert server.nothing_is_left()
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="from Python 3.12 on")
+async def test_a_block_whose_lock_was_lost_before_it_began_shows_the_loss_with_eager_tasks(ar, monkeypatch):
+    async def enter_late():
+        taken = await enter()
+        time.sleep(0.1)
+        return taken
+
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    lock = aio.Lock(ar, "stock", timeout=0.05, cancel_on_loss=True)
+    enter = lock._enter
+    monkeypatch.setattr(lock, "_enter", enter_late)
+    with pytest.raises(LockNotOwnedError):
+        async with lock:
+            pass
 
 
 async def test_tasks_guard_their_commands(ar):
