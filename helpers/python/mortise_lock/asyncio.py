@@ -155,7 +155,7 @@ class Wire:
         return await future
 
     def begin(self, _=None):
-        """Has the jobs sent; also those that came after the task for that was cancelled, and before it ended."""
+        """Has the jobs sent, also those that a cancelled carrier has left."""
         if (self.carrier is None or self.carrier.done()) and any(not future.done() for _, _, future in self.jobs):
             self.carrier = asyncio.create_task(self.carry())
             self.carrier.add_done_callback(self.begin)
@@ -179,7 +179,6 @@ class Wire:
             cause = cause_of(error)
             await self.hang_up()
             if not isinstance(error, Exception):
-                batch.extend(self.jobs), self.jobs.clear()  # nobody carries them any more
                 raise
         finally:
             for commands, _, future in batch:

@@ -337,17 +337,23 @@ async def test_requests_are_sent_after_a_program_has_cancelled_all_tasks_as_one_
     await soon(server.nothing_is_left)
 
 
-async def test_who_cancels_all_tasks_as_a_request_begins_is_served_in_the_same_turn(ar):
-    async with Lock(ar, "warm", timeout=60):
+@pytest.mark.parametrize("begun", [False, True])
+async def test_who_cancels_all_tasks_in_the_midst_of_a_request_is_served_in_the_same_turn(relay, begun):
+    far = redis.asyncio.Redis(port=relay.port)
+    async with Lock(far, "warm", timeout=60):
         pass
     await soon(lambda: asyncio.all_tasks() == {asyncio.current_task()})
-    asyncio.create_task(Lock(ar, "stock").locked())
-    await asyncio.sleep(0)  # now the task that sends exists, and has not begun
+    relay.replies.clear()
+    asyncio.create_task(Lock(far, "stock").locked())
+    await asyncio.sleep(0.2 if begun else 0)  # now the task that sends exists, and has sent, or has not begun
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
+    relay.pass_all()
     late = asyncio.get_running_loop().call_later(60, asyncio.current_task().cancel)
-    assert not await Lock(ar, "stock").locked()
+    assert not await Lock(far, "stock").locked()
     late.cancel()
+    await close(far)
+    await far.aclose()
 
 
 def test_a_loop_that_ends_with_a_lock_leaves_no_task(server):
