@@ -249,8 +249,8 @@ class Connections:
             return error
 
     def probe(self):
-        """Ends all waits if the server to which those who wait are connected answers no more. It is asked over a connection that was made
-        before: another one may lead to another server by now. One thread does that for all."""
+        """Ends all waits, this one with an error, if the server to which those who wait are connected answers no more. It is asked over a
+        connection that was made before: another one may lead to another server by now. One thread does that for all."""
         if self.prober is None or now() < self.probed + BEAT or not self.probing.acquire(blocking=False):
             return
         try:
@@ -277,7 +277,8 @@ class Connections:
             prober.disconnect()
 
     def end_waits(self):
-        """Those who wait get a `Failed`. Their threads close the connections: others would have redis-py connect again."""
+        """Those who wait get a `Failed`. Only their own threads close the connections: if another one did, redis-py would connect again to
+        send."""
         for connection in list(self.waiting):
             if connection.pid == os.getpid():
                 with contextlib.suppress(AttributeError, OSError):  # it is closed already
@@ -290,7 +291,7 @@ class Connections:
 
 
 class Event:
-    """As threading.Event, but a signal handler may set it although its own thread is about to: each step is one of a lock."""
+    """As threading.Event, but `set` takes one step: a signal handler that interrupts a `set` of its own thread does not block."""
 
     def __init__(self):
         self.unset = threading.Lock()

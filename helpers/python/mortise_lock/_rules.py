@@ -207,7 +207,7 @@ class Session:
 
     async def send(self, command, wait=0, most=math.inf):
         """Sends a command about a key to the node that serves it, after the LEAVEs for that key. That node and its reply. `wait`: for how
-        many ms the request waits for a lock. `most`: as for `call`."""
+        many ms the request waits for a lock. `most`: for so many ms its reply is awaited, if that is shorter than usual."""
         keys, asking = keys_of(command), []
         node = self.node(keys[0])
         for _ in range(5):
@@ -227,7 +227,7 @@ class Session:
         return node, judged(reply)
 
     async def request(self, hold, command, wait, most):
-        """Asks for a hold. The reply within so many ms, and since when what it grants is held at least. `most`: as for `call`."""
+        """Asks for a hold. The reply within so many ms, and since when what it grants is held at least. `most`: as for `send`."""
         sent = now()
         return (await self.send(command, wait, most))[1], sent
 
