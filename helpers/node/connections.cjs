@@ -33,6 +33,7 @@ async function openIoredis(client, options) {
       if (++size === TOGETHER) flush();
     },
   };
+  // All that call() uses of a client: this one's commands go into the packet.
   const sender = { options: connection.options, sendCommand: (command) => connection.sendCommand(command, stream) };
   const send = (command) => connection.call.apply(sender, command);
   return opened(connection, send);
@@ -87,7 +88,7 @@ function topologyOf(client) {
     return single(async () => openNodeRedis(await inTime(client._execute(false, async (master) => master), CONNECT_TIMEOUT)));
   }
   if (typeof client?.select === "function" && typeof client?.duplicate === "function") return single(() => openNodeRedis(client));
-  throw new TypeError("a client of ioredis 5, or of node-redis 4 (a cluster of 4.6), or later is needed");
+  throw new TypeError("a client of ioredis 5 or node-redis 4 (clusters: 4.6) or later is needed");
 }
 
 const single = (open, prefix = "") => ({ prefix, isReady: () => true, address: () => undefined, open, refresh: async () => {} });

@@ -96,7 +96,7 @@ class Locks {
     return this.#take(name, options, limit, Infinity, busy);
   }
 
-  // `none`: what it results in if there is no lock within the wait, which is `longest` if the options say nothing of it.
+  // `none` makes the result if there is no lock within the wait. If the options name no wait, it is `longest`.
   async #take(name, options, limit, longest, none) {
     const request = this.#request(name, options, longest, limit);
     const { keys, wait, signal } = request;
@@ -223,7 +223,7 @@ class Locks {
     if (this.closed) throw new UnreachableError("the locks are closed", name);
   }
 
-  /** The promise, until whose end `close` waits. */
+  /** Returns the promise. `close` waits until it has ended. */
   counted(promise) {
     this.#busy++;
     const done = () => this.#busy--;

@@ -7,7 +7,7 @@ export type Client =
   | { sendCommand(...args: never[]): unknown; duplicate(...args: never[]): unknown }
   | { sendCommand(...args: never[]): unknown; getMasterNode(): unknown };
 
-export {}; // nothing but what says so
+export {}; // of what follows, only what says `export` is exported
 
 export interface LocksOptions {
   /** Milliseconds that a lock lives without renewal, 3 at least. 30,000 if not given. */
@@ -30,7 +30,7 @@ export interface AcquireOptions extends Pick<LocksOptions, "lease"> {
   renew?: boolean;
   /** Milliseconds after which it is lost and left, if it was not released before; 3 at least. No end if not given. */
   maxHold?: number;
-  /** A name for who asks: a deadlock between tasks with names is found by the server, and told. */
+  /** The name of the task that asks. The server finds deadlocks between such tasks: then one of them gets a DeadlockError. */
   task?: string;
   /** A name for people to read, as in LOCK.INFO: a part of the owner, without ##. */
   holder?: string;
@@ -56,7 +56,7 @@ declare class Held implements AsyncDisposable {
   readonly owner: string;
   /** Whether it may still be believed in. */
   readonly held: boolean;
-  /** Aborts, with a LostError as its reason, in the moment in which the lock is lost. */
+  /** Aborts, with a LostError as its reason, when the lock is lost. */
   readonly signal: AbortSignal;
   /** Gives it back. Rejects with a LostError if it was lost before. */
   release(): Promise<void>;
@@ -119,8 +119,8 @@ export class Locks implements AsyncDisposable {
   /** Up to `limit` permits of that name are out at the same time. All users of a name give the same limit; the server stores none. */
   semaphore(name: string, limit: number): Semaphore;
   /**
-   * Leaves all that it waits for and holds, and nothing of other Locks of the same client. Whether the server has heard all of it within
-   * `ms` (2,000).
+   * Leaves all that it waits for and holds, and nothing of other Locks of the same client. Returns whether the server has confirmed all of it
+   * within `ms` (2,000).
    */
   close(ms?: number): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;

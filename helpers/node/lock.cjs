@@ -4,13 +4,13 @@ const { now } = require("./clock.cjs");
 const { LockError, LostError, failure, text, time, word } = require("./values.cjs");
 const { codeOf } = require("./wire.cjs");
 
-const PAUSE = 500; // ms between two attempts to renew, or a tenth of a short lease
+const PAUSE = 500; // ms before a renewal that failed is tried again; for a short lease a tenth of it
 const LONGEST_NAME = 255; // bytes
 
 /** Whether the reply says that there is no such hold. A key of another type has none. */
 const isGone = (reply) => reply === null || codeOf(reply) === "WRONGTYPE";
 
-/** Lets the signal `notice`, whenever it is asked, whether it has to be aborted. */
+/** Calls `notice`, which aborts the signal if it is time, before the signal says whether it is aborted. */
 function askedOften(signal, notice) {
   const { get } = Object.getOwnPropertyDescriptor(AbortSignal.prototype, "aborted");
   Object.defineProperty(signal, "aborted", { get: () => (notice(), get.call(signal)) });
@@ -50,7 +50,7 @@ class Lock {
   get held() {
     return !this.#over && !this.#passing && now() < this.until;
   }
-  /** When there is something to do about it. */
+  /** When it has to be renewed, or is over. */
   get dueAt() {
     return this.#passing ? Infinity : Math.min(this.until, this.renewAt);
   }

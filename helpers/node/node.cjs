@@ -86,7 +86,7 @@ class Node {
   async answer(ticket, since, ends) {
     ticket.since = since;
     this.queued.add(ticket);
-    if (since !== this.since) this.since = undefined; // somebody may wait in a box that is gone
+    if (since !== this.since) this.since = undefined; // whoever does not wait in the box of the next letters then asks again
     this.#listen();
     const late = () => this.#trouble ?? new Again();
     const answer = await inTime(ticket.answered, ends - now() + LATE).catch(late).finally(() => this.queued.delete(ticket));

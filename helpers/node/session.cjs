@@ -1,4 +1,5 @@
-// What all Locks of one client share that as many replicas confirm: the servers, with two connections to each, the requests under way, and names that nobody has had.
+// What the Locks of one client share, if the same number of replicas confirms them: the servers, with their connections, the requests under
+// way, and names that nobody has had.
 "use strict";
 const { randomUUID } = require("node:crypto");
 const { setTimeout: pause } = require("node:timers/promises");
@@ -10,7 +11,7 @@ const { Unanswered, codeOf } = require("./wire.cjs");
 const LEAVE_FOR = 60_000; // ms in which what arrives late of a name that was left changes nothing
 const POLL = 20; // ms after which a cluster's client is asked again whether it knows the nodes
 
-const sessions = new WeakMap(); // maps by client, from how many replicas confirm
+const sessions = new WeakMap(); // by client, its sessions by how many replicas confirm
 
 /** The key by which a command is routed. */
 const keyOf = (command) => command[command[0] === "LOCK.MACQUIRE" ? 4 : 1];

@@ -14,7 +14,7 @@ function time(name, value, least = LEAST_LEASE, most = Number.MAX_SAFE_INTEGER) 
   return value;
 }
 
-/** The value, if it is text: what else there is may be joined to the same text as another one. */
+/** The value, if it is text. As part of a name, other values may look the same: 1 and "1". */
 function text(name, value) {
   if (typeof value !== "string") throw new TypeError(`${name} is a string, not ${inspect(value)}`);
   return value;
@@ -27,7 +27,7 @@ function word(value) {
   return String(value);
 }
 
-/** The value, if it is a whole number of at least `least`. The server knows how many there may be. */
+/** The value, if it is a whole number of at least `least`. The server checks the upper bound. */
 function count(name, value, least) {
   if (!Number.isInteger(value)) throw new TypeError(`${name} is a whole number, not ${inspect(value)}`);
   if (value < least) throw new RangeError(`${name} has to be ${least} at least, and is ${value}`);

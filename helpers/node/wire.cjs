@@ -13,7 +13,7 @@ class Unanswered extends Error {
     this.sent = sent;
   }
 }
-/** Why a renewal does not count that the server has made. */
+/** Why a renewal that the server has made does not count. */
 class TooFew extends Error {
   constructor(needed, had) {
     super(`${had} replicas have the lock, and ${needed} have to`);
@@ -134,6 +134,7 @@ class Wire {
     this.#timer.unref(); // what is in flight has a socket
   }
 
+  /** Gives the connection up. The next call makes another one, if `open` still does. */
   close() {
     this.#fail(new Error("the connection was given up"));
   }
