@@ -28,6 +28,7 @@ class Lock {
   #released; // the promise, once it is being released
   #passing = false; // nobody may rely on it meanwhile
   #restsUntil; // it stays taken until then, however early it is released
+  #early; // ms before `renewAt` from which it may be renewed together with others; 0 after a renewal that failed
   until = -Infinity;
 
   constructor(locks, { name, keys, lease, maxHold, renew, atLeast }, owner, token, begin) {
@@ -35,6 +36,7 @@ class Lock {
     Object.assign(this, { name, keys, lease, owner, token });
     this.last = begin + maxHold;
     this.renewAt = renew ? begin + lease / 3 : Infinity;
+    this.#early = lease / 10;
     this.#restsUntil = atLeast > 0 ? now() + atLeast : -Infinity;
     this.#believe(begin, lease);
   }
@@ -79,7 +81,7 @@ class Lock {
   keep(at) {
     if (this.#passing) return false;
     if (at >= this.until) this.lose();
-    else if (at + this.lease / 10 >= this.renewAt) {
+    else if (at + this.#early >= this.renewAt) {
       this.#keepRenewed(at);
       return true;
     }
@@ -91,8 +93,10 @@ class Lock {
     if (renewed instanceof Error) {
       await this.#locks.session.refresh(this.keys[0]);
       this.renewAt = now() + Math.min(PAUSE, this.lease / 10);
+      this.#early = 0;
     } else {
       this.renewAt = at + this.lease / 3;
+      this.#early = this.lease / 10;
     }
     if (this.#over || this.#passing) return;
     if (renewed) this.#locks.keeper.add(this);

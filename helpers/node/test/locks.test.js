@@ -470,6 +470,19 @@ for (const [library, own] of Object.entries(libraries)) {
       await assert.rejects(lock.release(), LostError);
     });
 
+    test("renewals of many locks that the server refuses are tried again only after a pause", async () => {
+      const held = await Promise.all(Array.from({ length: 1_200 }, (_, number) => locks.acquire(`stock:${number}`, { lease: 3_000 })));
+      await server.admin.call("ACL", "SETUSER", "default", "-lock.renew");
+      const before = await server.refusals("lock.renew");
+      try {
+        await eventually(() => held.every((lock) => !lock.held));
+        const each = (await server.refusals("lock.renew") - before) / held.length;
+        assert.ok(each <= 10, `${each} for each lock`); // 300 ms between two, from 700 ms on
+      } finally {
+        await server.admin.call("ACL", "SETUSER", "default", "+lock.renew");
+      }
+    });
+
     test("close releases renewed locks and ends waits", async () => {
       const other = await more(server.port);
       const foreign = await other.acquire("foreign");

@@ -78,6 +78,10 @@ export class Server {
     const stats = (await this.admin.info("commandstats")).toLowerCase();
     return Number(new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
   }
+  async refusals(command) {
+    const stats = (await this.admin.info("commandstats")).toLowerCase();
+    return Number(new RegExp(`cmdstat_${command}:.*rejected_calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  }
   async connections() {
     return Number(/connected_clients:(\d+)/.exec(await this.admin.info("clients"))[1]);
   }
