@@ -4,7 +4,7 @@ const { now } = require("./clock.cjs");
 const { LockError, LostError, failure, text, time, word } = require("./values.cjs");
 const { codeOf } = require("./wire.cjs");
 
-const PAUSE = 500; // ms before a renewal that failed is tried again; for a short lease a tenth of it
+const PAUSE = 500; // ms from a renewal that failed to the next; for a short lease a tenth of it
 const LONGEST_NAME = 255; // bytes
 
 /** Whether the reply says that there is no such hold. A key of another type has none. */
@@ -92,7 +92,7 @@ class Lock {
     const renewed = await this.renew(Math.min(this.lease, this.last - at));
     if (renewed instanceof Error) {
       await this.#locks.session.refresh(this.keys[0]);
-      this.renewAt = now() + Math.min(PAUSE, this.lease / 10);
+      this.renewAt = at + Math.min(PAUSE, this.lease / 10);
       this.#early = 0;
     } else {
       this.renewAt = at + this.lease / 3;
