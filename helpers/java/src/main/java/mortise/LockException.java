@@ -12,12 +12,12 @@ public class LockException extends IllegalMonitorStateException {
 
     /** It may be over soon: a broken connection, a failover, a slot that moves. */
     boolean passes() {
-        return this instanceof Unconfirmed;
+        return false;
     }
 
     /** Whether the request that failed has certainly changed nothing at the server. */
     boolean changedNothing() {
-        return this instanceof Busy || this instanceof Refused || this instanceof Unsent;
+        return false;
     }
 
     /** The server did not answer, or its answer was lost or came too late. */
@@ -38,12 +38,22 @@ public class LockException extends IllegalMonitorStateException {
         Unsent(String message, Throwable cause) {
             super(message, cause);
         }
+
+        @Override
+        boolean changedNothing() {
+            return true;
+        }
     }
 
     /** Others held the lock for as long as the request waited. */
     public static final class Busy extends LockException {
         public Busy(String key) {
             super("the lock " + key + " is held by somebody else", null);
+        }
+
+        @Override
+        boolean changedNothing() {
+            return true;
         }
     }
 
@@ -64,6 +74,11 @@ public class LockException extends IllegalMonitorStateException {
 
         public int had() {
             return had;
+        }
+
+        @Override
+        boolean passes() {
+            return true;
         }
     }
 
@@ -98,6 +113,11 @@ public class LockException extends IllegalMonitorStateException {
         /** Waiting would have closed a cycle of owners that wait for each other. */
         public boolean isDeadlock() {
             return code.equals("DEADLOCK");
+        }
+
+        @Override
+        boolean changedNothing() {
+            return true;
         }
 
         @Override
