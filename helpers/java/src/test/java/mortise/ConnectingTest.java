@@ -19,6 +19,9 @@ import io.lettuce.core.resource.MappingSocketAddressResolver;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import mortise.jedis.JedisClient;
 import mortise.lettuce.LettuceClient;
@@ -174,6 +177,59 @@ class ConnectingTest {
             try (var locks = new Locks(LettuceClient.of(uri))) {
                 locks.answered = true; // to ask again for longer than 10 s
                 locks.take("k").wait(Duration.ofSeconds(60)).acquire().unlock();
+            }
+        }
+    }
+
+    @Test
+    void lettuce_asks_the_next_sentinel_where_one_refuses() throws Exception {
+        try (var server = new TestServer(); var refusing = TestServer.sentinel(server, "requirepass secret");
+            var sentinel = TestServer.sentinel(server)) {
+            var refused = RedisURI.Builder.sentinel("127.0.0.1", refusing.port, "mymaster").build();
+            try (var locks = new Locks(LettuceClient.of(refused))) {
+                assertEquals("NOAUTH", assertThrows(LockException.Refused.class, () -> locks.take("k").acquire()).code());
+            }
+            var both = RedisURI.Builder.sentinel("127.0.0.1", refusing.port, "mymaster").withSentinel("127.0.0.1", sentinel.port).build();
+            try (var locks = new Locks(LettuceClient.of(both))) {
+                locks.take("k").acquire().unlock();
+            }
+        }
+    }
+
+    @Test
+    void lettuces_first_connection_may_take_long_with_a_sentinel_too() throws Exception {
+        try (var server = new TestServer(); var sentinel = TestServer.sentinel(server);
+            var locks = new Locks(LettuceClient.of(RedisURI.Builder.sentinel("127.0.0.1", sentinel.port, "mymaster").build()))) {
+            Future<Held> asking;
+            try (var frozen = sentinel.freeze()) {
+                asking = EachClient.start(() -> locks.take("k").wait(Duration.ZERO).acquire());
+                Thread.sleep(3000);
+            }
+            asking.get(30, TimeUnit.SECONDS).unlock();
+        }
+    }
+
+    @Test
+    void a_wait_without_sentinels_ends_however_many_wait_with_lettuce() throws Exception {
+        try (var silent = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1")); var closed = new ServerSocket(0)) {
+            closed.close();
+            var uri = RedisURI.Builder.sentinel("127.0.0.1", silent.getLocalPort(), "mymaster").withSentinel("127.0.0.1", closed.getLocalPort()).build();
+            try (var locks = new Locks(LettuceClient.of(uri))) {
+                var waiting = new ArrayList<Future<Held>>();
+                for (int i = 0; i < 20; i++) {
+                    waiting.add(EachClient.start(() -> locks.take("k").wait(Duration.ofSeconds(12)).acquire()));
+                }
+                assertTimeoutPreemptively(Duration.ofSeconds(25), () -> waiting.forEach(one -> assertThrows(ExecutionException.class, one::get)));
+            }
+        }
+    }
+
+    @Test
+    void lettuce_asks_the_host_of_an_address_without_sentinels() throws Exception {
+        try (var server = new TestServer(); var sentinel = TestServer.sentinel(server)) {
+            var uri = RedisURI.builder().withHost("127.0.0.1").withPort(sentinel.port).withSentinelMasterId("mymaster").build();
+            try (var locks = new Locks(LettuceClient.of(uri))) {
+                locks.take("k").acquire().unlock();
             }
         }
     }

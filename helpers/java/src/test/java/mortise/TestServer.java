@@ -37,10 +37,10 @@ final class TestServer implements AutoCloseable {
         return new TestServer(List.of(), null, false);
     }
 
-    /** A sentinel that watches the primary as "mymaster". */
-    static TestServer sentinel(TestServer primary) {
+    /** A sentinel with these further lines of sentinel.conf that watches the primary as "mymaster". */
+    static TestServer sentinel(TestServer primary, String... more) {
         return new TestServer(List.of("--sentinel"), "sentinel monitor mymaster 127.0.0.1 " + primary.port
-            + " 1\nsentinel down-after-milliseconds mymaster 60000\n", false);
+            + " 1\nsentinel down-after-milliseconds mymaster 60000\n" + String.join("\n", more) + "\n", false);
     }
 
     private TestServer(List<String> more, String conf, boolean hasModule) {

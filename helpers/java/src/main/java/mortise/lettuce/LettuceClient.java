@@ -20,8 +20,8 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -39,12 +39,17 @@ public final class LettuceClient implements Client {
     private static final Duration CONNECT = Duration.ofSeconds(2);
     /** The same before the first connection, for which much is loaded and started. */
     private static final Duration FIRST = Duration.ofSeconds(10);
+    /** For how long a search that failed is not repeated for each lock: one after the other, these would wait too long. */
+    private static final Duration PAUSE = Duration.ofSeconds(1);
+
+    private record Failed(RuntimeException why, long at) {}
 
     private final RedisClient client;
     private final RedisURI uri;
     private final RedisClusterClient cluster; // null without one
     private final boolean ownsCluster;
     private volatile String primary; // that Sentinel named last
+    private volatile Failed failed; // the last search by sentinels that failed, or null
     private volatile Duration limit = FIRST;
 
     private LettuceClient(RedisClient client, ClientOptions options, RedisURI uri, RedisClusterClient cluster, boolean ownsCluster) {
@@ -97,6 +102,10 @@ public final class LettuceClient implements Client {
             if (uri.getSentinelMasterId() == null) {
                 return uri.getHost() + ":" + uri.getPort();
             } else if (primary == null) {
+                Failed last = failed;
+                if (last != null && System.nanoTime() - last.at < PAUSE.toNanos()) {
+                    throw last.why;
+                }
                 refresh();
             }
             return primary;
@@ -113,19 +122,34 @@ public final class LettuceClient implements Client {
         if (cluster != null) {
             inTime(cluster.refreshPartitionsAsync(), FIRST); // one at a time
         } else if (uri.getSentinelMasterId() != null) {
-            primary = uri.getSentinels().stream().map(this::primary).filter(Objects::nonNull).findFirst()
-                .orElseThrow(() -> new RedisConnectionException("no sentinel names the primary of " + uri.getSentinelMasterId()));
+            try {
+                primary = namedBySentinels();
+            } catch (RuntimeException e) {
+                failed = new Failed(e, System.nanoTime());
+                throw e;
+            }
         }
     }
 
-    /** The primary by that sentinel; null if it does not answer, or knows none. */
-    private String primary(RedisURI sentinel) {
-        try (var asked = inTime(client.connectSentinelAsync(StringCodec.UTF8, sentinel), CONNECT)) {
-            var named = (InetSocketAddress) inTime(asked.async().getMasterAddrByName(uri.getSentinelMasterId()), CONNECT);
-            return named == null ? null : named.getHostString() + ":" + named.getPort();
-        } catch (RedisConnectionException e) {
-            return null;
+    /** The primary, by the first sentinel that names it. One that is silent leaves the others time, also in a first search. */
+    private String namedBySentinels() {
+        List<RedisURI> sentinels = uri.getSentinels().isEmpty() ? List.of(uri) : uri.getSentinels();
+        Duration each = Collections.max(List.of(CONNECT, limit.dividedBy(sentinels.size())));
+        RuntimeException problem = null;
+        for (RedisURI sentinel : sentinels) {
+            try (var asked = inTime(client.connectSentinelAsync(StringCodec.UTF8, sentinel), each)) {
+                var named = (InetSocketAddress) inTime(asked.async().getMasterAddrByName(uri.getSentinelMasterId()), CONNECT);
+                if (named != null) {
+                    return named.getHostString() + ":" + named.getPort();
+                }
+                problem = new RedisConnectionException("no sentinel names the primary of " + uri.getSentinelMasterId());
+            } catch (RedisConnectionException e) {
+                problem = e;
+            } catch (LockException.Refused e) {
+                problem = problem == null ? e : problem; // while one of them may still name it, all are asked again
+            }
         }
+        throw problem;
     }
 
     @Override
