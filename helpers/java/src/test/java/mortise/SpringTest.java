@@ -164,6 +164,33 @@ class SpringTest {
         }
     }
 
+    /** Two clients' locks, of which one is the bean "locks". */
+    @Configuration
+    @EnableLocked
+    static class TwoLocks {
+        @Bean
+        Locks locks() {
+            return new Locks(JedisClient.of("127.0.0.1", server.port));
+        }
+
+        @Bean
+        Locks others() {
+            return new Locks(JedisClient.of("127.0.0.1", server.port));
+        }
+
+        @Bean
+        Stock stock() {
+            return new Stock();
+        }
+    }
+
+    @Test
+    void of_several_beans_the_one_named_locks_is_used() {
+        try (var context = new AnnotationConfigApplicationContext(TwoLocks.class)) {
+            assertTrue(context.getBean(Stock.class).token(27) > 0);
+        }
+    }
+
     /** A transaction manager that counts. */
     @Configuration
     @EnableLocked

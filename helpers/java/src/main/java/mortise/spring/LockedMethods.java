@@ -22,6 +22,7 @@ import org.springframework.aop.support.ComposablePointcut;
 import org.springframework.aop.support.DefaultPointcutAdvisor;
 import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
 import org.springframework.beans.factory.BeanFactory;
+import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.config.BeanDefinition;
 import org.springframework.beans.factory.support.BeanDefinitionRegistry;
 import org.springframework.context.annotation.Bean;
@@ -69,17 +70,18 @@ public class LockedMethods {
         }
     }
 
+    /** The name of the parameter {@code locks} counts: of several beans without a primary one, the one of that name is used. */
     @Bean
     @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
-    static Advisor lockedAdvisor(BeanFactory beans) {
+    static Advisor lockedAdvisor(ObjectProvider<Locks> locks, BeanFactory beans) {
         var pointcut = new ComposablePointcut((Pointcut) new AnnotationMatchingPointcut(null, Locked.class, true))
             .union((Pointcut) new AnnotationMatchingPointcut(Locked.class, true));
-        var advisor = new DefaultPointcutAdvisor(pointcut, new Interceptor(beans));
+        var advisor = new DefaultPointcutAdvisor(pointcut, new Interceptor(locks, beans));
         advisor.setOrder(0); // around transactions: what a method writes is committed before its lock is free
         return advisor;
     }
 
-    private record Interceptor(BeanFactory beans) implements MethodInterceptor {
+    private record Interceptor(ObjectProvider<Locks> locks, BeanFactory beans) implements MethodInterceptor {
         private static final SpelExpressionParser parser = new SpelExpressionParser();
         private static final DefaultParameterNameDiscoverer names = new DefaultParameterNameDiscoverer();
 
@@ -97,7 +99,7 @@ public class LockedMethods {
             if (key == null) {
                 throw new IllegalArgumentException("@Locked: the key " + locked.key() + " is null");
             }
-            var both = beans.getBean(Locks.class).readWriteLock(key, Duration.ofMillis(locked.lease()));
+            var both = locks.getObject().readWriteLock(key, Duration.ofMillis(locked.lease()));
             ThreadLock lock = locked.read() ? both.readLock() : both.writeLock();
             long wait = locked.waitFor() < 0 ? Long.MAX_VALUE : locked.waitFor();
             Class<?> returned = method.getReturnType();
@@ -107,7 +109,7 @@ public class LockedMethods {
                 throw new IllegalStateException("@Locked: " + method + " would wait for the lock " + key + " that its own thread holds");
             }
             if (isAsync) {
-                var request = beans.getBean(Locks.class).take(key).lease(Duration.ofMillis(locked.lease())).wait(Duration.ofMillis(wait));
+                var request = locks.getObject().take(key).lease(Duration.ofMillis(locked.lease())).wait(Duration.ofMillis(wait));
                 Held held = (locked.read() ? request.read() : request).acquire();
                 return run(call, new Inside(key, true, held::check), held::unlock);
             } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null
