@@ -15,7 +15,7 @@ final class Acquisition {
     private final long began = Clock.SYSTEM.now();
     private final CompletableFuture<Held> outcome = new CompletableFuture<>();
     private long pause = Locks.FIRST_PAUSE; // before the next attempt
-    private volatile CompletableFuture<Answer> asked = CompletableFuture.completedFuture(null); // by the last attempt
+    private volatile CompletableFuture<Answer> asked = CompletableFuture.completedFuture(null); // the answer to the last attempt
 
     /** Starts it with the options as they are now: the request may be changed and used again meanwhile. */
     Acquisition(Locks locks, Locks.Request r) {
@@ -23,7 +23,7 @@ final class Acquisition {
         this.r = r.copy();
         locks.job(+1);
         outcome.whenComplete((held, error) -> {
-            asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null))); // if it was cancelled
+            asked.complete(Answer.failed(new LockException.Unanswered("nobody waits any more", null))); // if an attempt is under way
             locks.job(-1);
         });
         if (r.reader != null) {
@@ -67,7 +67,7 @@ final class Acquisition {
 
     private void attempt() {
         asked = new CompletableFuture<>();
-        if (outcome.isDone()) { // cancelled before; later that ends the attempt
+        if (outcome.isDone()) { // cancelled already; from here on, a cancel completes what is asked
             return;
         }
         Node node;

@@ -24,7 +24,7 @@ public final class Held implements AutoCloseable {
     private long until; // it counts as held until then
     private long renewal; // when it is to be renewed
     private boolean passing; // it is being passed on: nobody may rely on it
-    private CompletableFuture<Held> upgrade; // that is under way, or null: then the server may know it by a new token
+    private CompletableFuture<Held> upgrade; // under way, or null; during one the server may know the lock by a new token
     private boolean over; // unlocked or lost
     private volatile boolean wasLost;
 
@@ -313,7 +313,7 @@ public final class Held implements AutoCloseable {
         }
     }
 
-    /** The request to upgrade it: it fails when the lock is lost, because no letter comes then. */
+    /** Names the request to upgrade the lock. It fails once the lock is lost: no letter would come. */
     void upgradeBy(CompletableFuture<Held> request) {
         locks.with(() -> {
             upgrade = request;

@@ -15,7 +15,7 @@ final class Keeper {
         this.locks = locks;
     }
 
-    /** Makes what was granted the caller's. Why not, if the locks are closed; else null. */
+    /** Keeps the granted lock from now on, and returns null; if the locks are closed, it returns that error instead. */
     LockException start(Held held) {
         return locks.get(() -> {
             if (locks.closing) {

@@ -26,7 +26,7 @@ public class LockException extends IllegalMonitorStateException {
             super(message, cause);
         }
 
-        /** What is refused for good, or a client of a version that this library cannot use, will not be answered later, either. */
+        /** A server that refuses for good will not answer later, nor will a client of a version that this library cannot use. */
         @Override
         boolean passes() {
             return !(getCause() instanceof LinkageError) && !(getCause() instanceof LockException why && !why.passes());

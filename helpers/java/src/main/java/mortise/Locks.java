@@ -498,12 +498,12 @@ public final class Locks implements AutoCloseable {
         });
     }
 
-    /** A way to take a lock; whether it is taken. */
+    /** Takes a lock, and returns whether it got it. */
     interface Take {
         boolean call() throws InterruptedException;
     }
 
-    /** Takes a lock in a way that no interrupt ends. */
+    /** Calls it where it throws no InterruptedException, because no interrupt ends its wait. */
     static boolean uninterrupted(Take take) {
         try {
             return take.call();

@@ -71,7 +71,8 @@ public final class ThreadLock implements Lock {
         Hold hold = locks.ofThread.get().getOrDefault(key, new Hold());
         Held held = hold.held;
         if (held == null) {
-            Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId()); // for deadlocks of threads
+            // The thread is the task, so threads that wait for each other are a deadlock.
+            Locks.Request request = locks.take(key).task(locks.uuid + "-" + Thread.currentThread().getId());
             request.read = read;
             request.lease = Math.min(lease, longest);
             request.maxHold = longest;

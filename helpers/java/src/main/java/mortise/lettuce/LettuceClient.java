@@ -83,17 +83,17 @@ public final class LettuceClient implements Client {
         return new LettuceClient(RedisClient.create(), ClientOptions.create(), nodes[0], RedisClusterClient.create(limited), true);
     }
 
-    /** The same with an address of a node, for a cluster without passwords and TLS: Lettuce does not show those of the client. */
-    public static LettuceClient cluster(RedisClusterClient like) {
-        return cluster(like, like.getPartitions().getPartition(0).getUri());
-    }
-
     /**
      * The cluster of the program's client, which has to stay open for as long as the locks: it knows the nodes. The address of one of these
-     * says with which user, password and TLS to connect to all.
+     * says with which user, password and TLS to connect to all, because Lettuce does not show those of the client.
      */
     public static LettuceClient cluster(RedisClusterClient like, RedisURI node) {
         return new LettuceClient(RedisClient.create(like.getResources()), like.getOptions(), node, like, false);
+    }
+
+    /** The same for a cluster that needs no user, password or TLS. */
+    public static LettuceClient cluster(RedisClusterClient like) {
+        return cluster(like, like.getPartitions().getPartition(0).getUri());
     }
 
     @Override
