@@ -344,13 +344,14 @@ class TroubleTest < Minitest::Test
 
   def test_a_wait_by_tls_ends_though_the_server_is_silent
     with_tls do |own, port|
-      far = client(port, ssl: true, ssl_params: { verify_mode: OpenSSL::SSL::VERIFY_NONE })
+      kinds = defined?(RedisClient) ? [{ ssl: true }] : [{ ssl: true }, { scheme: "rediss" }]
+      clients = kinds.map { |kind| client(port, **kind, ssl_params: { verify_mode: OpenSSL::SSL::VERIFY_NONE }) }
       Mortise::Lock.new(client(own.port), "stock", lease: 600, renew: false).acquire
-      waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
-      eventually { own.waiters("stock") == 1 }
+      waiting = clients.map { |far| in_thread { Mortise::Lock.new(far, "stock").acquire } }
+      eventually { own.waiters("stock") == clients.size }
       own.freeze
-      Mortise.close(far, timeout: 0.1)
-      assert_raises(Mortise::Unreachable) { waiting.value }
+      clients.each { |far| Mortise.close(far, timeout: 0.1) }
+      waiting.each { |thread| assert_raises(Mortise::Unreachable) { thread.value } }
     end
   end
 

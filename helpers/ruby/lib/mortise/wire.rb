@@ -139,6 +139,13 @@ module Mortise
       @options = redis.dup._client.options
       # Loading a driver makes it the default for the whole program.
       ::Redis::Connection.drivers.rotate!(-1) if require "redis/connection/ruby"
+      @driver = Class.new(::Redis::Connection::Ruby) do
+        # Otherwise a TLS connection leaves its socket open when another thread closes it, and the wait would not end.
+        def initialize(socket)
+          super
+          socket.sync_close = true if socket.respond_to?(:sync_close=)
+        end
+      end
     end
 
     def identity
@@ -146,17 +153,13 @@ module Mortise
     end
 
     def open
-      ::Redis::Client.new(@options.merge(driver: ::Redis::Connection::Ruby, reconnect_attempts: 0, inherit_socket: false,
+      ::Redis::Client.new(@options.merge(driver: @driver, reconnect_attempts: 0, inherit_socket: false,
                                          timeout: TIMEOUT, write_timeout: TIMEOUT, read_timeout: TIMEOUT,
                                          connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
     end
 
     def exchange(client, commands, seconds = TIMEOUT)
-      client.with_socket_timeout(seconds) do
-        # Otherwise a TLS connection leaves its socket open when another thread closes it, and the wait would not end.
-        client.connection.instance_variable_get(:@sock).sync_close = true if @options[:ssl]
-        client.process(commands) { commands.map { client.read } }
-      end
+      client.with_socket_timeout(seconds) { client.process(commands) { commands.map { client.read } } }
     end
 
     def errors
