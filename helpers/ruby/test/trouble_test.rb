@@ -321,6 +321,23 @@ class TroubleTest < Minitest::Test
     Mortise::Lock.new(far, "stock").synchronize { |hold| assert hold.held? }
   end
 
+  def test_a_wait_ends_with_the_oldest_redis_rb_4
+    skip "needs redis-rb 4" if defined?(RedisClient)
+    close, socket = Redis::Client.instance_method(:close), Redis::Connection::TCPSocket
+    Redis::Client.remove_method(:close) # which 4.0 does not have
+    socket.define_method(:wait_readable) { |timeout = nil| IO.select([self], nil, nil, timeout) } # as before 4.2.3
+    held = Mortise::Lock.new(client, "stock").acquire
+    far = client(id: "selecting")
+    waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+    eventually { server.waiters("stock") == 1 }
+    Mortise.close(far)
+    assert_raises(Mortise::Unreachable) { waiting.value }
+    held.release
+  ensure
+    socket&.remove_method(:wait_readable)
+    Redis::Client.define_method(:close, close) if close
+  end
+
   # A server with TLS, and its port for that. The certificate is its own.
   def with_tls
     Dir.mktmpdir do |folder|

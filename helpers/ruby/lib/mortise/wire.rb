@@ -140,10 +140,14 @@ module Mortise
       # Loading a driver makes it the default for the whole program.
       ::Redis::Connection.drivers.rotate!(-1) if require "redis/connection/ruby"
       @driver = Class.new(::Redis::Connection::Ruby) do
-        # Otherwise a TLS connection leaves its socket open when another thread closes it, and the wait would not end.
-        def initialize(socket)
+        # Also ends the wait of another thread, which the driver's own does not do by TLS, nor at all before redis-rb 4.2.3.
+        def disconnect
+          @sock.to_io.shutdown
+          @sock.to_io.close
+        rescue StandardError
+          nil # it is gone either way
+        ensure
           super
-          socket.sync_close = true if socket.respond_to?(:sync_close=)
         end
       end
     end
@@ -156,6 +160,7 @@ module Mortise
       ::Redis::Client.new(@options.merge(driver: @driver, reconnect_attempts: 0, inherit_socket: false,
                                          timeout: TIMEOUT, write_timeout: TIMEOUT, read_timeout: TIMEOUT,
                                          connect_timeout: [@options[:connect_timeout], TIMEOUT].min))
+                     .tap { |client| client.define_singleton_method(:close) { disconnect } } # which redis-rb 4.0 does not have
     end
 
     def exchange(client, commands, seconds = TIMEOUT)
