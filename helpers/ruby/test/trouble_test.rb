@@ -427,23 +427,36 @@ class TroubleTest < Minitest::Test
     waiting.value.release
   end
 
+  # A server with a held lock, for which another thread waits, and that froze while a third thread was interrupted in its probe.
+  def with_interrupted_probe
+    with_server do |own|
+      with_relay(own) do |relay, far|
+        held = Mortise::Lock.new(client(own.port), "stock").acquire
+        waiting = in_thread { Mortise::Lock.new(far, "stock").acquire(owner: "bystander") } # which fails if its wait is ended
+        eventually { own.waiters("stock") == 1 }
+        own.freeze
+        Mortise::Session.of(far).instance_variable_get(:@connections).instance_variable_set(:@probed, Mortise.now - Mortise::BEAT)
+        assert_raises(Timeout::Error) { Timeout.timeout(0.1) { Mortise::Lock.new(far, "other").acquire } }
+        yield own, relay, waiting, held
+      ensure
+        own.thaw
+      end
+    end
+  end
+
   def test_a_thread_that_is_interrupted_during_its_probe_ends_no_wait_of_another
-    far = client(id: "interrupted")
-    held = Mortise::Lock.new(client, "stock").acquire
-    waiting = in_thread { Mortise::Lock.new(far, "stock").acquire(owner: "bystander") } # which fails if its wait is ended
-    eventually { server.waiters("stock") == 1 }
-    connections = Mortise::Session.of(far).instance_variable_get(:@connections)
-    connections.instance_variable_get(:@driver).define_singleton_method(:exchange) do |*arguments|
-      Thread.current[:interrupted] ? raise(Interrupt) : super(*arguments)
+    with_interrupted_probe do |own, _relay, waiting, held|
+      own.thaw
+      held.release
+      assert_equal "bystander", waiting.value.owner
     end
-    probing = in_thread do
-      Thread.current[:interrupted] = true
-      connections.instance_variable_set(:@probed, Mortise.now - Mortise::BEAT)
-      Mortise::Lock.new(far, "stock").acquire
+  end
+
+  def test_a_thread_that_is_interrupted_during_its_probe_hides_no_silence
+    with_interrupted_probe do |_own, relay, waiting, _held|
+      relay.lead_to(server.port) # the wait stays at the old server
+      assert_raises(Mortise::Unreachable) { waiting.value }
     end
-    assert_raises(Interrupt) { probing.value }
-    held.release
-    assert_equal "bystander", waiting.value.owner
   end
 
   def test_a_wait_that_begins_while_its_locks_are_closed_ends

@@ -208,16 +208,18 @@ module Mortise
       return if @prober && Mortise.now - @probed < BEAT
 
       @probed = Mortise.now
-      @probing.synchronize do
-        @prober = shut(@prober) unless waiting? # it may be dead by now
-        answered = @driver.exchange(@prober ||= @driver.open, [["PING"]])
-        nil
-      ensure
-        @prober = shut(@prober) unless answered # its answer may still come
-      end
-    rescue *@broken => error
-      hang_up
-      failed(error, true)
+      # On a thread of its own: an interrupt of this one ends neither the probe nor the waits of others.
+      Thread.new do
+        Thread.current.report_on_exception = false
+        @probing.synchronize do
+          @prober = shut(@prober) unless waiting? # it may be dead by now
+          @driver.exchange(@prober ||= @driver.open, [["PING"]])
+          nil
+        end
+      rescue *@broken => error
+        hang_up
+        failed(error, true)
+      end.value
     end
 
     # Closes all connections on which somebody waits, who gets a `Failed`, and those that nobody uses: a server that is gone without a word
