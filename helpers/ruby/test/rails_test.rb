@@ -146,6 +146,16 @@ class RailsTest < Minitest::Test
     ActiveJob::Base.queue_adapter = :async
   end
 
+  def test_a_retry_is_queued_though_the_key_of_its_lock_fails
+    ActiveJob::Base.queue_adapter = :test
+    retried = Class.new(Job) { lock(:until_executed) { raise IOError, "the database is away" } }.new
+    assert_raises(IOError) { retried.enqueue }
+    assert retried.tap { |job| job.executions = 1 }.enqueue
+    assert_equal 1, ActiveJob::Base.queue_adapter.enqueued_jobs.size
+  ensure
+    ActiveJob::Base.queue_adapter = :async
+  end
+
   def test_a_job_that_is_unique_from_being_queued_has_no_limit
     assert_raises(ArgumentError) { Class.new(Job) { lock :until_executed, limit: 2 } }
   end

@@ -51,7 +51,7 @@ module Mortise
     # A retry is on no other list by now: if its lock cannot be taken, it is queued without.
     def may_be_queued?
       !locked_when_queued? || job_lock.queue
-    rescue Error => error
+    rescue StandardError => error
       raise if executions.zero?
 
       Mortise.log(:warn, "the job #{job_id} is queued again without its lock: #{error.message}")
