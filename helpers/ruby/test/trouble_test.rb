@@ -468,6 +468,18 @@ class TroubleTest < Minitest::Test
     held.release
   end
 
+  def test_a_wait_that_connects_while_its_locks_are_closed_ends
+    far = client(id: "connecting")
+    held = Mortise::Lock.new(client, "stock", lease: 600, renew: false).acquire
+    connections = Mortise::Session.of(far).instance_variable_get(:@connections)
+    connections.instance_variable_get(:@driver).define_singleton_method(:exchange) do |connection, commands, *more|
+      Mortise.close(far, timeout: 0.01) if commands.first.include?("WAIT")
+      super(connection, commands, *more)
+    end
+    assert_raises(Mortise::Unreachable) { in_thread { Mortise::Lock.new(far, "stock").acquire }.value }
+    held.release
+  end
+
   def test_a_logger_that_fails_stops_no_renewals
     logger, Mortise.logger = Mortise.logger, Object.new
     gone, kept = %w[gone kept].map { |key| Mortise::Lock.new(client, key, lease: 3).acquire }

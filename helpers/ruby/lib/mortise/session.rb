@@ -164,7 +164,9 @@ module Mortise
     # long it pauses after a failure.
     def keep
       start = Mortise.now
-      @connections.probe if open? && @connections.waiting?
+      if @connections.waiting?
+        open? ? @connections.probe : @connections.hang_up # a wait may have been connecting when the locks were closed
+      end
       lost, holds = @holds.dup.partition { |hold| start >= hold.until }
       lost.each { |hold| lose(hold) }
       due, leaving = holds.select { |hold| hold.renew?(start) }, @pending.first(BATCH)
