@@ -459,6 +459,23 @@ class TroubleTest < Minitest::Test
     end
   end
 
+  def test_a_clients_idle_timeout_hides_no_silence
+    skip "needs redis-client 0.27" unless defined?(RedisClient) && RedisClient.method_defined?(:idle_timeout)
+    with_server do |own|
+      with_relay(own) do |relay, _far|
+        far = RedisClient.config(host: "127.0.0.1", port: relay.port, idle_timeout: 0.01)
+        Mortise::Lock.new(client(own.port), "stock", renew: false).acquire
+        waiting = in_thread { Mortise::Lock.new(far, "stock").acquire }
+        eventually { own.count("waiters") == 1 }
+        own.freeze
+        relay.lead_to(server.port) # the wait stays at the old server
+        waiting.value.release
+      ensure
+        own.thaw
+      end
+    end
+  end
+
   def test_a_wait_that_begins_while_its_locks_are_closed_ends
     far = client(id: "closing")
     held = Mortise::Lock.new(client, "stock", lease: 600, renew: false).acquire

@@ -92,9 +92,11 @@ module Mortise
 
       @config = config.dup
       @config.instance_variable_set(:@driver, ::RedisClient.driver(:ruby))
-      @config.instance_variable_set(:@ssl_context, nil) # which is by the other driver
+      @config.instance_variable_set(:@ssl_context, nil) # which the other driver made
       # The library asks again by itself, within its limits.
       @config.define_singleton_method(:retry_connecting?) { |_attempt, error| super(1 << 30, error) }
+      # A connection that is made anew without a word would hide from a probe that the old one is dead.
+      @config.define_singleton_method(:idle_timeout) { nil }
     end
 
     # Clients of equal settings share a session.
