@@ -114,8 +114,8 @@ module Mortise
         when "raise" then raise Busy, "another job holds the lock of #{job["jid"]}" # Sidekiq retries it
         when "log" then ::Sidekiq.logger.info("job #{job["jid"]} is dropped: another one holds its lock")
         else
-          # It comes back without a lock of its own. If it fails then, its retry takes one again: its count of retries is another one. The list
-          # is there because a job that has never failed has none.
+          # It comes back without a lock of its own. If it fails then, its count of retries changes, and the retry takes a lock again. The
+          # count is in a list because a job that has never failed has none.
           at = Time.now.to_f + Sidekiq.seconds(job, "lock_again_in", 5)
           ::Sidekiq::Client.push(job.merge("lock_again" => [job["retry_count"]], "at" => at))
         end
