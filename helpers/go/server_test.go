@@ -24,10 +24,11 @@ import (
 
 // server is a real server with the module.
 type server struct {
-	t    testing.TB
-	addr string
-	args []string
-	cmd  *exec.Cmd
+	t        testing.TB
+	addr     string
+	password string // of those that connect from now on
+	args     []string
+	cmd      *exec.Cmd
 	*redis.Client
 }
 
@@ -177,12 +178,12 @@ func eventually(t testing.TB, what string, holds func() bool) {
 // clients are the supported clients. A test that uses one runs with each.
 var clients = map[string]func(testing.TB, *server) mortise.Client{
 	"go-redis": func(t testing.TB, s *server) mortise.Client {
-		rdb := redis.NewClient(&redis.Options{Addr: s.addr})
+		rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: s.password})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return goredisconn.New(rdb)
 	},
 	"rueidis": func(t testing.TB, s *server) mortise.Client {
-		c, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}})
+		c, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: s.password})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,6 +207,13 @@ func each(t *testing.T, args []string, test func(t *testing.T, s *server, connec
 			})
 		})
 	}
+}
+
+// wants has the server want that password of new connections, and ends all but the test's own.
+func (s *server) wants(password string) {
+	s.t.Helper()
+	s.do("CONFIG", "SET", "requirepass", password)
+	s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 }
 
 // calls returns how often the server ran the command.

@@ -237,75 +237,47 @@ func TestAConnectionThatWasClosedWhileNobodyUsedItCostsNoRequest(t *testing.T) {
 }
 
 func TestAConnectionThatTheServerRefusedToOpenIsOpenedAnew(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	s.do("CONFIG", "SET", "requirepass", "right")
-	rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "right"})
-	defer rdb.Close()
-	overRueidis, err := rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "right"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := []*mortise.Locks{mortise.New(goredisconn.New(rdb)), mortise.New(overRueidis)}
-	for i, locks := range all {
-		defer closeSoon(locks)
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		s.password = "right"
+		s.wants(s.password)
+		locks := connect()
 		if lock, _, err := locks.TryLock(background, "k"); err != nil || lock.Unlock() != nil {
-			t.Fatal(i, err)
+			t.Fatal(err)
 		}
-	}
-	s.do("CONFIG", "SET", "requirepass", "another")
-	s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	time.Sleep(1100 * time.Millisecond) // after a second a connection is tried before it is used
-	for i, locks := range all {
+		s.wants("another")
+		time.Sleep(1100 * time.Millisecond) // after a second a connection is tried before it is used
 		if _, _, err := locks.TryLock(background, "k"); !isRefused(err) {
-			t.Error(i, "was let in:", err)
+			t.Error("was let in:", err)
 		}
-	}
-	s.do("CONFIG", "SET", "requirepass", "right")
-	for i, locks := range all {
+		s.do("CONFIG", "SET", "requirepass", s.password)
 		if lock, _, err := locks.TryLock(background, "k"); err != nil || lock.Unlock() != nil {
-			t.Error(i, err)
+			t.Error(err)
 		}
-	}
+	})
 }
 
 func TestALockIsFreedThoughThePasswordWasWrongForAWhile(t *testing.T) {
-	for _, name := range []string{"go-redis", "rueidis"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t)
-			s.do("CONFIG", "SET", "requirepass", "right")
-			var client mortise.Client
-			if name == "go-redis" {
-				rdb := redis.NewClient(&redis.Options{Addr: s.addr, Password: "right"})
-				defer rdb.Close()
-				client = goredisconn.New(rdb)
-			} else {
-				var err error
-				if client, err = rueidisconn.New(rueidis.ClientOption{InitAddress: []string{s.addr}, Password: "right"}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			locks := mortise.New(client)
-			defer closeSoon(locks)
-			lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.do("CONFIG", "SET", "requirepass", "another")
-			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			if err := lock.Unlock(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "it is refused", func() bool {
-				_, _, err := locks.TryLock(background, "another")
-				return isRefused(err)
-			})
-			time.Sleep(100 * time.Millisecond) // so is the release
-			s.do("CONFIG", "SET", "requirepass", "right")
-			eventually(t, "it is free", func() bool { return s.free("k") })
+	each(t, nil, func(t *testing.T, s *server, connect func() *mortise.Locks) {
+		s.password = "right"
+		s.wants(s.password)
+		locks := connect()
+		lock, _, err := locks.Lock(background, "k", mortise.Lease(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wants("another")
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is refused", func() bool {
+			_, _, err := locks.TryLock(background, "another")
+			return isRefused(err)
 		})
-	}
+		logins := s.calls("auth") + s.calls("hello")
+		eventually(t, "so is the release", func() bool { return s.calls("auth")+s.calls("hello") > logins })
+		s.do("CONFIG", "SET", "requirepass", s.password)
+		eventually(t, "it is free", func() bool { return s.free("k") })
+	})
 }
 
 func TestALostReplyLeavesNoHold(t *testing.T) {
