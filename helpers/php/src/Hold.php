@@ -110,11 +110,19 @@ final class Hold
         }
     }
 
+    /** Has these names leave its locks. Not in a child that a signal's handler has forked meanwhile: the hold is its parent's. */
+    private function leave(string ...$owners): void
+    {
+        if ($this->process === getmypid()) {
+            $this->locks->leave(array_fill_keys($owners, $this->names));
+        }
+    }
+
     /** Leaves: ends the hold and all that may still exist of it on the server. */
     private function lose(string $how): Lost
     {
         if (!$this->lost && $this->until !== null) {
-            $this->locks->leave([$this->owner => $this->names]);
+            $this->leave($this->owner);
         }
         $this->lost = true;
         return new Lost("The lock $this->name is lost: $how");
@@ -174,10 +182,10 @@ final class Hold
             }
             return true;
         } catch (\Throwable $trouble) {
-            if (!$this->lost && $this->process === getmypid()) {
+            if (!$this->lost) {
                 // It was held until now, so that nothing is lost. The name leaves as soon as the server answers.
                 $this->givenUp = true;
-                $this->locks->leave([$this->owner => $this->names]);
+                $this->leave($this->owner);
             }
             if ($trouble instanceof Unavailable || ($trouble instanceof Refused && $trouble->isPassing())) {
                 return true;
@@ -197,7 +205,7 @@ final class Hold
         $nobody = $this->locks->owner();
         $this->mine('keep');
         if (in_array(null, $this->pass($nobody, $seconds), true)) {
-            $this->locks->leave([$nobody => $this->names]); // has those that were not gone
+            $this->leave($nobody); // has those that were not gone
             throw $this->lose('it was over before it was passed on');
         }
     }
@@ -276,10 +284,9 @@ final class Hold
             }
             return $replies;
         } catch (\Throwable $trouble) {
-            // A child that a signal's handler has forked here may throw, too: the hold is its parent's.
-            if ($this->process === getmypid() && (($sent && !$trouble instanceof Refused) || $replies !== [])) {
+            if (($sent && !$trouble instanceof Refused) || $replies !== []) {
                 $this->lost = true;
-                $this->locks->leave(array_fill_keys(array_filter([$this->owner, $heir], 'is_string'), $this->names));
+                $this->leave($this->owner, ...(array) $heir);
             }
             throw $trouble instanceof Refused && $trouble->reason === 'LEFT' && $heir === null ? $this->lose('its name has left') : $trouble;
         }
