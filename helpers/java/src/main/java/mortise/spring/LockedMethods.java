@@ -1,5 +1,6 @@
 package mortise.spring;
 
+import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -113,13 +114,19 @@ public class LockedMethods {
                 Held held = (locked.read() ? request.read() : request).acquire();
                 return run(call, new Inside(key, true, held::check), held::unlock);
             } else if (Future.class.isAssignableFrom(returned) || ReactiveAdapterRegistry.getSharedInstance().getAdapter(returned) != null
-                || method.toString().contains("kotlin.coroutines.Continuation)")) { // a suspending function
+                || isSuspending(method)) {
                 throw new IllegalStateException("@Locked: " + method + " returns before its work is done; let it return a CompletableFuture");
             }
             if (!lock.tryLock(wait, TimeUnit.MILLISECONDS)) {
                 throw new LockException.Busy(key);
             }
             return run(call, new Inside(key, false, lock::token), lock::unlock);
+        }
+
+        /** Whether it is a suspending function of Kotlin: its last parameter is a continuation. */
+        private static boolean isSuspending(Method method) {
+            Class<?>[] parameters = method.getParameterTypes();
+            return parameters.length > 0 && parameters[parameters.length - 1].getName().equals("kotlin.coroutines.Continuation");
         }
 
         /** Holds the lock until the method has returned, or the future that it returns has completed, on whatever thread that is. */
