@@ -98,7 +98,7 @@ final class Acquisition {
             held.confirm(Math.max(sent, answer.begun())).thenAccept(problem -> {
                 LockException why = problem == null ? locks.keeper.start(held) : problem;
                 if (why instanceof LockException.Lost) {
-                    unsure(owner, new LockException.Unanswered("the grant was told too late", null));
+                    unsure(owner, new LockException.Unanswered("the grant came too late", null));
                 } else if (why != null) {
                     unsure(owner, why);
                 } else if (!outcome.complete(held)) { // cancelled meanwhile

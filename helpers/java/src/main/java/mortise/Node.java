@@ -164,8 +164,8 @@ final class Node {
     }
 
     /**
-     * Sends a request, whose answer comes by mail if it may wait. Returns what becomes of it, a second after the wait at the latest, or after
-     * a time-out. Whoever completes {@code arrived} ends the wait.
+     * Sends a request. If it may wait, the server answers by mail. The returned future completes with the outcome: a second after the wait at
+     * the latest, or after the time-out. Whoever completes {@code arrived} ends the wait early.
      */
     CompletableFuture<Answer> ask(List<String> request, String owner, long left, CompletableFuture<Answer> arrived) {
         var words = new ArrayList<>(request);
