@@ -182,7 +182,7 @@ module Mortise
     def initialize(driver)
       @driver, @mutex, @idle, @waiting, @probing = driver, Mutex.new, [], [], Mutex.new
       @errors = driver.errors
-      # And no others: a thread may be interrupted by any.
+      # Only these: an interrupt may raise any other error in a thread.
       @broken = [@errors[:all], IOError, SystemCallError, SocketError, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))]
     end
 
